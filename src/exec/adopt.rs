@@ -1,4 +1,4 @@
-//! Taking files that are shards already into a dataset: reads each once from end to end, and writes only its sidecar.
+//! Adopts existing shard files into a dataset: reads each file once from end to end and writes only its sidecar.
 //!
 //! ```text
 //! file --> BLAKE3 of the stored bytes, XXH3 of the source, and a copy where no link is possible
@@ -6,8 +6,9 @@
 //!                   places of records and files --> indexes for training tools, where the dataset has them
 //! ```
 //!
-//! Every record is decoded, so a damaged file is found now and not by the first training run. Of a TFRecord only the
-//! features that make ids are. Memory holds a batch of rows or one record, and 16 bytes for each id of the file.
+//! Every record is decoded, so a damaged file is detected now and not by the first training run. From a TFRecord file,
+//! only the features that make ids are decoded. Memory holds one batch of rows or one record, and 16 bytes for each id
+//! of the file.
 
 use std::{
     borrow::Cow,
@@ -46,81 +47,82 @@ use crate::{
     units::Size,
 };
 
-/// Uncompressed bytes of Parquet decoded at once.
+/// Uncompressed bytes of Parquet to decode at once.
 const BATCH_BYTES: u64 = 16 << 20;
 const READ_BYTES: usize = 1 << 20;
 
-/// How files are taken in.
+/// Settings for adopting files.
 pub struct Adopter<'a> {
     /// The dataset's store.
     pub store: &'a Arc<dyn Store>,
     /// Format of all files.
     pub format: OutputFormat,
-    /// Columns that make the record id; empty: the key where there is one, else the origin.
+    /// Columns that make the record id; if empty, the key column if there is one, else the origin.
     pub id: &'a [String],
     /// Column of the subject id.
     pub subject: Option<&'a String>,
-    /// Bytes that a record may have where its ids are in it.
+    /// Maximum bytes of a record whose ids are read from its content.
     pub max_record: Size,
     /// Indexes for training tools that every shard gets.
     pub indexes: &'a [IndexKind],
-    /// Hides ids and names of sources, where they are private.
+    /// Hides ids and source names if they are private.
     pub hiding: Option<Hiding>,
-    /// Who is not to come back.
+    /// Ids of erased records, which must not be imported again; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
-    /// Is told what happens.
+    /// Receives progress events.
     pub observer: &'a dyn Observer,
-    /// Stops it.
+    /// Cancellation token.
     pub cancel: &'a Cancel,
 }
 
-/// A file to be taken in.
+/// A file to be adopted.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     /// The file.
     pub file: SourceFile,
-    /// How it is compressed as a whole; none for Parquet.
+    /// Compression of the whole file; none for Parquet.
     pub codec: Codec,
     /// Path of the shard in the dataset.
     pub path: String,
-    /// Path of its sidecar, where that of the shard does not tell.
+    /// Path of its sidecar, if it does not follow from the path of the shard.
     pub sidecar: Option<String>,
-    /// Where the file lies, when it is not there yet.
+    /// Location of the file if it is outside the dataset; `None` if it is already in place.
     pub from: Option<Location>,
 }
 
-/// A file that is ready to be a shard.
+/// A file that is ready to become a shard.
 #[derive(Debug)]
 pub struct Adopted {
-    /// Its sidecar, its indexes, and last the file itself where it was linked or copied.
+    /// Its sidecar, its indexes and, last, the file itself if it was linked or copied.
     pub staged: Vec<Staged>,
-    /// Its facts, with record numbers from 0.
+    /// Metadata of the shard, with record numbers from 0.
     pub shard: NewShard,
     /// XXH3-64 of the stored bytes.
     pub source_hash: u64,
-    /// MD5 of the stored bytes, where an index needs it.
+    /// MD5 of the stored bytes, if an index needs it.
     pub md5: Option<[u8; 16]>,
-    /// Whether it was copied, because it could not be linked.
+    /// Whether the file was copied because it could not be linked.
     pub copied: bool,
-    /// Hashes of record ids, with the ordinals of their records.
+    /// Hashes of record ids with the ordinals of their records.
     pub record_ids: Vec<(IdHash, u64)>,
-    /// Hashes of subject ids, likewise.
+    /// Hashes of subject ids with the ordinals of their records.
     pub subject_ids: Vec<(IdHash, u64)>,
-    /// Columns for ids that none of its records has; only of TFRecord, where an absent value is a null.
+    /// Id columns that no record of the file has; only for TFRecord, where an absent value is null.
     pub absent: Vec<String>,
-    /// Columns of its first record, if something is absent.
+    /// Columns of the first record, if `absent` is not empty.
     pub columns: Vec<String>,
 }
 
 impl Adopter<'_> {
-    /// Reads a file and prepares it.
+    /// Reads a file and prepares it as a shard.
     ///
     /// # Errors
-    /// When it is damaged or not what it was taken for, an id column is missing, or a store fails; names the file.
+    /// Fails if the file is damaged or has another format, an id column is missing, or a store fails; the error names
+    /// the file.
     pub fn adopt(&self, candidate: &Candidate) -> Result<Adopted> {
         self.cancel.check()?;
         let uri = &candidate.file.uri();
-        let (mut staged, copy) = self.bring(candidate)?;
+        let (mut staged, copy) = self.link_or_copy(candidate)?;
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy, self.indexes.contains(&IndexKind::Wids))));
         let mut indexes = self.start_indexes(candidate)?;
@@ -153,7 +155,7 @@ impl Adopter<'_> {
             raw_bytes: found.extent.raw,
             checksum,
             body_offset: 0,
-            // A stream that others compressed cannot be cut where its records end.
+            // A stream compressed by another program cannot be split at record boundaries.
             body_bytes: if found.codec == Codec::None { found.extent.body } else { 0 },
             body_crc32: 0,
             compacted_for: 0,
@@ -177,7 +179,7 @@ impl Adopter<'_> {
         })
     }
 
-    /// The indexes of a shard; `None` where the dataset has none.
+    /// Creates the indexes of a shard; `None` if the dataset has none.
     fn start_indexes(&self, candidate: &Candidate) -> Result<Option<ShardIndexes>> {
         if self.indexes.is_empty() {
             return Ok(None);
@@ -186,8 +188,8 @@ impl Adopter<'_> {
         ShardIndexes::create_beside(store, &candidate.path, sidecar, self.format, self.indexes).map(Some)
     }
 
-    /// Links a file that is not in the dataset yet, or starts a copy of it.
-    fn bring(&self, candidate: &Candidate) -> Result<Brought> {
+    /// Links a file that is outside the dataset, or starts a copy of it.
+    fn link_or_copy(&self, candidate: &Candidate) -> Result<LinkOrCopy> {
         let Some(from) = &candidate.from else { return Ok((Vec::new(), None)) };
         Ok(match self.store.link(from, &candidate.path)? {
             Some(linked) => (vec![linked], None),
@@ -224,7 +226,7 @@ impl Adopter<'_> {
         Ok(found)
     }
 
-    /// The columns that make the record id of this file.
+    /// Returns the columns that make the record id of this file.
     fn id_columns(
         &self,
         file: &parquet::ParquetFile<crate::storage::Object>,
@@ -233,11 +235,11 @@ impl Adopter<'_> {
         let has = |column: &str| file.schema().column_with_name(column).is_some();
         if let Some(missing) = self.id.iter().chain(self.subject).find(|column| !has(column)) {
             let columns: Vec<&str> = file.schema().fields().iter().map(|f| f.name().as_str()).collect();
-            return Err(Error::input("expected a column for ids, found none with this name")
+            return Err(Error::input("expected an id column, found no column of this name")
                 .at(candidate.file.uri())
                 .column(missing.clone())
                 .hint(format!("the columns are {}", columns.join(", ")))
-                .hint("columns that only the name of a folder tells (key=value) cannot be ids"));
+                .hint("a column that exists only in a folder name (key=value) cannot be an id"));
         }
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
@@ -252,7 +254,7 @@ impl Adopter<'_> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let mut input = open(candidate, stored)?;
         let mut visit = |found: Scanned, key: Option<&str>| {
-            self.pause(rows)?;
+            self.check_cancel(rows)?;
             rows.append(&found, key.map(str::to_owned), None)
         };
         let extent = match indexes {
@@ -282,7 +284,7 @@ impl Adopter<'_> {
         };
         let mut input = open(candidate, stored)?;
         let extent = scan_with(&mut input, self.max_record.0, read, |found, ids| {
-            self.pause(rows)?;
+            self.check_cancel(rows)?;
             let ids = ids.map_err(|e| e.byte(found.offset))?;
             if let Some(indexes) = &mut indexes {
                 indexes.record(found.offset, found.length)?;
@@ -294,29 +296,29 @@ impl Adopter<'_> {
         Ok(Found { absent, columns, ..Found::new(candidate.codec, extent) })
     }
 
-    /// Looks now and then whether somebody wants to stop.
-    fn pause(&self, rows: &Rows<'_>) -> Result<()> {
+    /// Checks for cancellation once per batch of records.
+    fn check_cancel(&self, rows: &Rows<'_>) -> Result<()> {
         if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
     }
 
     fn too_large(&self) -> Error {
         let limit = self.max_record.0;
         Error::input(format!("expected a record of at most {limit} bytes, to read its ids, found a larger one"))
-            .hint("if the file is as it should be, raise --memory; a record may take an eighth of it")
+            .hint("if the record is valid, raise --memory; a record may take an eighth of it")
     }
 }
 
-/// The uncompressed bytes of a file; those that are stored go by on the way.
+/// Opens a file as uncompressed bytes; `stored` observes the stored bytes as they are read.
 fn open(candidate: &Candidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::io::Read> {
     let stored = Arc::clone(stored);
     let tap = move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
     Ok(BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?))
 }
 
-/// The link to a file, or the copy of it that is to be written.
-type Brought = (Vec<Staged>, Option<Box<dyn Sink>>);
+/// The link to a file, or the sink of its copy.
+type LinkOrCopy = (Vec<Staged>, Option<Box<dyn Sink>>);
 
-/// What a file turned out to be.
+/// Properties of a file that are known after it was read.
 struct Found {
     codec: Codec,
     extent: Extent,
@@ -330,14 +332,14 @@ impl Found {
     }
 }
 
-/// The stored bytes of a file on their way.
+/// Hashes, counts and optionally copies the stored bytes of a file as they are read.
 struct Stored {
     blake3: Box<blake3::Hasher>,
     xxh3: Box<Xxh3Default>,
     md5: Option<Md5>,
     bytes: u64,
     copy: Option<Box<dyn Sink>>,
-    /// Why the copy failed; readers have no way to be told at once.
+    /// Failure of the copy, kept until `finish` because a reader's tap cannot return an error.
     failure: Option<Error>,
 }
 
@@ -365,28 +367,29 @@ impl Stored {
         }
     }
 
-    /// The checksum, if all of the file went by.
+    /// Returns the checksum if the whole file was read.
     fn finish(&mut self, expected: u64) -> Result<[u8; 32]> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
         if self.bytes != expected {
             return Err(Error::input(format!("expected {expected} bytes, found {}", self.bytes))
-                .hint("the file changes while it is read; wait until its writer is done"));
+                .hint("the file changed while it was read; wait until its writer is done"));
         }
         Ok(*self.blake3.finalize().as_bytes())
     }
 }
 
-/// Rows of the sidecar on their way.
+/// Collects rows for the sidecar.
 struct Rows<'a> {
     suppress: Option<&'a SuppressList>,
     sidecar: SidecarWriter,
-    /// Name of the source as people know it, and as it is stored.
+    /// Name of the source as users know it.
     name: Arc<str>,
+    /// Name of the source as it is stored.
     source: Arc<str>,
     ordinal: u64,
-    /// Where the last framed record ends.
+    /// Byte at which the last framed record ends.
     end: u64,
     pending: Pending,
     record_ids: Vec<(IdHash, u64)>,
@@ -439,14 +442,14 @@ impl<'a> Rows<'a> {
         if self.pending.hashes.len() == BATCH_ROWS { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the framed records that are waiting.
+    /// Writes the pending framed records.
     fn flush(&mut self) -> Result<()> {
         let Pending { record_ids, subject_ids, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
         let text = |ids: Vec<Option<String>>| ids.iter().any(Option::is_some).then(|| StringArray::from(ids));
         self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes)
     }
 
-    /// Adopted shards are never rewritten, so nobody can be left out of one.
+    /// Refuses erased records: adopted shards are never rewritten, so a record cannot be removed from one.
     fn refuse_erased(&self, ids: [Option<&StringArray>; 2], rows: usize) -> Result<()> {
         let Some(list) = self.suppress else { return Ok(()) };
         let origins = list.has_origins_in(&self.name);
@@ -458,15 +461,15 @@ impl<'a> Rows<'a> {
             let number = self.ordinal + row as u64 + 1;
             if named || (origins && list.has_origin(&format!("{}#{number}", self.name), None)) {
                 return Err(Error::input(format!(
-                    "expected nobody who was erased from this dataset, found somebody in record {number}"
+                    "expected no record that was erased from this dataset, found one: record {number}"
                 ))
-                .hint("`shardify convert` takes the file without who was erased"));
+                .hint("import the file with `shardify convert`, which skips erased records"));
             }
         }
         Ok(())
     }
 
-    /// Adds rows of Parquet. They have no bytes of their own, so their values are hashed.
+    /// Adds rows of Parquet. They have no contiguous bytes in the file, so their values are hashed.
     fn append_batch(
         &mut self,
         batch: &RecordBatch,

@@ -1,11 +1,11 @@
-//! A bound on bytes in flight between the two ends of a stage, for pieces whose sizes are known before they are read.
+//! Bounds the bytes in flight between the two ends of a stage, for items whose sizes are known before they are read.
 //!
-//! The number of pieces in flight does not bound memory when a few of them are large. Whoever feeds the stage waits
-//! until there is room; a piece larger than all the room goes alone.
+//! A limit on the number of items does not bound memory if a few of them are large. The producer of the stage waits
+//! until there is reserve; an item larger than the whole budget is processed alone.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Room for so many bytes.
+/// Byte budget of items in flight.
 #[derive(Debug)]
 pub struct Budget {
     bytes: u64,
@@ -20,12 +20,13 @@ struct State {
 }
 
 impl Budget {
-    /// Room for `bytes` bytes.
+    /// Creates a budget of `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until there is room for `bytes` more; false when nobody will make room any more.
+    /// Waits until `bytes` more fit the budget; returns false if the budget was closed, so that no reserve will be
+    /// released.
     pub fn acquire(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         while !state.closed && state.used > 0 && state.used.saturating_add(bytes) > self.bytes {
@@ -35,13 +36,13 @@ impl Budget {
         !state.closed
     }
 
-    /// Waits as [`acquire`](Self::acquire) does; the room is given back when what is returned is dropped.
-    pub fn room(&self, bytes: u64) -> Room<'_> {
+    /// Waits like [`acquire`](Self::acquire); the returned reservation releases its bytes when it is dropped.
+    pub fn reserve(&self, bytes: u64) -> Reservation<'_> {
         self.acquire(bytes);
-        Room { budget: self, bytes }
+        Reservation { budget: self, bytes }
     }
 
-    /// Gives room back.
+    /// Releases bytes.
     fn release(&self, bytes: u64) {
         let mut state = self.lock();
         state.used = state.used.saturating_sub(bytes);
@@ -53,20 +54,21 @@ impl Budget {
     }
 }
 
-/// Room that was acquired.
+/// Reserved bytes of a budget, released on drop.
 #[derive(Debug)]
-pub struct Room<'a> {
+pub struct Reservation<'a> {
     budget: &'a Budget,
     bytes: u64,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.budget.release(self.bytes);
     }
 }
 
-/// Hands on what comes out of the stage and gives its room back; when dropped, nobody waits for room any more.
+/// Output of a stage: releases the bytes of each item that it yields. Dropping it closes the budget, which ends all
+/// waiting.
 #[derive(Debug)]
 pub struct Released<I> {
     inner: I,
@@ -74,7 +76,7 @@ pub struct Released<I> {
 }
 
 impl<I> Released<I> {
-    /// Wraps the output of a stage: pieces with the bytes that were acquired for them.
+    /// Wraps the output of a stage: items with the bytes that were acquired for them.
     pub fn new(inner: I, budget: Arc<Budget>) -> Self {
         Self { inner, budget }
     }
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_in_flight_stay_within_the_budget_and_a_large_one_goes_alone() {
+    fn pieces_in_flight_stay_within_the_budget_and_a_large_one_is_processed_alone() {
         let budget = Arc::new(Budget::new(10));
         let (give, take) = crossbeam_channel::unbounded();
         std::thread::scope(|scope| {
@@ -129,18 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn room_is_free_again_once_it_was_dropped() {
+    fn a_dropped_reservation_releases_its_bytes() {
         let budget = Budget::new(2);
-        let (one, other) = (budget.room(1), budget.room(1));
+        let (one, other) = (budget.reserve(1), budget.reserve(1));
         drop(one);
-        let another = budget.room(1);
+        let another = budget.reserve(1);
         assert_eq!(budget.lock().used, 2);
         drop((other, another));
         assert_eq!(budget.lock().used, 0);
     }
 
     #[test]
-    fn whoever_waits_is_told_when_nobody_takes_any_more() {
+    fn waiting_ends_when_the_consumer_is_dropped() {
         let budget = Arc::new(Budget::new(1));
         assert!(budget.acquire(1));
         std::thread::scope(|scope| {

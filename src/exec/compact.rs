@@ -1,7 +1,7 @@
-//! Merging shards: framed records are copied as they are stored (`copy`), Parquet is spliced, or decoded and encoded anew.
+//! Merges shards: framed records are copied as stored (`copy`); Parquet is spliced, or decoded and encoded again.
 //!
-//! Every input is checked while it is read, so damage is found and never copied on. Sidecar rows
-//! are carried over, offsets moved; record numbers stay what they are, which the runs of the new shard say.
+//! Every input is verified while it is read, so damage is detected and never copied. Sidecar rows are carried over with
+//! their offsets moved. Record numbers do not change; the runs of the new shard list them.
 
 use arrow::array::RecordBatch;
 
@@ -24,29 +24,31 @@ use crate::{
 pub struct Merge {
     /// Shards to merge, in order, each with its live runs.
     pub inputs: Vec<(ShardMeta, Vec<Run>)>,
-    /// What its folder has behind the name of the compaction: `/`, and `key=value/` where the inputs lie in such folders.
+    /// Path of the merge's folder below that of the compaction: `/`, or `/key=value/` if the inputs are in such
+    /// folders.
     pub partition: String,
     /// Number of the new shard within its folder.
     pub number: usize,
 }
 
-/// How merges are done.
+/// Settings for merges.
 pub struct Merger<'a> {
     /// The dataset whose shards are merged.
     pub rewriter: Rewriter<'a>,
     /// Names, format and codec of new shards.
     pub naming: &'a ShardNaming,
-    /// How many merges may hold row groups or have inputs open at a time; those that only end their shard are not among them.
+    /// Limits how many merges hold row groups or open inputs at a time; a merge that only finishes its shard does not
+    /// count.
     pub at_once: Budget,
-    /// Whether checksums that the format has are checked as well.
+    /// Whether to verify checksums that are part of the format, too.
     pub check_crc: bool,
     /// How content hashes are compared.
     pub hashes: ContentHashes,
-    /// Whether everything is compared with the inputs once more.
+    /// Whether to compare each finished merge with its inputs.
     pub compare: bool,
 }
 
-/// Rows on their way to row groups of one size; their sidecar rows are known from elsewhere.
+/// Collects rows into row groups of one size; their sidecar rows come from existing sidecars.
 pub(super) struct RowGroups<'a> {
     parquet: &'a ParquetEncoder,
     bytes: u64,
@@ -55,19 +57,19 @@ pub(super) struct RowGroups<'a> {
 }
 
 impl<'a> RowGroups<'a> {
-    /// Row groups of about so many bytes, uncompressed.
+    /// Creates a collector for row groups of about `bytes` uncompressed bytes.
     pub(super) fn new(parquet: &'a ParquetEncoder, bytes: u64) -> Self {
         Self { parquet, bytes, pending: Vec::new(), pending_bytes: 0 }
     }
 
-    /// Adds rows; a row group that is full goes to the shard.
+    /// Adds rows; appends a row group to the shard when one is full.
     pub(super) fn push(&mut self, batch: RecordBatch, out: &mut ParquetShardWriter) -> Result<()> {
         self.pending_bytes += logical_bytes(&batch);
         self.pending.push(batch);
         if self.pending_bytes < self.bytes { Ok(()) } else { self.flush(out) }
     }
 
-    /// The last row group goes to the shard.
+    /// Appends the last row group to the shard.
     pub(super) fn finish(mut self, out: &mut ParquetShardWriter) -> Result<()> {
         self.flush(out)
     }
@@ -82,16 +84,16 @@ impl<'a> RowGroups<'a> {
     }
 }
 
-/// What a merge made.
+/// Result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     /// The new shard.
     pub finished: FinishedShard,
-    /// Bytes that were copied as they were.
+    /// Bytes copied as stored.
     pub bytes_copied: u64,
-    /// Bytes that were put together anew, but not decoded.
+    /// Bytes spliced from pages without decoding.
     pub bytes_spliced: u64,
-    /// Bytes that were decoded and encoded.
+    /// Bytes decoded and encoded again.
     pub bytes_reencoded: u64,
 }
 
@@ -99,12 +101,12 @@ impl Merger<'_> {
     /// Merges one group of shards.
     ///
     /// # Errors
-    /// When an input is damaged or the store fails.
+    /// Fails if an input is damaged or the store fails.
     pub fn merge(&self, merge: &Merge) -> Result<Merged> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
-        let room = self.at_once.room(1);
+        let reservation = self.at_once.reserve(1);
         let (finished, tally) = match framing(self.naming.format) {
-            None => self.splice(merge, room)?,
+            None => self.splice(merge, reservation)?,
             Some(framing) => (self.copy(merge, framing.as_ref())?, Tally { copied: bytes, ..Tally::default() }),
         };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
@@ -122,7 +124,7 @@ impl Merger<'_> {
         Ok(Merged { finished, bytes_copied, bytes_spliced, bytes_reencoded })
     }
 
-    /// Decodes and encodes everything.
+    /// Decodes and encodes all rows.
     pub(super) fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
         let schema = self.rewriter.united_schema(merge.inputs.iter().map(|(input, _)| input))?;
         let parquet = parquet_encoder(self.naming.codec, &schema)?;
@@ -152,14 +154,14 @@ impl Merger<'_> {
         ParquetShardWriter::create(self.rewriter.store(), parquet, &self.naming.within(&merge.partition), merge.number)
     }
 
-    /// The sidecar of an input, which is to tell of each record.
+    /// Opens the sidecar of an input, which must have one row per record.
     pub(super) fn sidecar(&self, input: &ShardMeta) -> Result<SidecarPart> {
         let part = SidecarPart::open(self.rewriter.dataset.store(), &input.sidecar(), input.records)?;
         self.check_row_count(input, part.rows())?;
         Ok(part)
     }
 
-    /// Refuses a sidecar that does not tell of each record.
+    /// Returns an error if a sidecar does not have one row per record.
     pub(super) fn check_rows(&self, input: &ShardMeta, sidecar: &[RecordBatch]) -> Result<()> {
         self.check_row_count(input, sidecar.iter().map(|batch| batch.num_rows() as u64).sum())
     }

@@ -1,13 +1,13 @@
-//! `compact --verify full`: a finished merge is read beside its inputs, record by record.
+//! `compact --verify full`: compares a finished merge with its inputs, record by record.
 //!
 //! ```text
-//! parquet         rows of input 0 | rows of input 1 | ...    decoded, as the output has them
+//! parquet         rows of input 0 | rows of input 1 | ...    decoded, cast to the output's schema
 //!                 rows of the output                         decoded: every value of every column
 //! tar, tfrecord   body of input 0 | body of input 1 | ...    as stored
 //!                 body of the output                         every byte
 //! ```
 //!
-//! What makes shards has no part in this: where it is mistaken, this is not.
+//! It shares no code with the writers of shards, so their errors do not affect it.
 
 use std::{io::Read, sync::Arc};
 
@@ -31,19 +31,19 @@ use crate::{
 };
 
 /// Bytes compared at a time.
-const PIECE: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 
 impl Merger<'_> {
-    /// Compares a finished shard, which has no name yet, with what it was made of.
+    /// Compares a finished shard, which is not published yet, with its inputs.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when they differ, [`Kind::Usage`](crate::error::Kind::Usage) when the
-    /// store lets nothing be read that has no name.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ, [`Kind::Usage`](crate::error::Kind::Usage) if
+    /// the store cannot read an object before it is published.
     pub(super) fn compare(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
         let Some(path) = made.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
             return Err(Error::usage("expected a store that can be read before the commit, for --verify full")
                 .at(self.rewriter.store().location().to_string())
-                .hint("leave --verify out, and run `verify --read-data` after the compaction"));
+                .hint("omit --verify, and run `shardify verify --read-data` after the compaction"));
         };
         match self.naming.format {
             OutputFormat::Parquet => self.compare_rows(merge, &path, &made.shard.meta),
@@ -99,14 +99,14 @@ impl Merger<'_> {
                 self.rewriter.cancel.check()?;
                 one.clear();
                 other.clear();
-                let taken = source.by_ref().take(PIECE).read_to_end(&mut one)?;
+                let taken = source.by_ref().take(CHUNK_BYTES).read_to_end(&mut one)?;
                 if taken == 0 {
                     break;
                 }
                 out.by_ref().take(taken as u64).read_to_end(&mut other)?;
                 if one != other {
                     let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-                    return Err(Error::mistaken("expected the bytes of the records, found others")
+                    return Err(Error::mistaken("expected the bytes of the input's records, found others")
                         .at(self.rewriter.place(made))
                         .byte(made.body_offset + compared + at as u64));
                 }
@@ -121,12 +121,12 @@ impl Merger<'_> {
     }
 
     fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
-        Error::mistaken(format!("record {ordinal}: expected what the inputs hold, found {found}"))
+        Error::mistaken(format!("record {ordinal}: expected the values of the inputs, found {found}"))
             .at(self.rewriter.place(made))
     }
 }
 
-/// The first row that differs, and in which column. Numbers are equal if their bits are.
+/// Returns the first row that differs and its column. Numbers are equal if their bits are.
 fn difference(schema: &SchemaRef, one: &RecordBatch, other: &RecordBatch) -> Option<(usize, String)> {
     let columns = one.columns().iter().zip(other.columns()).enumerate();
     let mut differing = columns.filter(|(_, (one, other))| one != other);

@@ -1,6 +1,7 @@
-//! The file beside shards with what is the same for all their records: `<tag>/_constants.arrow`, one row of Arrow IPC.
+//! The file of constants beside shards, `<tag>/_constants.arrow`: array values that are the same for all records of a
+//! folder, as one row of Arrow IPC.
 //!
-//! Shards are only merged with others that have the same, so that it can lie beside what they become.
+//! Only shards with equal constants are merged, so the file can be copied to the folder of the merged shards.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,10 +18,10 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// What is the same for all records of all sources, which are named for errors; `None` when there is nothing.
+/// Returns the constants of all sources, which are named for errors; `None` if there are none.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when two sources disagree, or one cannot be read.
+/// [`Kind::Input`](crate::error::Kind::Input) if two sources disagree or a source cannot be read.
 pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReader)>) -> Result<Option<RecordBatch>> {
     let mut all: Option<(String, RecordBatch)> = None;
     for (name, reader) in sources {
@@ -32,25 +33,25 @@ pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReade
         let differs = |column: &&std::sync::Arc<arrow::datatypes::Field>| {
             known.column_by_name(column.name()) != found.column_by_name(column.name())
         };
-        // One that only one of them has is not the same for all, whichever comes first.
+        // A constant that only one of two sources has is not the same for all records, whichever source comes first.
         let mut columns = [known, &found].into_iter().flat_map(|batch| batch.schema_ref().fields());
         if let Some(column) = columns.find(differs) {
             return Err(Error::input(
-                "expected what has not the dimension of the records to be the same in all sources",
+                "expected variables without the record dimension to have the same values in all sources, found a difference",
             )
             .at(name)
             .column(column.name())
-            .hint(format!("another value is in {first}; convert such sources one by one into datasets of their own"))
-            .hint("choose variables with --var"));
+            .hint(format!("{first} has another value; convert such sources into separate datasets"))
+            .hint("or choose variables that agree with --var"));
         }
     }
     Ok(all.map(|(_, batch)| batch))
 }
 
-/// What the file holds.
+/// Encodes the constants as the content of the file.
 ///
 /// # Errors
-/// When a value cannot be written.
+/// Fails if a value cannot be written.
 pub fn encoded(constants: &RecordBatch) -> Result<Bytes> {
     let mut bytes = Vec::new();
     let mut writer = FileWriter::try_new(&mut bytes, constants.schema_ref())?;
@@ -60,7 +61,7 @@ pub fn encoded(constants: &RecordBatch) -> Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Writes the file of a folder, under a name that nobody sees yet.
+/// Stages the file of a folder.
 ///
 /// # Errors
 /// When the store fails.
@@ -68,7 +69,7 @@ pub fn stage(store: &dyn Store, folder: &str, content: &[u8]) -> Result<Staged> 
     stage_small(store, &path(folder), content)
 }
 
-/// Stages the file of one folder for another; `None` when it has none.
+/// Stages a copy of one folder's file for another folder; `None` if there is no such file.
 ///
 /// # Errors
 /// When the store fails.
@@ -80,17 +81,17 @@ fn path(folder: &str) -> String {
     if folder.is_empty() { CONSTANTS_FILE.to_owned() } else { format!("{folder}/{CONSTANTS_FILE}") }
 }
 
-/// Which shards have the same constants. Others must not come into one folder.
+/// Groups folders of shards by equal constants. Shards with different constants must not be in one folder.
 #[derive(Debug, Default)]
 pub struct Kinds {
-    /// By folder, numbers of what it has.
+    /// Index into `kinds` of each folder.
     folders: HashMap<String, usize>,
-    /// What there is, each with the first folder that has it.
+    /// Distinct contents, each with the first folder that has it; the content is `None` for folders without a file.
     kinds: Vec<(String, Option<Bytes>)>,
 }
 
 impl Kinds {
-    /// Reads the files of the folders of these shards; what the first of them has is number 0.
+    /// Reads the files of these shards' folders; the content of the first folder gets number 0.
     ///
     /// # Errors
     /// When the store fails.
@@ -111,20 +112,20 @@ impl Kinds {
         Ok(out)
     }
 
-    /// Whether one of them has some.
+    /// Returns whether any folder has constants.
     pub fn any(&self) -> bool {
         self.kinds.iter().any(|(_, content)| content.is_some())
     }
 
-    /// Number of what a shard has; 0 for one that was not asked about.
+    /// Returns the number of a shard's content; 0 for a shard whose folder was not read.
     pub fn of(&self, shard: &str) -> usize {
         self.folders.get(folder_of(shard)).copied().unwrap_or(0)
     }
 
-    /// What all of these shards have.
+    /// Returns the constants that all of these shards have in common.
     ///
     /// # Errors
-    /// The folders of two shards that have not the same.
+    /// Returns the folders of two shards whose constants differ.
     pub fn common<'a>(&self, shards: impl Iterator<Item = &'a str>) -> Result<Option<Bytes>, (String, String)> {
         let mut first: Option<&str> = None;
         for shard in shards {
@@ -138,7 +139,7 @@ impl Kinds {
         Ok(first.and_then(|first| self.kinds.get(self.of(first))?.1.clone()))
     }
 
-    /// Stages what a shard has for another folder; `None` when it has none.
+    /// Stages a shard's constants for another folder; `None` if it has none.
     ///
     /// # Errors
     /// When the store fails.
@@ -155,7 +156,7 @@ mod tests {
     use crate::storage::RemoteStore;
 
     #[test]
-    fn shards_are_told_apart_by_what_lies_beside_them() {
+    fn shards_are_grouped_by_their_constants() {
         let store = RemoteStore::memory().unwrap();
         let put = |folder: &str, content: &[u8]| store.publish(vec![stage(&store, folder, content).unwrap()]).unwrap();
         put("a", b"one");

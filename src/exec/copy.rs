@@ -1,16 +1,17 @@
-//! Joining tar and TFRecord shards: their records are copied as they are stored, and proved to be what they were.
+//! Merges tar and TFRecord shards: records are copied as stored and verified on the way.
 //!
-//! Every byte comes by once. On its way from one file to the other it goes into the sum of the new shard and into the proof
-//! of the old one:
+//! Every byte is read once. On its way to the new shard, it is added to that shard's checksum and to the verification
+//! of the old shard:
 //!
 //! ```text
 //! shard      | head | record 0 | record 1 | ...      | trailer |
-//! proof             XXH3 = sidecar's, CRC-32C of TFRecord        bytes in all = size on record
+//! verified          XXH3 = sidecar's, CRC-32C of TFRecord        total bytes = recorded size
 //! new shard  ...    | record 0 | record 1 | ...
 //! ```
 //!
-//! Where records cannot be told apart (compressed shards) or something lies between them (tars of other programs), the
-//! checksum of the whole shard is the proof. Sidecar rows are carried over, offsets moved.
+//! If record boundaries are not visible (compressed shards) or other bytes lie between records (tars of other
+//! programs), the checksum of the whole shard is verified instead. Sidecar rows are carried over with their offsets
+//! moved.
 
 use std::io::Read;
 
@@ -33,14 +34,14 @@ use crate::{
     },
 };
 
-/// Bytes read at a time where they are not copied.
+/// Bytes to read at a time if they are not copied.
 const SKIP_BYTES: usize = 64 << 10;
 
 impl Merger<'_> {
-    /// Joins shards of framed records.
+    /// Merges shards of framed records.
     pub(super) fn copy(&self, merge: &Merge, framing: &dyn Framing) -> Result<FinishedShard> {
         let trailer = framing.trailer().len() as u64;
-        // What others wrote may end in another trailer; without compression the records are as long as they are.
+        // A shard of another program may end in another trailer; without compression, the body is the records alone.
         let raw_body = |input: &ShardMeta| {
             if input.codec == Codec::None { input.body_bytes } else { input.raw_bytes - trailer }
         };
@@ -64,7 +65,7 @@ impl Merger<'_> {
         out.finish(&runs(merge))
     }
 
-    /// Units of a shard; unknown when it was written without a table of them.
+    /// Returns the compression units of a shard; unknown if it was written without a table of them.
     fn frames(&self, input: &ShardMeta) -> Result<Frames> {
         if input.codec.stream_extension().is_empty() {
             return Ok(Frames::default());
@@ -73,19 +74,19 @@ impl Merger<'_> {
             .map_or(Frames::UNKNOWN, |table| table.frames()))
     }
 
-    /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.
+    /// Refuses to put two records with the same id next to each other, because readers would merge them into one.
     fn check_seam(&self, input: &ShardMeta, last: Option<&str>, first: &str) -> Result<()> {
         if last != Some(first) {
             return Ok(());
         }
         Err(Error::usage(format!(
-            "the record `{first}` would come twice in a row, and readers would take both for one"
+            "the key `{first}` would appear twice in a row, and readers would merge the two records into one"
         ))
         .at(self.rewriter.place(input))
-        .hint("leave one of the two shards out with --since or --until"))
+        .hint("exclude one of the two shards with --since or --until"))
     }
 
-    /// Copies the records of a shard, as stored, and proves them; returns where they begin.
+    /// Copies the records of a shard, as stored, and verifies them; returns their offset in the new shard.
     fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut StreamShardWriter<'_>) -> Result<u64> {
         let mut source = self.rewriter.store().read(&input.path)?;
         let mut proof = self.proof(input, rows).map_err(|e| e.at(self.rewriter.place(input)))?;
@@ -102,7 +103,7 @@ impl Merger<'_> {
         Ok(base)
     }
 
-    /// What has to hold for the bytes of a shard.
+    /// Returns the verification that a shard needs.
     fn proof(&self, input: &ShardMeta, rows: &[RecordBatch]) -> Result<Proof> {
         let crc = self.check_crc && self.naming.format == OutputFormat::TfRecord;
         let mut records = None;
@@ -110,12 +111,12 @@ impl Merger<'_> {
             let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
             records = Some(Records::new(extents, input.body_bytes, crc, self.hashes.clone())?);
         }
-        let whole = records.as_ref().is_none_or(|records| !records.adjoin);
+        let whole = records.as_ref().is_none_or(|records| !records.contiguous);
         Ok(Proof { records, whole: whole.then(Box::default) })
     }
 }
 
-/// Reads on without copying; returns how many bytes there were.
+/// Reads up to `bytes` bytes without copying them; returns how many were read.
 fn skip(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
     let mut buffer = vec![0; SKIP_BYTES];
     let mut left = source.take(bytes);
@@ -130,11 +131,11 @@ fn skip(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
     }
 }
 
-/// What is computed of a shard while it is copied.
+/// Verification of a shard while it is copied.
 struct Proof {
-    /// Record by record.
+    /// Verification record by record.
     records: Option<Records>,
-    /// All bytes; absent when the records are proof enough.
+    /// Hash of all bytes; `None` if verifying the records covers every byte.
     whole: Option<Box<blake3::Hasher>>,
 }
 
@@ -149,27 +150,29 @@ impl Proof {
         self.records.as_mut().map_or(Ok(()), |records| records.update(bytes))
     }
 
-    /// The checksum of the shard, where it had to be computed.
+    /// Returns the checksum of the shard if it had to be computed.
     fn finish(self) -> Result<Option<[u8; 32]>> {
         self.records.map_or(Ok(()), Records::finish)?;
         Ok(self.whole.map(|hasher| *hasher.finalize().as_bytes()))
     }
 }
 
-/// Compares the bytes of each record with what the sidecar says about it.
+/// Compares the bytes of each record with its sidecar row.
 pub(super) struct Records {
     extents: Vec<RecordExtents>,
-    /// Whether records follow each other from the first byte to the last.
-    pub(super) adjoin: bool,
+    /// Whether the records cover the body from the first byte to the last, without gaps.
+    pub(super) contiguous: bool,
     crc: bool,
     hashes: ContentHashes,
-    /// The record that comes next, as batch and row, and its number.
+    /// Batch of the next record.
     batch: usize,
+    /// Row of the next record in its batch.
     row: usize,
+    /// Number of the next record in the shard.
     ordinal: u64,
-    /// Bytes that have come by.
+    /// Bytes seen so far.
     at: u64,
-    /// What is known of a record that came in part.
+    /// Hashes of a record that is only partly seen.
     partial: Option<Box<Partial>>,
 }
 
@@ -188,22 +191,24 @@ struct Expected {
 
 impl Records {
     pub(super) fn new(extents: Vec<RecordExtents>, body: u64, crc: bool, hashes: ContentHashes) -> Result<Self> {
-        let (mut end, mut adjoin) = (0_u64, true);
+        let (mut end, mut contiguous) = (0_u64, true);
         for batch in &extents {
             for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
-                adjoin &= *offset == end;
+                contiguous &= *offset == end;
                 let next = offset.checked_add(*length).filter(|next| *offset >= end && *length > 0 && *next <= body);
                 end = next.ok_or_else(|| {
-                    Error::integrity(format!("expected a record between bytes {end} and {body}, found another place"))
-                        .byte(*offset)
-                        .hint("the sidecar is damaged; convert the sources again into a new dataset")
+                    Error::integrity(format!(
+                        "expected a record between bytes {end} and {body}, found one at another offset"
+                    ))
+                    .byte(*offset)
+                    .hint("the sidecar is damaged; convert the sources again into a new dataset")
                 })?;
             }
         }
-        // A hash of 0 was not taken.
-        adjoin &=
+        // A hash of 0 means that none was taken.
+        contiguous &=
             end == body && !hashes.are_unknown() && extents.iter().all(|batch| !batch.hashes.values().contains(&0));
-        Ok(Self { extents, adjoin, crc, hashes, batch: 0, row: 0, ordinal: 0, at: 0, partial: None })
+        Ok(Self { extents, contiguous, crc, hashes, batch: 0, row: 0, ordinal: 0, at: 0, partial: None })
     }
 
     fn next(&mut self) -> Option<Expected> {
@@ -226,7 +231,7 @@ impl Records {
             };
             let most = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
             if self.at < record.offset {
-                // Nobody's bytes, which the checksum of the whole covers.
+                // Bytes between records, which the checksum of the whole shard covers.
                 let gap = most(record.offset - self.at);
                 self.at += gap as u64;
                 piece = &piece[gap..];
@@ -239,7 +244,7 @@ impl Records {
         Ok(())
     }
 
-    /// Takes bytes of the next record.
+    /// Hashes bytes of the next record.
     fn record(&mut self, record: Expected, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
         let ends = self.at == record.offset + record.length;
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_byte_of_a_record_is_noticed_in_pieces_of_any_size() {
+    fn every_changed_byte_of_a_record_is_detected_in_chunks_of_any_size() {
         let bytes: Vec<u8> = (0..60).collect();
         let extents = [(0, 7), (7, 1), (10, 20), (30, 29)];
         for piece in [1, 2, 7, 8, 30, 60] {
@@ -328,19 +333,19 @@ mod tests {
             for at in 0..bytes.len() {
                 let mut changed = bytes.clone();
                 changed[at] ^= 1;
-                let nobodys = [8, 9, 59].contains(&at);
-                assert_eq!(run(records(&extents, &bytes).unwrap(), &changed, piece).is_ok(), nobodys, "{piece} {at}");
+                let between = [8, 9, 59].contains(&at);
+                assert_eq!(run(records(&extents, &bytes).unwrap(), &changed, piece).is_ok(), between, "{piece} {at}");
             }
             assert!(run(records(&extents, &bytes).unwrap(), &bytes[..58], piece).is_err());
         }
     }
 
     #[test]
-    fn only_records_without_anything_in_between_are_proof_of_all_bytes() {
+    fn only_records_without_gaps_verify_all_bytes() {
         let bytes = [0; 60];
-        assert!(records(&[(0, 10), (10, 50)], &bytes).unwrap().adjoin);
+        assert!(records(&[(0, 10), (10, 50)], &bytes).unwrap().contiguous);
         for gap in [&[(0, 10), (11, 49)][..], &[(1, 59)], &[(0, 59)], &[]] {
-            assert!(!records(gap, &bytes).unwrap().adjoin);
+            assert!(!records(gap, &bytes).unwrap().contiguous);
         }
         for wrong in [&[(0, 10), (9, 51)][..], &[(0, 61)], &[(0, 0), (0, 60)], &[(u64::MAX, 5)]] {
             assert!(records(wrong, &bytes).is_err());

@@ -1,7 +1,8 @@
-//! Cuts gathered records to units, each encoded on its own: of even sizes, or of the sizes that end Parquet shards at their target.
+//! Cuts gathered records into units, which are encoded independently: units of even size, or of sizes that end Parquet
+//! shards at their target.
 //!
-//! Where a unit ends follows from the records and from the encoded sizes of units that lie a fixed number behind it, so that it
-//! does not depend on threads.
+//! Where a unit ends depends only on the records and on the encoded sizes of units a fixed number behind it, so it does
+//! not depend on threads.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +20,7 @@ use crate::{
     record::{Payload, Sample},
 };
 
-/// Encoded sizes on their way back from the encoders to the planner.
+/// Encoded sizes, reported by the encoders to the planner.
 #[derive(Debug, Default)]
 pub struct Feedback {
     state: Mutex<FeedbackState>,
@@ -34,7 +35,7 @@ struct FeedbackState {
 
 impl Feedback {
     /// Reports the encoded size of a unit.
-    pub fn tell(&self, unit: usize, bytes: u64) {
+    pub fn report(&self, unit: usize, bytes: u64) {
         let mut state = self.lock();
         if state.sizes.len() <= unit {
             state.sizes.resize(unit + 1, None);
@@ -43,18 +44,18 @@ impl Feedback {
         self.changed.notify_all();
     }
 
-    /// Ends all waiting: the run has failed.
+    /// Ends all waiting because the run has failed.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// The size of a unit, if it is known by now.
+    /// Returns the size of a unit if it is known by now.
     fn size(&self, unit: usize) -> Option<u64> {
         self.lock().sizes.get(unit).copied().flatten()
     }
 
-    /// Waits for the size of a unit; `None` when the run has failed.
+    /// Waits for the size of a unit; `None` if the run has failed.
     fn wait(&self, unit: usize) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -73,32 +74,32 @@ impl Feedback {
     }
 }
 
-/// How units are cut.
+/// Rule by which units are cut.
 #[derive(Debug)]
 pub enum Cutting {
-    /// Every so many bytes.
+    /// Units of an even size.
     Even {
         /// Bytes of a unit.
         bytes: u64,
-        /// Bytes that a member of a record takes besides its content.
+        /// Bytes that each member of a record needs besides its content.
         member: u64,
     },
-    /// By what is missing in the shard.
+    /// Units sized by the bytes that the open shard still lacks.
     RowGroups(RowGroupPlanner, Arc<Feedback>),
 }
 
-/// Minimum bytes counted per row: its hash, row number and id take memory as well.
-const LEAST_ROW: u64 = 32;
+/// Minimum bytes counted per row, because its hash, row number and id use memory as well.
+const MIN_ROW_BYTES: u64 = 32;
 
 impl Cutting {
     /// Estimated bytes of the records once encoded.
     fn weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {
             (Self::RowGroups(..), Payload::Rows(batch)) => {
-                logical_bytes(batch).max(LEAST_ROW.saturating_mul(batch.num_rows() as u64))
+                logical_bytes(batch).max(MIN_ROW_BYTES.saturating_mul(batch.num_rows() as u64))
             }
             (Self::Even { member, .. }, Payload::Rows(batch)) => {
-                // In each row the columns are named again.
+                // Each row repeats the column names.
                 let names: u64 = batch.schema_ref().fields().iter().map(|field| field.name().len() as u64 + 4).sum();
                 logical_bytes(batch).saturating_add((member + names).saturating_mul(batch.num_rows() as u64))
             }
@@ -168,10 +169,10 @@ impl Cutting {
     }
 }
 
-/// Size of the unit that is filled next.
+/// Size limit of the next unit.
 #[derive(Debug, Clone, Copy)]
 struct UnitBudget {
-    /// Weight at most, unless one record has more.
+    /// Maximum weight, unless a single record is heavier.
     bytes: u64,
     starts_shard: bool,
 }
@@ -208,7 +209,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         }
     }
 
-    fn take(&mut self, gathered: Gathered) {
+    fn push(&mut self, gathered: Gathered) {
         let Gathered { records, bytes_in } = gathered;
         self.pending_bytes_in += bytes_in;
         if records.payload.is_empty() {
@@ -219,8 +220,8 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         self.pending.push_back((records, bytes));
     }
 
-    /// Budget of the unit to be filled next; `None` while that depends on a size that is not known yet and there is still
-    /// something else to do: to gather what the largest unit would take.
+    /// Returns the budget of the next unit; `None` while it depends on a size that is not known yet and there are still
+    /// records to gather, up to those of the largest unit.
     fn budget(&mut self) -> Result<Option<UnitBudget>> {
         if let Some(budget) = self.budget {
             return Ok(Some(budget));
@@ -246,7 +247,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         Ok(self.budget)
     }
 
-    /// Cuts a unit within its budget (at least one record) off the pending records.
+    /// Cuts a unit within its budget, but of at least one record, off the pending records.
     fn cut_unit(&mut self, budget: UnitBudget) -> EncodeUnit {
         let mut batches = Vec::new();
         let mut room = budget.bytes;
@@ -294,7 +295,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
                 }
             }
             match self.input.next() {
-                Some(gathered) => self.take(gathered?),
+                Some(gathered) => self.push(gathered?),
                 None => self.ended = true,
             }
         }
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn short_records_count_for_what_they_become() {
+    fn short_records_are_weighed_as_encoded() {
         let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
         assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
         assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));

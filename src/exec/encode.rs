@@ -1,7 +1,7 @@
-//! From records to bytes: encodes a [`EncodeUnit`] to a row group, or to framed and compressed records.
+//! Encodes records: turns an [`EncodeUnit`] into a row group, or into framed and compressed records.
 //!
-//! Units are independent, so this runs on many threads. Who each record is, its ids with their hashes, is worked out
-//! here too, because it costs about as much as encoding.
+//! Units are independent, so this runs on many threads. The ids of records and their hashes are computed here, too,
+//! because that costs about as much as encoding.
 
 use std::sync::Arc;
 
@@ -41,36 +41,36 @@ pub struct SourceBatch {
     pub payload: Payload,
     /// The source they came from.
     pub source: Arc<SourceName>,
-    /// Rows in the source, from 1; not used for samples that name their origin themselves.
+    /// Rows in the source, from 1; unused for samples that state their own origin.
     pub rows: Numbers,
     /// Hash of each record's source bytes.
     pub hashes: Numbers,
 }
 
-/// How records of a source are named.
+/// Names that records of a source get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceName {
-    /// Name in origins; empty when samples name their origin themselves.
+    /// Source name in origins; empty if samples state their own origin.
     pub name: String,
-    /// Begin of the keys of its rows; escaped.
+    /// Prefix of the keys of its rows; escaped.
     pub key: String,
-    /// Columns that it has, when they are the same for all its rows. Formats that store each row by itself leave
-    /// columns out that only other sources have.
+    /// Columns of the source, if all its rows have the same. Formats that store each row by itself omit columns that
+    /// only other sources have.
     pub columns: Option<Vec<String>>,
     /// Subject id of all its rows, from its path or from a table.
     pub subject: Option<String>,
 }
 
-/// Records to be encoded together.
+/// Records that are encoded together.
 #[derive(Debug, Clone)]
 pub struct EncodeUnit {
     /// Number of the unit, from 0.
     pub number: usize,
     /// The records, in order.
     pub batches: Vec<SourceBatch>,
-    /// Whether a new shard begins with it (Parquet; other formats decide when they append).
+    /// Whether it starts a new shard (Parquet; for other formats the appender decides).
     pub starts_shard: bool,
-    /// Bytes of input that it stands for.
+    /// Bytes of input from which it was read.
     pub bytes_in: u64,
 }
 
@@ -79,70 +79,72 @@ pub struct EncodeUnit {
 pub struct Encoded {
     /// The bytes.
     pub body: Body,
-    /// Records in it.
+    /// Number of records.
     pub records: usize,
-    /// Whether a new shard begins with it.
+    /// Whether it starts a new shard.
     pub starts_shard: bool,
-    /// Bytes of input that it stands for.
+    /// Bytes of input from which it was read.
     pub bytes_in: u64,
-    /// Hashes of record ids that are stored.
+    /// Hashes of stored record ids.
     pub record_hashes: IdHashes,
     /// Hashes of subject ids.
     pub subject_hashes: IdHashes,
-    /// Keys of the first and the last record, where the format has keys that must differ between neighbours.
+    /// Keys of the first and the last record, if the format requires neighbours to have different keys.
     pub end_keys: Option<(String, String)>,
 }
 
 /// Bytes of a unit.
 #[derive(Debug)]
 pub enum Body {
-    /// A row group, and the same rows for the sidecar.
+    /// A row group, and the sidecar rows of its records.
     RowGroup(RowGroup, SidecarGroups),
     /// Framed records, compressed as a whole.
     Stream {
-        /// Rows for the sidecar, without offsets. Too few for a row group, and a shard may end between any two.
+        /// Sidecar rows, without offsets. They are not encoded yet: they are too few for a row group, and a shard may
+        /// end between any two.
         rows: Box<SidecarColumns>,
-        /// What goes to the shard.
+        /// Compressed bytes to append to the shard.
         bytes: Bytes,
         /// Length of each record before compression.
         lengths: Vec<u64>,
-        /// Bytes before compression.
+        /// Total bytes before compression.
         raw_bytes: u64,
-        /// CRC-32 before compression, for gzip.
+        /// CRC-32 of the bytes before compression, for gzip.
         crc32: u32,
     },
 }
 
-/// What records become.
+/// Encodes records in one output format.
 #[derive(Debug)]
 pub struct Encoder {
     output: Output,
     codec: Codec,
     id: Vec<String>,
     subject: Option<String>,
-    /// Whether subject ids come from samples and sources, because no column has them.
+    /// Whether subject ids come from samples and sources because no column has them.
     external_subjects: bool,
     renaming: Renaming,
     rows: RowsAs,
-    /// Hides ids and names of sources in what stands beside the shards.
+    /// Hides ids and source names in sidecars and indexes.
     hiding: Option<Hiding>,
-    /// Memory of units.
+    /// Buffers of units, for reuse.
     spare: Spare,
 }
 
-/// What a row becomes in tar.
+/// Representation of a row in tar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RowsAs {
-    /// One member of JSON.
+    /// One JSON member.
     #[default]
     Json,
     /// A member for each column that is not null.
     Parts,
-    /// A member in NPY for each tensor, and one of JSON with all else; in TFRecord features of bytes, shape and type.
+    /// One NPY member for each tensor, and a JSON member for all other columns; in TFRecord, features of bytes, shape
+    /// and type.
     Tensors,
 }
 
-/// How shards of a format are made.
+/// Shard writer of a format.
 #[derive(Debug)]
 pub enum Output {
     /// Row groups and a footer.
@@ -151,7 +153,7 @@ pub enum Output {
     Stream(Box<dyn Framing>),
 }
 
-/// The framing of a format; `None` for Parquet.
+/// Returns the framing of a format; `None` for Parquet.
 pub fn framing(format: OutputFormat) -> Option<Box<dyn Framing>> {
     match format {
         OutputFormat::Parquet => None,
@@ -160,19 +162,19 @@ pub fn framing(format: OutputFormat) -> Option<Box<dyn Framing>> {
     }
 }
 
-/// The encoder of a table's columns, for Parquet.
+/// Creates the Parquet encoder of a table's columns.
 ///
 /// # Errors
-/// When Parquet cannot store the schema.
+/// Fails if Parquet cannot store the schema.
 pub fn parquet_encoder(codec: Codec, schema: &SchemaRef) -> Result<ParquetEncoder> {
     let metadata: Vec<_> = media_metadata(schema).into_iter().collect();
     ParquetEncoder::new(schema, codec, &metadata)
 }
 
-/// The same of records that are sorted; shards say so.
+/// Creates the Parquet encoder of sorted records; the shards' metadata states the order.
 ///
 /// # Errors
-/// When Parquet cannot store the schema.
+/// Fails if Parquet cannot store the schema.
 pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -> Result<ParquetEncoder> {
     let names = serde_json::to_string(&order.columns)
         .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
@@ -193,10 +195,10 @@ pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -
 }
 
 impl Encoder {
-    /// Makes an encoder for records of `schema` (the schema of samples when these are samples).
+    /// Creates an encoder for records of `schema`, or of the schema of samples for samples.
     ///
     /// # Errors
-    /// When the format cannot store the schema.
+    /// Fails if the format cannot store the schema.
     pub fn new(
         format: OutputFormat,
         codec: Codec,
@@ -212,32 +214,32 @@ impl Encoder {
         Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
     }
 
-    /// Says what rows become in tar.
+    /// Sets the representation of rows in tar.
     #[must_use]
     pub fn with_rows(mut self, rows: RowsAs) -> Self {
         self.rows = rows;
         self
     }
 
-    /// Sets whether subject ids come from samples and sources, because no column has them.
+    /// Sets whether subject ids come from samples and sources because no column has them.
     #[must_use]
     pub fn with_external_subjects(self, external_subjects: bool) -> Self {
         Self { external_subjects, ..self }
     }
 
-    /// Changes names that readers cannot take.
+    /// Sets how names that readers cannot accept are changed.
     #[must_use]
     pub fn renaming(self, renaming: Renaming) -> Self {
         Self { renaming, ..self }
     }
 
-    /// Hides ids, and names of sources, from those who read sidecars and the index.
+    /// Hides ids and source names from readers of sidecars and the index.
     #[must_use]
     pub fn hiding(self, hiding: Option<Hiding>) -> Self {
         Self { hiding, ..self }
     }
 
-    /// How shards are made.
+    /// Returns the shard writer.
     pub fn output(&self) -> &Output {
         &self.output
     }
@@ -245,16 +247,16 @@ impl Encoder {
     /// Encodes a unit.
     ///
     /// # Errors
-    /// When a record cannot be expressed in the format.
+    /// Fails if a record cannot be expressed in the format.
     pub fn encode(&self, unit: EncodeUnit) -> Result<Encoded> {
-        self.encode_telling(unit, |_| {})
+        self.encode_reporting(unit, |_| {})
     }
 
-    /// The same; tells the bytes of a row group as soon as they are known, which is before all of the work is done.
+    /// Encodes a unit and reports the bytes of a row group as soon as they are known, before all work is done.
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_telling(&self, mut unit: EncodeUnit, tell: impl FnOnce(u64)) -> Result<Encoded> {
+    pub fn encode_reporting(&self, mut unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
         let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
         let (record_hashes, subject_hashes, end_keys);
@@ -262,7 +264,7 @@ impl Encoder {
             Output::Parquet(encoder) => {
                 let texts = self.id_texts(&unit)?;
                 let (group, known) = self.row_group(encoder, &mut unit)?;
-                tell(group.encoded_bytes);
+                report(group.encoded_bytes);
                 let names = texts.join(known)?.hidden(self.hiding.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
@@ -292,15 +294,15 @@ impl Encoder {
         Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
     }
 
-    /// The row group, and which ids are the same, where encoding them told. Of rows nothing but their number is left.
+    /// Encodes the row group and returns the repeated ids found on the way. Leaves only the number of rows in `unit`.
     fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownRepeats)> {
         if encoder.schema().fields().is_empty() {
             let place = unit.batches.first().map_or_else(String::new, |piece| piece.source.name.clone());
             return Err(Error::input(
-                "expected records with at least one field, found none, of which Parquet makes no rows",
+                "expected records with at least one field, found no fields; Parquet cannot store such rows",
             )
             .at(place)
-            .hint("use --to tar or tfrecord, or leave the file out with --exclude"));
+            .hint("use --to tar or tfrecord, or skip the file with --exclude"));
         }
         let batches: Vec<RecordBatch> = unit
             .batches
@@ -314,7 +316,7 @@ impl Encoder {
                 Payload::Samples(samples) => batch_of_samples(samples, encoder.schema()),
             })
             .collect::<Result<_>>()?;
-        // Ids made of several columns, or of a part of one, are none of its columns.
+        // Ids made of several columns, or of a part of a column, are not columns themselves.
         let field = |name: &String| encoder.schema().index_of(name).ok();
         let (id, subject) = (self.id.as_slice(), self.subject.as_ref());
         let (id, subject) = (if let [id] = id { field(id) } else { None }, subject.and_then(field));
@@ -347,7 +349,7 @@ impl Encoder {
             }
             first += piece.payload.len();
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
-            // While the records are in the processor's cache.
+            // Hash the records while they are in the processor's cache.
             for length in &lengths[hashes.len()..] {
                 let end =
                     at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
@@ -359,7 +361,7 @@ impl Encoder {
         Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
     }
 
-    /// What is framed instead of the records as they are; `None` when they are.
+    /// Returns the payload to frame instead of the records as they are; `None` if they are framed as they are.
     fn own_payload(&self, piece: &SourceBatch, keys: &[String]) -> Result<Option<Payload>> {
         match (&piece.payload, self.rows) {
             (Payload::Rows(batch), RowsAs::Parts) => {
@@ -367,7 +369,7 @@ impl Encoder {
                 match samples.iter().zip(piece.rows.iter()).find(|(sample, _)| sample.parts.is_empty()) {
                     None => Ok(Some(Payload::Samples(samples))),
                     Some((_, row)) => Err(Error::input(format!(
-                        "expected a value in row {row}, found nothing but nulls, of which no member can be made"
+                        "expected at least one value in row {row}, found only nulls; no member can be made of them"
                     ))
                     .at(piece.source.name.clone())
                     .hint("use --rows json")),
@@ -383,12 +385,12 @@ impl Encoder {
         }
     }
 
-    /// Whether records are samples with members that have names.
+    /// Returns whether records are samples with named members.
     fn names_members(&self) -> bool {
         matches!(&self.output, Output::Stream(framing) if framing.has_keys())
     }
 
-    /// Changes keys, and the extensions of samples, so that readers take them; `None` when no extension changed.
+    /// Changes keys and extensions that readers cannot accept; returns `None` if no extension changed.
     fn rename(&self, payload: &Payload, keys: &mut [String]) -> Option<Payload> {
         if !self.renaming.is_active() {
             return None;
@@ -408,7 +410,7 @@ impl Encoder {
         Some(Payload::Samples(samples))
     }
 
-    /// The ids, batch by batch.
+    /// Returns the ids, batch by batch.
     fn id_texts(&self, unit: &EncodeUnit) -> Result<IdTexts> {
         let (mut records, mut subjects) = (Vec::new(), Vec::new());
         for piece in &unit.batches {
@@ -435,7 +437,7 @@ impl Encoder {
     }
 }
 
-/// Ids of a unit, batch by batch; none at all where there are none.
+/// Ids of a unit, batch by batch; empty if the unit has none.
 struct IdTexts {
     records: Vec<StringArray>,
     subjects: Vec<StringArray>,
@@ -459,23 +461,23 @@ struct Streamed {
     lengths: Vec<u64>,
     /// Hash of each framed record.
     hashes: Vec<u64>,
-    /// Keys at both ends.
+    /// Keys of the first and the last record.
     end_keys: Option<(String, String)>,
 }
 
-/// Refuses two records that readers would take for one.
+/// Refuses two neighbouring records that readers would merge into one.
 ///
 /// # Errors
-/// When neighbours have the same key.
+/// Fails if the keys are equal.
 pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
     if last != next {
         return Ok(());
     }
-    Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would take them for one"))
-        .hint("choose an --id that is unique, or leave it out"))
+    Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would merge them into one"))
+        .hint("choose a unique --id, or omit --id"))
 }
 
-/// Which ids are the same, as far as anybody has looked.
+/// Repeated ids that were found while the columns were encoded; `None` if not known.
 #[derive(Default)]
 struct KnownRepeats {
     id: Option<Repeats>,
@@ -495,11 +497,11 @@ impl Names {
     }
 }
 
-/// Text of an id column; several columns are joined with `,`, and one null part makes the id null. Also used to read
-/// ids back out of Parquet shards.
+/// Returns the text of an id column. Several columns are joined with `,`, and one null part makes the id null. Also
+/// used to read ids from Parquet shards.
 ///
 /// # Errors
-/// When the batch lacks a column, or values have no plain text.
+/// Fails if the batch lacks a column, or values have no plain text.
 pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray> {
     let parts: Vec<StringArray> = columns
         .iter()
@@ -535,7 +537,7 @@ fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
     Ok((0..column.len()).map(|row| crate::record::json::text_of(column.as_ref(), row)).collect())
 }
 
-/// The records without columns that its source does not have; `None` when it has all of them.
+/// Returns the records without columns that their source does not have; `None` if it has all of them.
 fn own_columns(piece: &SourceBatch) -> Result<Option<Payload>> {
     let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
     let schema = batch.schema();
@@ -546,7 +548,7 @@ fn own_columns(piece: &SourceBatch) -> Result<Option<Payload>> {
     Ok(Some(Payload::Rows(batch.project(&own)?)))
 }
 
-/// Key of each record: its id, or a name made of its source and row.
+/// Returns the key of each record: its id, or a name made of its source and row.
 fn keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<String> {
     (0..piece.payload.len())
         .map(|i| match ids.filter(|ids| ids.is_valid(first + i)) {
@@ -556,7 +558,7 @@ fn keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<Str
         .collect()
 }
 
-/// What the sidecar says of the records, but for their places in the shard.
+/// Returns the sidecar rows of the records, without their offsets in the shard.
 fn sidecar_rows(unit: EncodeUnit, names: Names, hashes: Numbers, hiding: Option<&Hiding>) -> SidecarColumns {
     let stored = |name: &str| -> Arc<str> { hiding.map_or_else(|| name.into(), |hiding| hiding.source(name).into()) };
     let files = unit.batches.iter().all(|p| p.source.name.is_empty());

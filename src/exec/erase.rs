@@ -1,14 +1,15 @@
-//! Writing a shard anew without some of its records.
+//! Rewrites a shard without some of its records.
 //!
 //! ```text
-//! shard      | record 0 | record 1 | record 2 | ...     every record is held against the sidecar
+//! shard      | record 0 | record 1 | record 2 | ...     every record is compared with the sidecar
 //!                 |          x          |
-//! new shard  | record 0 | record 2 | ...                then read back, byte by byte
+//! new shard  | record 0 | record 2 | ...                then read back and compared byte by byte
 //! ```
 //!
-//! Records of tar and TFRecord are copied as they are stored; of compressed shards whole units are, and only those that
-//! held an erased record are compressed anew. Parquet is decoded and encoded: nothing of a page, a dictionary or a statistic
-//! that an erased value was part of is kept. Sidecar rows, offsets moved, record numbers and first versions are carried over.
+//! Records of tar and TFRecord are copied as stored. For compressed shards, whole units are copied, and only units that
+//! held an erased record are compressed again. Parquet is decoded and encoded: no page, dictionary or statistic that an
+//! erased value was part of is kept. Sidecar rows (with their offsets moved), record numbers and first versions are
+//! carried over.
 
 use std::io::Read;
 
@@ -41,19 +42,19 @@ use crate::{
     storage::Staged,
 };
 
-/// Bytes read at a time where they are not copied.
-const PIECE: usize = 256 << 10;
+/// Bytes to read at a time if they are not copied.
+const READ_BYTES: usize = 256 << 10;
 
-/// Raw bytes of a unit where the old units are not known.
+/// Raw bytes of a unit if the units of the old shard are not known.
 const UNIT_BYTES: usize = 4 << 20;
 
-/// What lies between records is kept up to this size, if it names nobody who is erased.
-const MOST_GAP: u64 = 16 << 20;
+/// Maximum bytes between two records that are kept if they contain no erased id; more are removed unchecked.
+const MAX_GAP_BYTES: u64 = 16 << 20;
 
-/// A shard that holds records to be erased.
+/// A shard with records to be erased.
 #[derive(Debug, Clone)]
 pub struct Victim {
-    /// Its facts.
+    /// Metadata of the shard.
     pub shard: ShardMeta,
     /// Its runs, in row order.
     pub runs: Vec<Run>,
@@ -65,36 +66,36 @@ pub struct Victim {
     pub number: usize,
 }
 
-/// How shards are written anew.
+/// Settings for rewriting shards.
 pub struct Eraser<'a> {
-    /// The dataset whose shards are written anew.
+    /// The dataset whose shards are rewritten.
     pub rewriter: Rewriter<'a>,
-    /// Where record numbers are and were.
+    /// Current and former places of record numbers.
     pub runs: &'a RunTable,
     /// How content hashes are compared.
     pub hashes: ContentHashes,
-    /// The erased ids: what lies between records goes with them if it names one.
+    /// The erased ids; bytes between records that contain one are removed.
     pub needles: &'a [String],
 }
 
-/// A shard without the erased records.
+/// A rewritten shard, without the erased records.
 #[derive(Debug)]
 pub struct Spared {
-    /// The new shard; `None` when nothing was left.
+    /// The new shard; `None` if no record was left.
     pub finished: Option<FinishedShard>,
-    /// Where its records are, if it was sorted.
+    /// Tables of places of its records, if the shard was sorted.
     pub places: Vec<PlaceRef>,
-    /// The tables of places.
+    /// The staged tables of places.
     pub staged: Vec<Staged>,
-    /// Bytes copied as they were stored.
+    /// Bytes copied as stored.
     pub bytes_copied: u64,
-    /// Bytes encoded anew.
+    /// Bytes encoded again.
     pub bytes_reencoded: u64,
-    /// Chain over the hashes of its rows, of Parquet.
+    /// Chained hash of its rows; only for Parquet.
     rows: Option<u64>,
 }
 
-/// What a new shard has to be.
+/// Expected content of a new shard.
 #[derive(Debug)]
 pub struct Made {
     shard: ShardMeta,
@@ -102,7 +103,7 @@ pub struct Made {
 }
 
 impl Spared {
-    /// What the new shard has to be; `None` when there is none.
+    /// Returns the expected content of the new shard; `None` if there is none.
     pub fn made(&self) -> Option<Made> {
         let finished = self.finished.as_ref()?;
         Some(Made { shard: finished.shard.meta.clone(), rows: self.rows })
@@ -110,10 +111,10 @@ impl Spared {
 }
 
 impl Eraser<'_> {
-    /// Writes a shard anew.
+    /// Rewrites a shard.
     ///
     /// # Errors
-    /// When the shard is damaged or the store fails.
+    /// Fails if the shard is damaged or the store fails.
     pub fn erase(&self, victim: &Victim) -> Result<Spared> {
         self.rewriter.cancel.check()?;
         let mut spared = Spared {
@@ -155,15 +156,15 @@ impl Eraser<'_> {
         Ok(spared)
     }
 
-    /// Reads a new shard, which has its name by now, and holds it against what was kept.
+    /// Reads a new shard, which is published by now, and compares it with the kept records.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it holds anything else.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the shard has any other content.
     pub fn prove(&self, made: &Made) -> Result<()> {
         let Made { shard: made, rows } = made;
         self.rewriter.verify_checksum(made)?;
         let differs = |what: &str| {
-            Err(Error::mistaken(format!("expected nothing but what was kept in a shard, found {what}"))
+            Err(Error::mistaken(format!("expected only the kept records in the new shard, found {what}"))
                 .at(self.rewriter.place(made)))
         };
         if let Some(expected) = rows {
@@ -182,7 +183,7 @@ impl Eraser<'_> {
         let mut proof = Records::new(extents, body, false, self.hashes.clone())?;
         let mut source = stream::decoder(made.codec, self.rewriter.store().read(&made.path)?)?;
         let mut left = source.by_ref().take(body);
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; READ_BYTES];
         loop {
             let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.rewriter.place(made)))?;
             if n == 0 {
@@ -193,7 +194,7 @@ impl Eraser<'_> {
         proof.finish()
     }
 
-    /// Decodes a Parquet shard and encodes the rows that stay.
+    /// Decodes a Parquet shard and encodes the rows that are kept.
     fn rows(&self, victim: &Victim, spared: &mut Spared) -> Result<FinishedShard> {
         let shard = &victim.shard;
         let file = self.rewriter.open(shard)?;
@@ -205,26 +206,26 @@ impl Eraser<'_> {
         let mut out = ParquetShardWriter::create(self.rewriter.store(), &parquet, &victim.naming, victim.number)?;
         let mut rows = Xxh3Default::new();
         let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);
-        let mut sieve = Sieve::new(&victim.ordinals);
+        let mut filter = RowFilter::new(&victim.ordinals);
         for batch in file.batches(BATCH_ROWS) {
             self.rewriter.cancel.check()?;
-            let batch = cast_to(&sieve.filter(&batch?)?, &schema)?;
+            let batch = cast_to(&filter.filter(&batch?)?, &schema)?;
             chain(&mut rows, &batch);
             pending.push(batch, &mut out)?;
         }
-        sieve.finish(shard)?;
+        filter.finish(shard)?;
         pending.finish(&mut out)?;
-        let mut sieve = Sieve::new(&victim.ordinals);
+        let mut filter = RowFilter::new(&victim.ordinals);
         for batch in sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), BATCH_ROWS)? {
-            out.append_sidecar(&sieve.filter(&batch?)?)?;
+            out.append_sidecar(&filter.filter(&batch?)?)?;
         }
-        sieve.finish(shard)?;
+        filter.finish(shard)?;
         spared.rows = Some(rows.digest());
         spared.bytes_reencoded = shard.bytes;
         out.finish(&kept_runs(victim))
     }
 
-    /// Copies the records that stay.
+    /// Copies the records that are kept.
     fn stream(&self, victim: &Victim, framing: &dyn Framing, spared: &mut Spared) -> Result<FinishedShard> {
         let shard = &victim.shard;
         let sidecar = read_sidecar(self.rewriter.store(), &shard.sidecar())?;
@@ -255,19 +256,19 @@ impl Eraser<'_> {
         let Copying { proof, removed, copied, reencoded, .. } = copying;
         proof.finish()?;
         (spared.bytes_copied, spared.bytes_reencoded) = (copied, reencoded);
-        let mut sieve = Sieve::new(&victim.ordinals);
+        let mut filter = RowFilter::new(&victim.ordinals);
         for batch in &sidecar {
-            let kept = sieve.filter(batch)?;
+            let kept = filter.filter(batch)?;
             let extents = RecordExtents::of_batch(&kept)?;
             for (rows, shift) in shifts(extents.offsets.values(), &removed) {
                 out.append_sidecar(&kept.slice(rows.start, rows.len()), -i128::from(shift))?;
             }
         }
-        sieve.finish(shard)?;
+        filter.finish(shard)?;
         out.finish(&kept_runs(victim))
     }
 
-    /// Refuses to make neighbours of two records with one key, which readers would take for one.
+    /// Refuses to put two records with one key next to each other, because readers would merge them into one.
     fn check_seams(&self, victim: &Victim) -> Result<()> {
         let mut ends: Vec<u64> = Vec::new();
         for hole in victim.ordinals.chunk_by(|a, b| a + 1 == *b) {
@@ -283,14 +284,14 @@ impl Eraser<'_> {
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
             Some(pair) => Err(Error::usage(format!(
-                "the record `{}` would come twice in a row, and readers would take both for one",
+                "the key `{}` would appear twice in a row, and readers would merge the two records into one",
                 token_of(&id(&pair[0]).unwrap_or_default())
             ))
-            .hint("erase that record, too, or convert the sources anew with an --id that is unique")),
+            .hint("erase that record, too, or convert the sources again with a unique --id")),
         }
     }
 
-    /// Gives a sorted shard numbers and places of its own.
+    /// Writes the tables of numbers and places of a sorted shard.
     fn scatter(&self, victim: &Victim, set: &str, shard: &mut NewShard, spared: &mut Spared) -> Result<Staged> {
         let store = self.rewriter.dataset.store();
         let live: Vec<&Run> = victim.runs.iter().collect();
@@ -320,12 +321,12 @@ impl Eraser<'_> {
     }
 }
 
-/// Adds hashes of rows to a chain.
+/// Adds the hashes of rows to a chain.
 fn chain(rows: &mut Xxh3Default, batch: &RecordBatch) {
     row_hashes(batch).iter().for_each(|hash| rows.update(&hash.to_le_bytes()));
 }
 
-/// First record number and length of each run of the new shard; sorted shards get others.
+/// Returns the first record number and length of each run of the new shard; sorted shards get theirs from `scatter`.
 fn kept_runs(victim: &Victim) -> Vec<(u64, Option<u64>)> {
     if victim.runs.iter().any(|run| run.scattered.is_some()) {
         return vec![(victim.shard.first_record, None)];
@@ -345,13 +346,13 @@ fn kept_runs(victim: &Victim) -> Vec<(u64, Option<u64>)> {
     out
 }
 
-/// Takes rows out of batches that follow each other.
-struct Sieve<'a> {
+/// Removes rows from consecutive batches.
+struct RowFilter<'a> {
     holes: &'a [u64],
     at: u64,
 }
 
-impl<'a> Sieve<'a> {
+impl<'a> RowFilter<'a> {
     fn new(holes: &'a [u64]) -> Self {
         Self { holes, at: 0 }
     }
@@ -370,7 +371,7 @@ impl<'a> Sieve<'a> {
         if now.is_empty() { Ok(batch.clone()) } else { Ok(filter_record_batch(batch, &BooleanArray::from(keep))?) }
     }
 
-    /// Fails unless all rows of the shard came by.
+    /// Fails unless all rows of the shard were seen.
     fn finish(self, shard: &ShardMeta) -> Result<()> {
         if self.at == shard.records {
             return Ok(());
@@ -379,47 +380,48 @@ impl<'a> Sieve<'a> {
     }
 }
 
-/// What happens to consecutive raw bytes of a shard.
+/// What is done with consecutive raw bytes of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Action {
     Keep,
     Drop,
-    /// Between records: kept unless it names somebody who is erased.
+    /// Bytes between records: kept unless they contain an erased id.
     Gap,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     end: u64,
-    fate: Fate,
+    action: Action,
 }
 
-/// The raw bytes of a shard up to its last record, or to `body` if that is more.
+/// Divides the raw bytes of a shard up to its last record, or to `body` if that is larger.
 fn pieces(extents: &[RecordExtents], holes: &[u64], body: u64) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::new();
-    let mut push = |end: u64, fate: Fate| match out.last_mut() {
-        Some(last) if last.fate == fate && fate != Fate::Gap => last.end = end,
-        _ => out.push(Piece { end, fate }),
+    let mut push = |end: u64, action: Action| match out.last_mut() {
+        Some(last) if last.action == action && action != Action::Gap => last.end = end,
+        _ => out.push(Piece { end, action }),
     };
     let (mut at, mut ordinal) = (0, 0);
     let mut holes = holes.iter().peekable();
     for batch in extents {
         for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
             if *offset > at {
-                push(*offset, Fate::Gap);
+                push(*offset, Action::Gap);
             }
             at = offset.saturating_add(*length);
-            push(at, if holes.next_if_eq(&&ordinal).is_some() { Fate::Drop } else { Fate::Keep });
+            push(at, if holes.next_if_eq(&&ordinal).is_some() { Action::Drop } else { Action::Keep });
             ordinal += 1;
         }
     }
     if body > at {
-        push(body, Fate::Gap);
+        push(body, Action::Gap);
     }
     out
 }
 
-/// Rows whose records move by the same number of bytes, given their offsets and what was removed: offset and bytes.
+/// Groups rows whose records move by the same number of bytes, given their offsets and the removed ranges (offset,
+/// bytes).
 fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize>, u64)> {
     let mut out: Vec<(std::ops::Range<usize>, u64)> = Vec::new();
     let (mut before, mut shift) = (0, 0);
@@ -436,41 +438,41 @@ fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize
     out
 }
 
-/// A shard of framed records on its way.
+/// State of copying a shard of framed records.
 struct Copying<'a, 'o> {
     eraser: &'a Eraser<'a>,
     shard: &'a ShardMeta,
     out: &'a mut StreamShardWriter<'o>,
     proof: Records,
     pieces: &'a [Piece],
-    /// Offset and length of what is left out.
+    /// Offset and length of each removed range.
     removed: Vec<(u64, u64)>,
     copied: u64,
     reencoded: u64,
 }
 
 impl Copying<'_, '_> {
-    /// Not compressed: what stays is copied from one file to the other.
+    /// Copies an uncompressed shard from file to file.
     fn plain(&mut self) -> Result<()> {
         let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
         let mut at = 0;
         for (number, piece) in self.pieces.iter().enumerate() {
             self.eraser.rewriter.cancel.check()?;
             let bytes = piece.end - at;
-            match piece.fate {
-                Fate::Keep => {
+            match piece.action {
+                Action::Keep => {
                     let proof = &mut self.proof;
                     let taken = self.out.append_from(&mut source, bytes, &mut |piece| proof.update(piece))?;
                     self.out.end_bytes(taken, 0, &stream::Frames::default());
                     self.copied += taken;
                 }
-                Fate::Gap if bytes <= MOST_GAP => {
+                Action::Gap if bytes <= MAX_GAP_BYTES => {
                     let mut gap = Vec::new();
                     source.by_ref().take(bytes).read_to_end(&mut gap)?;
                     self.proof.update(&gap)?;
-                    // Folders stand before their files, and may be named like who is erased.
-                    let before = self.pieces.get(number + 1).is_some_and(|next| next.fate == Fate::Drop);
-                    if (before && !is_global(&gap)) || self.names_somebody(&gap) {
+                    // A tar member of a folder precedes its files, and its name may be an erased one.
+                    let before = self.pieces.get(number + 1).is_some_and(|next| next.action == Action::Drop);
+                    if (before && !is_global(&gap)) || self.contains_erased_id(&gap) {
                         self.removed.push((at, bytes));
                     } else {
                         self.out.append_bytes(&gap)?;
@@ -478,8 +480,8 @@ impl Copying<'_, '_> {
                         self.copied += bytes;
                     }
                 }
-                Fate::Drop | Fate::Gap => {
-                    self.pass(&mut source, bytes)?;
+                Action::Drop | Action::Gap => {
+                    self.skip(&mut source, bytes)?;
                     self.removed.push((at, bytes));
                 }
             }
@@ -488,7 +490,7 @@ impl Copying<'_, '_> {
         Ok(())
     }
 
-    /// Units of which nothing goes are copied as they are stored.
+    /// Copies a shard unit by unit; units without removed bytes are copied as stored.
     fn units(&mut self, frames: &FrameTable) -> Result<()> {
         let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
         std::io::copy(&mut source.by_ref().take(frames.stored().0), &mut std::io::sink())?;
@@ -500,7 +502,7 @@ impl Copying<'_, '_> {
             source.by_ref().take(u64::from(*stored_bytes)).read_to_end(&mut stored)?;
             let raw = self.shard.codec.decompress_unit(&stored, u64::from(*raw_bytes))?;
             self.proof.update(&raw)?;
-            let kept = self.kept_of(&raw, at);
+            let kept = self.kept_bytes(&raw, at);
             let mut one = stream::Frames::default();
             match kept {
                 None => {
@@ -520,15 +522,15 @@ impl Copying<'_, '_> {
         Ok(())
     }
 
-    /// Compressed by others, as one stream: everything is compressed anew, in units.
+    /// Rewrites a shard that another program compressed as one stream: everything is compressed again, in units.
     fn whole(&mut self) -> Result<()> {
         let mut source = stream::decoder(self.shard.codec, self.eraser.rewriter.store().read(&self.shard.path)?)?;
         let (mut at, mut kept) = (0, Vec::new());
         for piece in self.pieces {
             self.eraser.rewriter.cancel.check()?;
             let mut left = piece.end - at;
-            if piece.fate != Fate::Keep {
-                self.pass(&mut source, left)?;
+            if piece.action != Action::Keep {
+                self.skip(&mut source, left)?;
                 self.removed.push((at, left));
                 left = 0;
             }
@@ -563,8 +565,8 @@ impl Copying<'_, '_> {
         Ok(())
     }
 
-    /// What of the raw bytes of a unit stays; `None` when all of it does.
-    fn kept_of(&mut self, raw: &[u8], start: u64) -> Option<Vec<u8>> {
+    /// Returns the kept raw bytes of a unit; `None` if all are kept.
+    fn kept_bytes(&mut self, raw: &[u8], start: u64) -> Option<Vec<u8>> {
         let end = start + raw.len() as u64;
         let first = self.pieces.partition_point(|piece| piece.end <= start);
         let mut kept = Vec::new();
@@ -575,7 +577,7 @@ impl Copying<'_, '_> {
             }
             let to = piece.end.min(end);
             let range = usize::try_from(at - start).ok()?..usize::try_from(to - start).ok()?;
-            if piece.fate == Fate::Keep {
+            if piece.action == Action::Keep {
                 kept.extend_from_slice(&raw[range]);
             } else {
                 all = false;
@@ -586,9 +588,9 @@ impl Copying<'_, '_> {
         (!all).then_some(kept)
     }
 
-    /// Reads on without copying.
-    fn pass(&mut self, source: &mut dyn Read, bytes: u64) -> Result<()> {
-        let mut buffer = vec![0; PIECE];
+    /// Reads and verifies bytes without copying them.
+    fn skip(&mut self, source: &mut dyn Read, bytes: u64) -> Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
         let mut left = source.take(bytes);
         loop {
             let n = left.read(&mut buffer)?;
@@ -599,12 +601,12 @@ impl Copying<'_, '_> {
         }
     }
 
-    fn names_somebody(&self, bytes: &[u8]) -> bool {
+    fn contains_erased_id(&self, bytes: &[u8]) -> bool {
         self.eraser.needles.iter().any(|needle| memchr::memmem::find(bytes, needle.as_bytes()).is_some())
     }
 }
 
-/// Whether blocks of a tar hold an extended header for all members that follow.
+/// Returns whether blocks of a tar contain an extended header that applies to all following members.
 fn is_global(gap: &[u8]) -> bool {
     gap.chunks(512).any(|block| block.get(156) == Some(&b'g') && block.get(257..262) == Some(b"ustar"))
 }
@@ -628,10 +630,10 @@ mod tests {
     #[test]
     fn pieces_cover_every_byte_and_join_neighbours() {
         let batches = [extents(&[(0, 10), (10, 5), (15, 5)]), extents(&[(24, 6), (30, 10)])];
-        let fates = |holes: &[u64], body| -> Vec<(u64, Fate)> {
-            pieces(&batches, holes, body).iter().map(|piece| (piece.end, piece.fate)).collect()
+        let fates = |holes: &[u64], body| -> Vec<(u64, Action)> {
+            pieces(&batches, holes, body).iter().map(|piece| (piece.end, piece.action)).collect()
         };
-        use Fate::{Drop, Gap, Keep};
+        use Action::{Drop, Gap, Keep};
         assert_eq!(fates(&[], 40), [(20, Keep), (24, Gap), (40, Keep)]);
         assert_eq!(
             fates(&[1, 4], 44),

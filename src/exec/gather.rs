@@ -1,7 +1,7 @@
-//! Gathers what was read, in order: numbers the rows, counts everything, and deals with rejects and notes.
+//! Gathers parsed splits in order: numbers the rows, counts everything, and handles rejects and notes.
 //!
-//! This is the one place where the order of the input becomes the order of the records, and where
-//! in = out + rejected is counted.
+//! This is the only place where the order of the input becomes the order of the records and where in = out + rejected
+//! is counted.
 
 use std::{
     io::Read as _,
@@ -22,19 +22,19 @@ use crate::{
     scan::SourceFile,
 };
 
-/// What to do with a bad record or file.
+/// How bad records and files are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// Stop; nothing is committed.
+    /// Stop the run; nothing is committed.
     #[default]
     Fail,
-    /// Leave it out and count it.
+    /// Skip them and count them.
     Skip,
-    /// Leave it out, count it, and keep it in a rejects file.
+    /// Skip them, count them, and write them to a rejects file.
     Quarantine,
 }
 
-/// What came of reading a part of a source.
+/// Result of reading a part of a source.
 #[derive(Debug)]
 pub enum ReadOutcome {
     /// A split was parsed.
@@ -43,23 +43,23 @@ pub enum ReadOutcome {
         source: usize,
         /// Offset of the split in the source.
         offset: u64,
-        /// What became of it.
+        /// Parsed content, or a value that does not fit its column.
         parsed: Parsed,
-        /// Records that were read well but are not wanted, whatever becomes of bad ones.
-        left_out: Vec<Reject>,
-        /// Records that were read well and left out because they were erased before.
+        /// Valid records that are filtered out, regardless of `on_error`.
+        skipped: Vec<Reject>,
+        /// Number of valid records skipped because they were erased before.
         erased: u64,
     },
-    /// A part of a source, or the rest of it, cannot be read, and the run goes on without it.
+    /// A part of a source, or the rest of it, cannot be read, and the run continues without it.
     Broken {
         /// Index of the source.
         source: usize,
-        /// What is wrong.
+        /// Cause.
         error: Error,
-        /// Records in it; 1 where nobody knows how many there are.
+        /// Number of records in it; 1 if unknown.
         records: u64,
     },
-    /// A source came to its end.
+    /// A source has ended.
     End {
         /// Index of the source.
         source: usize,
@@ -68,27 +68,27 @@ pub enum ReadOutcome {
     },
 }
 
-/// What is known about each source after a run.
+/// Counts and hash of a source after a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceTally {
-    /// Records in it, rejected ones included.
+    /// Number of records in it, including rejected ones.
     pub records: u64,
-    /// Number of its first record, counted from the first record of the run.
+    /// Number of its first record, relative to the first record of the run.
     pub first_record: u64,
     /// XXH3-64 of its bytes.
     pub hash: u64,
 }
 
-/// Everything that was counted.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Records read.
     pub records_in: u64,
-    /// Records not taken.
+    /// Records that were not accepted.
     pub rejected: u64,
-    /// Those of them that were erased before.
+    /// Rejected records that were erased before.
     pub erased: u64,
-    /// Records taken whose ids are other spellings of erased ones.
+    /// Accepted records whose ids are other spellings of erased ones.
     pub similar: u64,
     /// Bytes read.
     pub bytes_in: u64,
@@ -96,76 +96,77 @@ pub struct Tally {
     pub blank_lines: u64,
     /// Records with missing fields.
     pub padded: u64,
-    /// Entries of archives that are no files.
+    /// Archive entries that are not files.
     pub passed_over: u64,
-    /// Per source.
+    /// Counts per source.
     pub sources: Vec<SourceTally>,
-    /// Set when a value did not fit and the run must start again with wider types.
+    /// Set if a value did not fit, so that the run must start again with wider types.
     pub misfit: Option<(usize, Misfit)>,
 }
 
-/// Records that follow each other in the output, in their order.
+/// Consecutive records of the output.
 #[derive(Debug)]
 pub struct Gathered {
-    /// The records; none where all records of a split were rejected.
+    /// The records; empty if all records of a split were rejected.
     pub records: SourceBatch,
-    /// Bytes of input that they stand for.
+    /// Bytes of input from which they were read.
     pub bytes_in: u64,
 }
 
-/// What gathering needs besides its input.
+/// Everything that gathering needs besides its input.
 #[derive(Clone, Copy)]
 pub struct GatherSetup<'a> {
-    /// What to do with bad records.
+    /// How bad records are handled.
     pub on_error: OnError,
     /// Destination of rejected records; `None` if they are not kept.
     pub rejects: Option<&'a RejectsFile>,
     /// The sources, in their order.
     pub sources: &'a [SourceFacts],
-    /// Receives all counts, also those of a run that fails.
+    /// Receives all counts, also those of a failing run.
     pub tally: &'a Mutex<Tally>,
     /// Receives progress events and notes.
     pub observer: &'a dyn Observer,
-    /// Origins of erased records, which are left out; `None` if nothing was erased.
+    /// Origins of erased records, which are skipped; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
 }
 
-/// Brings what was read into order.
+/// Gathers parsed splits in order.
 pub struct Gather<'a, I> {
     input: I,
     setup: GatherSetup<'a>,
     accepted: u64,
-    /// Source that is being read, with records and lines seen of it.
+    /// Position in the source that is being read.
     position: Position,
 }
 
-/// What the gatherer needs to know about a source.
+/// Properties of a source that gathering needs.
 #[derive(Debug, Clone)]
 pub struct SourceFacts {
     /// How its records are named.
     pub name: Arc<SourceName>,
-    /// The file; of samples, which have no lines, the first one.
+    /// The file; for samples, which have no lines, the first file.
     pub file: SourceFile,
-    /// Whether content hashes of its records are those of their bytes: of text they are.
+    /// Whether content hashes of its records are hashes of their bytes, as for text.
     pub hashes_bytes: bool,
-    /// Whether its records are numbered only, and lie neither on lines nor at bytes of their own.
+    /// Whether its records have only row numbers, without lines or byte offsets of their own.
     pub by_row: bool,
-    /// Blank lines before its records, which are in no split.
+    /// Blank lines before its first record, which belong to no split.
     pub blank_lines: u64,
-    /// What was decided about it that its records do not show.
+    /// Note on a decision about it that its records do not show.
     pub note: Option<String>,
 }
 
 impl SourceFacts {
-    /// Whether its records are samples, which name their files themselves and have no lines.
+    /// Returns whether its records are samples, which state their own files and have no lines.
     fn is_samples(&self) -> bool {
         self.name.name.is_empty()
     }
 
-    /// Lines before a byte: what comes before the first split, a header, is not counted by the reader.
+    /// Counts the lines before a byte, because the reader does not count those before the first split, such as a
+    /// header.
     fn lines_before(&self, byte: u64) -> u64 {
         let mut head = Vec::new();
-        // Without the count the message is still right about the byte.
+        // If counting fails, the byte in the message is still right.
         match self.file.open(|_| {}).map(|r| r.take(byte).read_to_end(&mut head)) {
             Ok(Ok(_)) => head.iter().filter(|b| **b == b'\n').count() as u64,
             _ => 0,
@@ -192,8 +193,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records to hand on, if there are any.
-    fn take(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
+    /// Returns the records to pass on, if there are any.
+    fn process(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
         match read {
             ReadOutcome::End { source, hash } => {
                 self.enter(source);
@@ -209,16 +210,16 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 self.tally().misfit = Some((source, misfit));
                 Err(error)
             }
-            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), left_out, erased } => {
+            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), skipped, erased } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &left_out, erased).map(Some)
+                self.block(source, block, &skipped, erased).map(Some)
             }
         }
     }
 
-    /// Notes that records of `source` follow; true when they are its first.
+    /// Notes that records of `source` follow; returns true if they are its first.
     fn enter(&mut self, source: usize) -> bool {
         if self.position.source == Some(source) {
             return false;
@@ -244,7 +245,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             tally.rejected += records;
             tally.sources[source].records += records;
         }
-        self.setup.observer.event(Event::Note(format!("left out: {error}")));
+        self.setup.observer.event(Event::Note(format!("skipped: {error}")));
         if self.setup.on_error != OnError::Quarantine {
             return Ok(());
         }
@@ -255,22 +256,22 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject], erased: u64) -> Result<Gathered> {
-        let records = block.records_in() + left_out.len() as u64 + erased;
+    fn block(&mut self, source: usize, block: RecordBlock, skipped: &[Reject], erased: u64) -> Result<Gathered> {
+        let records = block.records_in() + skipped.len() as u64 + erased;
         let name = &self.setup.sources[source].name.name;
-        let (block, more) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
+        let (block, by_origin) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
             Some(list) => {
                 let hashes_bytes = self.setup.sources[source].hashes_bytes;
                 without_origins(list, name, self.position.records, hashes_bytes, block)?
             }
             None => (block, 0),
         };
-        let erased = erased + more;
+        let erased = erased + by_origin;
         for reject in &block.rejects {
             self.reject(source, reject, self.setup.on_error)?;
         }
         let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
-        for reject in left_out {
+        for reject in skipped {
             self.reject(source, reject, quiet)?;
         }
         if let Some((line, why)) = block.doubtful.as_deref().copied() {
@@ -285,7 +286,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         {
             let mut tally = self.tally();
             tally.records_in += records;
-            tally.rejected += (block.rejects.len() + left_out.len()) as u64 + erased;
+            tally.rejected += (block.rejects.len() + skipped.len()) as u64 + erased;
             tally.erased += erased;
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
@@ -332,9 +333,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             }
             _ => {
                 let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
-                let mut error = Error::input(reason).hint(
-                    "leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine",
-                );
+                let mut error = Error::input(reason)
+                    .hint("skip bad records with --on-error skip, or keep them in a file with --on-error quarantine");
                 if !facts.is_samples() {
                     error = error.at(facts.file.uri());
                 }
@@ -349,7 +349,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
-    /// Number of a line of the current split within its source, from 1.
+    /// Returns the number of a line of the current split within its source, from 1.
     fn line(&mut self, source: usize, line: u64) -> u64 {
         let first_offset = self.position.first_offset;
         let facts = &self.setup.sources[source];
@@ -363,7 +363,7 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
 
     fn next(&mut self) -> Option<Result<Gathered>> {
         loop {
-            match self.input.next()?.and_then(|read| self.take(read)) {
+            match self.input.next()?.and_then(|read| self.process(read)) {
                 Ok(None) => {}
                 Ok(Some(gathered)) => return Some(Ok(gathered)),
                 Err(error) => return Some(Err(error)),

@@ -1,7 +1,7 @@
-//! Columns whose types the user gave, of sources that state types of their own: values that the given type holds exactly
-//! are converted, and rows with others are rejected.
+//! Converts columns to the types that the user specified, for sources that have types of their own: values that the
+//! given type represents exactly are converted, and rows with other values are rejected.
 //!
-//! Delimited text and JSON are read in the given types by their readers, which know the text of each value.
+//! Readers of delimited text and JSON parse the given types themselves, because they know the text of each value.
 
 use std::sync::Arc;
 
@@ -24,22 +24,21 @@ use crate::{
     schema::{file::print_type, schema_of},
 };
 
-/// Parses a split into rows with the columns of `schema`, of which those named in `given` have types that are not those of the
-/// source.
+/// Parses a split into rows with the columns of `schema`; the columns named in `given` have other types in the source.
 ///
 /// # Errors
-/// As those of [`RecordReader::parse`].
+/// Fails like [`RecordReader::parse`].
 pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef, given: &[String]) -> Result<Parsed> {
     let own = schema_of(&reader.infer(split));
     let stated = |field: &FieldRef| match own.fields().find(field.name()) {
         Some((_, own)) if given.contains(field.name()) => Arc::clone(own),
         _ => Arc::clone(field),
     };
-    let asked = schema_of(&schema.fields().iter().map(stated).collect::<Fields>());
-    if asked.fields() == schema.fields() {
+    let requested = schema_of(&schema.fields().iter().map(stated).collect::<Fields>());
+    if requested.fields() == schema.fields() {
         return reader.parse(split, schema);
     }
-    let mut block = match reader.parse(split, &asked)? {
+    let mut block = match reader.parse(split, &requested)? {
         Parsed::Block(block) => block,
         misfit @ Parsed::Misfit(_) => return Ok(misfit),
     };
@@ -52,11 +51,11 @@ pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef
         }
     };
     block.payload = Payload::Rows(rows);
-    leave_out(&mut block, &source, &unfit, split)?;
+    reject_rows(&mut block, &source, &unfit, split)?;
     Ok(Parsed::Block(block))
 }
 
-/// A value that its column does not hold: row, column, what was expected and found.
+/// A value that its column cannot represent: row, column, and the reason.
 type Bad = (usize, String, String);
 
 fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), Unfit>> {
@@ -82,18 +81,19 @@ fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBat
     Ok(Ok((RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?, unfit)))
 }
 
-/// Makes rejects of rows, which have what the source has; of several bad values of a row the first counts.
-fn leave_out(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split: &Split) -> Result<()> {
+/// Turns rows into rejects with their content as in the source; if a row has several bad values, the first one is
+/// reported.
+fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split: &Split) -> Result<()> {
     let Payload::Rows(rows) = &block.payload else { return Ok(()) };
     if unfit.is_empty() {
         return Ok(());
     }
     let rows = rows.clone();
     block.list_each();
-    let mut stays = vec![true; rows.num_rows()];
+    let mut keep = vec![true; rows.num_rows()];
     let json = RowJson::new(source);
     for (row, column, reason) in unfit {
-        if !std::mem::replace(&mut stays[*row], false) {
+        if !std::mem::replace(&mut keep[*row], false) {
             continue;
         }
         let mut raw = Vec::new();
@@ -108,10 +108,10 @@ fn leave_out(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split
         });
     }
     block.rejects.sort_by_key(|reject| reject.row);
-    let mut kept = stays.iter();
+    let mut kept = keep.iter();
     block.hashes.retain(|_| kept.next() == Some(&true));
-    let mut kept = stays.iter();
+    let mut kept = keep.iter();
     block.rows.retain(|_| kept.next() == Some(&true));
-    block.payload = Payload::Rows(filter_record_batch(&rows, &BooleanArray::from(stays))?);
+    block.payload = Payload::Rows(filter_record_batch(&rows, &BooleanArray::from(keep))?);
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Indexes beside shards, written while the bytes of the shard pass by: nothing is read again.
+//! Indexes beside shards, written while the bytes of the shard pass by, so that nothing is read a second time.
 //!
-//! Members of a tar are found by walking over its headers, or come with their places where the tar is one of others; records of
-//! a TFRecord come with their offsets. What is held
-//! of an open shard is one header, and for DALI, whose index begins with a count, its own text under zstd.
+//! Members of a tar are found by parsing its headers, or are passed with their offsets if another program wrote the
+//! tar; records of a TFRecord are passed with their offsets. For each open shard, memory holds one header and, for
+//! DALI, whose index begins with a count, the text of the index compressed with zstd.
 
 use std::io::{Read as _, Write as _};
 
@@ -20,19 +20,19 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Text gathered before it goes on.
+/// Text to collect before it is written.
 const TEXT_BYTES: usize = 64 << 10;
 
-/// The indexes of one shard that is being written.
+/// Indexes of one shard that is being written.
 pub struct ShardIndexes {
     scanner: MemberScanner,
     tar: Option<TarIndexes>,
-    /// Indexes that list records, all with the same text.
+    /// Sinks of indexes that list records; all have the same text.
     record_lists: Vec<SealingSink>,
     text: Vec<u8>,
 }
 
-/// Text of an open index, compressed.
+/// Compressed text of an open index.
 type Lines = zstd::stream::write::Encoder<'static, Vec<u8>>;
 
 struct TarIndexes {
@@ -50,7 +50,7 @@ impl ShardIndexes {
         Self::create_beside(store, path, None, format, kinds)
     }
 
-    /// The same for a shard whose sidecar does not lie where the path of the shard says.
+    /// Starts the indexes of a shard whose sidecar has a path of its own.
     ///
     /// # Errors
     /// When the store fails.
@@ -82,25 +82,25 @@ impl ShardIndexes {
         Ok(Self { scanner: MemberScanner::default(), tar, record_lists, text: Vec::new() })
     }
 
-    /// Takes the next bytes of the records, as stored.
+    /// Parses the next bytes of the records, as stored.
     ///
     /// # Errors
-    /// When a name does not fit an index, or the store fails.
+    /// Fails if a name does not fit an index or the store fails.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(tar) = &mut self.tar else { return Ok(()) };
         let text = &mut self.text;
         self.scanner.feed(bytes, &mut |place| tar.member(&place, text))
     }
 
-    /// Takes the place of the next member of a tar, instead of its bytes.
+    /// Adds the next member of a tar, by its place instead of its bytes.
     ///
     /// # Errors
-    /// When its name does not fit an index, or the store fails.
+    /// Fails if its name does not fit an index or the store fails.
     pub fn member(&mut self, place: &Place<'_>) -> Result<()> {
         self.tar.as_mut().map_or(Ok(()), |tar| tar.member(place, &mut self.text))
     }
 
-    /// Takes a record that begins at `offset` of the shard.
+    /// Adds a record that begins at byte `offset` of the shard.
     ///
     /// # Errors
     /// When the store fails.
@@ -112,19 +112,19 @@ impl ShardIndexes {
         if self.text.len() < TEXT_BYTES { Ok(()) } else { self.flush_records() }
     }
 
-    /// Ends the indexes; they have no names yet.
+    /// Finishes the indexes, which are not published yet.
     ///
     /// # Errors
-    /// When the tar does not hold `records` samples, or the store fails.
+    /// Fails if the tar does not contain `records` samples or the store fails.
     pub fn finish(self, records: u64) -> Result<Vec<Staged>> {
         let end = self.scanner.offset();
         self.finish_at(records, end)
     }
 
-    /// The same for a shard whose last record ends at byte `end`.
+    /// Finishes the indexes of a shard whose last record ends at byte `end`.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Fails like [`finish`](Self::finish).
     pub fn finish_at(mut self, records: u64, end: u64) -> Result<Vec<Staged>> {
         self.flush_records()?;
         let mut staged: Vec<Staged> = self.record_lists.into_iter().map(SealingSink::finish).collect::<Result<_>>()?;
@@ -132,7 +132,7 @@ impl ShardIndexes {
             let found = tar.samples;
             if found != records {
                 return Err(Error::integrity(format!("expected {records} samples in the tar, found {found}"))
-                    .hint("two neighbours have the same key; choose an --id that is unique"));
+                    .hint("two neighbouring records have the same key; choose a unique --id"));
             }
             staged.extend(tar.finish(end)?);
         }
@@ -199,17 +199,17 @@ fn lines() -> Result<Lines> {
     Lines::new(Vec::new(), 1).map_err(|e| Error::internal("cannot set up a buffer for an index").cause(e))
 }
 
-/// Path of the list of wids in the folder of a shard.
+/// Returns the path of the wids list in the folder of a shard.
 pub fn wids_path(shard: &str) -> String {
     let folder = shard.rfind('/').map_or("", |slash| &shard[..=slash]);
     format!("{folder}{WIDS_LIST}")
 }
 
-/// Name of the lists of wids: in each folder the shards of one commit, in the dataset all that are live.
+/// Name of wids lists: the one in a folder lists the shards of one commit, the one of the dataset lists all live
+/// shards.
 pub const WIDS_LIST: &str = "shardindex.json";
 
-/// Writes the list of wids for the shards of one commit, which lie in one folder; it has no name yet. `None` when
-/// these shards do not need one.
+/// Stages the wids list of the shards of one commit, which are in one folder; `None` if these shards do not need one.
 ///
 /// # Errors
 /// When the store fails.
@@ -217,7 +217,7 @@ pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a Fin
     wids_list_of(store, shards.into_iter().map(|finished| (&finished.shard.meta, finished.md5)))
 }
 
-/// The same for shards with the MD5 of their bytes, where an index needs it.
+/// Stages the wids list of shards, given with the MD5 of their bytes if an index needs it.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,9 +1,9 @@
 //! Indexes that describe all live shards of a dataset: `shardindex.json` of wids and `.nv-meta/` of Megatron-Energon.
 //!
-//! They are the only objects of a dataset that are ever replaced, so they follow the commit: written from the snapshot
-//! that was committed, each whole or not at all, the one that tells their version last. A run that dies in between
-//! leaves old ones, which name shards that are still there; the next `convert` or `compact` writes them anew, and
-//! `verify` says that they are behind. Nothing is read but what each shard already has beside it.
+//! They are the only objects of a dataset that are ever replaced, so they are written after the commit, from the
+//! committed snapshot. Each is replaced atomically, and the one that states their version is written last. If a run is
+//! interrupted in between, old indexes remain, which name shards that still exist; the next `convert` or `compact`
+//! rewrites them, and `verify` reports that they are outdated. They are built only from the files beside each shard.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -23,7 +23,7 @@ use crate::{
 /// Folder of Megatron-Energon in a dataset.
 pub const ENERGON_FOLDER: &str = ".nv-meta";
 
-/// Times that the indexes are written anew because another run committed meanwhile.
+/// Maximum attempts to rewrite the indexes when other runs commit in the meantime.
 const ATTEMPTS: usize = 10;
 
 const TABLES: &str = "
@@ -50,10 +50,10 @@ const INDEXES: &str = "
     CREATE INDEX idx_sample_parts_full
         ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size);";
 
-/// A crude dataset: samples come as they are, and the training code says what the parts mean.
+/// A crude dataset: samples are passed on unchanged, and the training code interprets their parts.
 const DATASET_YAML: &str = "__module__: megatron.energon\n__class__: CrudeWebdataset\nsubflavors: {}\n";
 
-/// A database of samples that was made before the commit, so that keys which come twice are found in time.
+/// A database of samples, built before the commit so that duplicate keys are detected in time.
 #[derive(Debug)]
 pub struct Database {
     shards: Vec<String>,
@@ -61,10 +61,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// Makes the database of a snapshot with some shards more; see [`Self::create`].
+    /// Builds the database of a snapshot and additional shards; see [`Self::create`].
     ///
     /// # Errors
-    /// As [`Self::create`].
+    /// Fails like [`Self::create`].
     pub fn with(
         snapshot: Option<&Snapshot>,
         adds: &[NewShard],
@@ -76,10 +76,10 @@ impl Database {
         Self::create(store, kinds, &shards)
     }
 
-    /// Makes the database of these shards, if `kinds` ask for one.
+    /// Builds the database of these shards if `kinds` require one.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when two samples have one key; when the store fails.
+    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key; also fails if the store fails.
     pub fn create(store: &dyn Store, kinds: &[IndexKind], shards: &[&ShardMeta]) -> Result<Option<Self>> {
         if !kinds.contains(&IndexKind::Energon) {
             return Ok(None);
@@ -93,10 +93,10 @@ impl Database {
     }
 }
 
-/// Brings the indexes of all live shards to the newest version, if they are not there already.
+/// Updates the indexes of all live shards to the newest version, unless they are up to date.
 ///
 /// # Errors
-/// When an index beside a shard is missing or damaged, or the store fails. The commit stands.
+/// Fails if an index beside a shard is missing or damaged, or the store fails. The commit remains valid.
 pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()> {
     let mut newer: Option<Snapshot> = None;
     for _ in 0..ATTEMPTS {
@@ -106,16 +106,16 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
         if latest.version() == current.version() {
             return written.map_err(|e| e.effect_is(Effect::Certain));
         }
-        // What an older version has may be vacuumed by now; the newer one counts.
+        // Objects of an older version may be vacuumed by now, so the newer version decides.
         newer = Some(latest);
     }
     Ok(())
 }
 
-/// What of the indexes of all live shards is not what the snapshot says: paths and reasons.
+/// Returns the indexes of all live shards that differ from the snapshot, as paths and reasons.
 ///
 /// # Errors
-/// When the store fails.
+/// Fails if the store fails.
 pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
     let kinds = &snapshot.entry().settings.indexes;
     let store = snapshot.dataset().store().as_ref();
@@ -123,7 +123,7 @@ pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
     let mut compare = |path: String, expected: Vec<u8>| -> Result<()> {
         match store.get(&path)? {
             None => out.push((path, "expected an index of the live shards, found none")),
-            Some(found) if found != expected => out.push((path, "the index is not of this version")),
+            Some(found) if found != expected => out.push((path, "the index belongs to another version")),
             Some(_) => {}
         }
         Ok(())
@@ -165,12 +165,12 @@ fn write(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
     let place = |name: &str| format!("{ENERGON_FOLDER}/{name}");
     store.put(&place("split.yaml"), split(shards).into())?;
     store.put(&place(".info.json"), info(shards).into())?;
-    // What the parts mean is for people to say, so a description that exists is theirs.
+    // Only users can describe what the parts mean, so an existing description is kept.
     store.put_if_absent(&place("dataset.yaml"), DATASET_YAML.into())?;
     store.put(&place("index.uuid"), uuid(shards).into())
 }
 
-/// The list of all live shards, put together from those of their folders.
+/// Builds the list of all live shards from the lists of their folders.
 fn wids(snapshot: &Snapshot) -> Result<Vec<u8>> {
     let store = snapshot.dataset().store().as_ref();
     let mut lists: HashMap<String, WidsList> = HashMap::new();
@@ -185,14 +185,17 @@ fn wids(snapshot: &Snapshot) -> Result<Vec<u8>> {
         let name = shard.path.rsplit('/').next().unwrap_or_default();
         let listed = lists.get(&path).and_then(|list| list.shardlist.iter().find(|s| s.url == name));
         let listed = listed.filter(|s| s.filesize == shard.bytes && s.nsamples == shard.records).ok_or_else(|| {
-            Error::integrity(format!("expected the shard `{name}` in the list of wids")).at(path.clone())
+            Error::integrity(format!(
+                "expected the shard `{name}` in the wids list, found no entry with its size and records"
+            ))
+            .at(path.clone())
         })?;
         live.push(WidsShard { url: shard.path.clone(), ..listed.clone() });
     }
     WidsList::new(live).encode()
 }
 
-/// `.info.json`: shards and their counts; their order gives each shard its number.
+/// Encodes `.info.json`: shards and their counts; a shard's number is its position.
 fn info(shards: &[ShardMeta]) -> String {
     let mut out = "{\n  \"shard_counts\": {".to_owned();
     for (i, shard) in shards.iter().enumerate() {
@@ -204,7 +207,7 @@ fn info(shards: &[ShardMeta]) -> String {
     out
 }
 
-/// `split.yaml`: everything is for training; another division is the user's, in a file of another name.
+/// Encodes `split.yaml`: all shards are for training; users keep other splits in a file of another name.
 fn split(shards: &[ShardMeta]) -> String {
     let paths: Vec<String> =
         shards.iter().map(|s| format!("\n  - {}", serde_json::Value::from(s.path.as_str()))).collect();
@@ -212,7 +215,7 @@ fn split(shards: &[ShardMeta]) -> String {
     format!("split_parts:\n  train:{train}\n  val: []\n  test: []\nexclude: []\n")
 }
 
-/// `index.uuid`: a name for this very content, in the form of a UUID (version 8: made by a rule of our own).
+/// Encodes `index.uuid`: an identifier of the content, in the form of a UUID (version 8: custom).
 fn uuid(shards: &[ShardMeta]) -> String {
     let mut hasher = blake3::Hasher::new();
     for shard in shards {
@@ -237,14 +240,14 @@ fn fill(store: &dyn Store, path: &std::path::Path, shards: &[&ShardMeta]) -> Res
     connection.close().map_err(|(_, e)| failed(e))
 }
 
-/// The error of a database that cannot be written to.
+/// Returns the error for a database that cannot be written.
 fn unwritable(path: &std::path::Path, cause: rusqlite::Error) -> Error {
     let full = cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
     let error = Error::storage("writing the database of samples failed").at(path.display().to_string()).cause(cause);
     if full { error.hint("free some space on that file system") } else { error }
 }
 
-/// Adds the samples of a shard, and their parts.
+/// Inserts the samples of a shard and their parts.
 fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, meta: &ShardMeta, id: i64) -> Result<()> {
     let shard = meta.path.as_str();
     let failed = |e: rusqlite::Error| unwritable(path, e);
@@ -276,10 +279,10 @@ fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, me
 
 fn twice(key: &str) -> Error {
     Error::input(format!("expected every sample of the dataset to have its own key, found `{key}` twice"))
-        .hint("Megatron-Energon refuses such datasets; choose an --id that is unique, or leave the index energon out")
+        .hint("Megatron-Energon rejects such datasets; choose a unique --id, or omit energon from --index")
 }
 
-/// Offsets where samples begin, and where the last one ends, from the index beside the shard.
+/// Reads the offsets of samples, and the end of the last one, from the index beside the shard.
 fn starts(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<u64>> {
     let path = IndexKind::Energon.beside(&shard.path).unwrap_or_default();
     let bytes = get_sealed(store, &shard.beside_at(&path))?;

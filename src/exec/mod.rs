@@ -1,12 +1,12 @@
-//! Doing: parallel, in order, within bounds.
+//! The execution layer: runs work in parallel, keeps results in input order, and bounds memory.
 //!
 //! ```text
 //! splits --[ordered: parse]--> blocks --Gather--> batches --Cut--> units --[ordered: encode]--> encoded --Appender--> shards
 //!          many threads                  one               one              many threads                   one
 //! ```
 //!
-//! Every stage hands on its results in input order, so what is written does not depend on threads; every stage holds
-//! a bounded number of results, so memory does not depend on the input.
+//! Every stage passes on its results in input order, so the output does not depend on the number of threads. Every
+//! stage holds a bounded number of results, so memory does not depend on the size of the input.
 
 pub mod adopt;
 pub mod budget;

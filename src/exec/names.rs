@@ -1,7 +1,7 @@
-//! Names of records that are known only while they are read: rows with ids, and samples of other archives.
+//! Validates names of records that are known only while reading: rows with ids, and samples of foreign archives.
 //!
-//! Records whose names a reader cannot take stop the run, or leave their block and become rejects. (Where names are to
-//! be changed instead, the encoder does that.)
+//! A record whose name some reader cannot accept stops the run, or is removed from its block and becomes a reject. (If
+//! names are to be changed instead, the encoder does that.)
 
 use arrow::{array::BooleanArray, compute::filter_record_batch};
 use bytes::Bytes;
@@ -13,23 +13,23 @@ use crate::{
     record::{Payload, RecordBlock, Reject, Sample, key::escape_key},
 };
 
-/// Most names that a message gives as examples.
+/// Maximum number of names that a message gives as examples.
 pub const EXAMPLES: usize = 3;
 
-/// What stands between the parser and everything behind it.
+/// Filter behind the parser that validates record names.
 #[derive(Debug, Clone)]
 pub struct NameGate {
     /// The rules.
     pub rules: NameRules,
-    /// Whether a record that breaks one is left out; otherwise it stops the run.
+    /// Whether a record that breaks a rule is skipped; otherwise it stops the run.
     pub skip: bool,
     /// Columns that make the record id.
     pub id: Vec<String>,
 }
 
 impl NameGate {
-    /// The block without records whose names break a rule, and these as rejects. `source_key` begins the names of rows
-    /// without an id.
+    /// Returns the block without records whose names break a rule, and these records as rejects. `source_key` is the
+    /// prefix of the names of rows without an id.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are skipped.
@@ -40,16 +40,16 @@ impl NameGate {
             return Err(refusal(found.len(), found.into_iter()));
         }
         let reasons = broken.iter().map(|b| b.as_ref().map(|(name, rule)| reason(name, rule))).collect();
-        leave_out(block, reasons)
+        reject_records(block, reasons)
     }
 
-    /// For each record the name that breaks a rule, if one does.
+    /// Returns for each record the name that breaks a rule, if any.
     fn broken(&self, payload: &Payload, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
         let row = |key: &str| {
             let rule = self.rules.broken(Name { key, extension: "json" })?;
             Some((format!("{key}.json"), rule))
         };
-        // Nine digits, as the names of rows have them.
+        // Names of rows have nine digits.
         let unnamed = || row(&format!("{source_key}-000000000"));
         match payload {
             Payload::Samples(samples) => Ok(samples.iter().map(|sample| self.broken_sample(sample)).collect()),
@@ -69,17 +69,17 @@ impl NameGate {
     }
 }
 
-/// Looks for samples that lack a part which others have.
+/// Filter behind the parser that finds samples without a part that others have.
 #[derive(Debug, Clone)]
 pub struct PartsGate {
     /// Extensions that a sample should have, sorted.
     pub all: Vec<String>,
-    /// Whether a sample without one of them is left out; otherwise it stops the run.
+    /// Whether a sample without one of them is skipped; otherwise it stops the run.
     pub skip: bool,
 }
 
 impl PartsGate {
-    /// The block without incomplete samples, and these as rejects.
+    /// Returns the block without incomplete samples, and these samples as rejects.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) naming the first of them, unless they are skipped.
@@ -88,7 +88,7 @@ impl PartsGate {
         let reasons: Vec<Option<String>> = samples.iter().map(|sample| self.lacking(sample)).collect();
         match reasons.iter().flatten().next() {
             Some(first) if !self.skip => Err(incomplete(first.clone())),
-            _ => leave_out(block, reasons),
+            _ => reject_records(block, reasons),
         }
     }
 
@@ -99,18 +99,23 @@ impl PartsGate {
     }
 }
 
-/// What is wrong with a sample that lacks parts.
+/// Describes which parts a sample lacks.
 pub fn missing_parts(all: &[String], lacking: &[&str]) -> String {
     format!("expected the parts {}, found no {}", all.join(", "), lacking.join(", "))
 }
 
-/// The error that stops a run for a sample that lacks parts.
+/// Returns the error that stops a run because of a sample that lacks parts.
 pub fn incomplete(problem: String) -> Error {
-    Error::input(problem).hint("leave such samples out with --missing skip, take them as they are with --missing keep, or leave kinds of files out with --exclude")
+    Error::input(problem).hint(
+        "skip such samples with --missing skip, keep them with --missing keep, or skip kinds of files with --exclude",
+    )
 }
 
-/// Takes the records with a reason out of a block; they become rejects.
-pub(super) fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) -> Result<(RecordBlock, Vec<Reject>)> {
+/// Removes the records that have a reason from a block; they become rejects.
+pub(super) fn reject_records(
+    mut block: RecordBlock,
+    reasons: Vec<Option<String>>,
+) -> Result<(RecordBlock, Vec<Reject>)> {
     let keep: Vec<bool> = reasons.iter().map(Option::is_none).collect();
     if keep.iter().all(|keep| *keep) {
         return Ok((block, Vec::new()));
@@ -133,24 +138,24 @@ pub(super) fn leave_out(mut block: RecordBlock, reasons: Vec<Option<String>>) ->
     Ok((block, rejects))
 }
 
-/// Why a record is rejected for its name.
+/// Returns the reason for which a record is rejected because of its name.
 pub fn reason(name: &str, rule: &Rule) -> String {
-    format!("{} cannot take the name `{name}`: {}", rule.reader, rule.fault)
+    format!("{} cannot accept the name `{name}`: {}", rule.reader, rule.fault)
 }
 
-/// The error that stops a run for its names.
+/// Returns the error that stops a run because of record names.
 pub fn refusal<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)>) -> Error {
     let first: Vec<(&str, &Rule)> = names.take(EXAMPLES).collect();
     let examples: Vec<String> =
         first.iter().map(|(name, rule)| format!("`{name}` ({}: {})", rule.reader, rule.fault)).collect();
     let more = if count > examples.len() { ", ..." } else { "" };
     let error = Error::input(format!(
-        "expected names that every reader of these shards takes, found {count} that some cannot: {}{more}",
+        "expected names that every reader of these shards accepts, found {count} that some reader cannot accept: {}{more}",
         examples.join(", ")
     ))
-    .hint("escape them with --on-name rename, or leave these records out with --on-name skip");
+    .hint("escape them with --on-name rename, or skip these records with --on-name skip");
     match first.iter().find_map(|(_, rule)| rule.index) {
-        Some(kind) => error.hint(format!("or leave {kind} out of --index")),
+        Some(kind) => error.hint(format!("or omit {kind} from --index")),
         None => error,
     }
 }

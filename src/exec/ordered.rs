@@ -1,13 +1,13 @@
-//! A parallel map that keeps order: results come out as the items went in, however long each took.
+//! A parallel map that keeps order: results are returned in the order of the items, however long each takes.
 //!
 //! ```text
 //! input --(producer)--> tasks --(workers)--> results --(reorder)--> caller
 //!             ^------------- permits ------------------'
 //! ```
 //!
-//! An item needs a permit to enter and gives it back when its result leaves, so at most `window` items are anywhere in
-//! between. Dropping the iterator stops everything upstream. A panic in the work becomes an error of that item; a
-//! stream that ends without having said so is an error too, never a short result.
+//! An item needs a permit to enter and returns it when its result leaves, so at most `window` items are in between.
+//! Dropping the iterator stops everything upstream. A panic in the work becomes an error of that item; a stream that
+//! ends without its end message is an error, too, never a short result.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
     events::Cancel,
 };
 
-/// Results in order; see [`ordered`].
+/// Iterator over results in order; see [`ordered`].
 #[derive(Debug)]
 pub struct Ordered<U> {
     results: Receiver<Message<U>>,
@@ -39,8 +39,8 @@ enum Message<U> {
     End(u64),
 }
 
-/// Runs `work` over `input` on `jobs` threads of the scope, at most `window` items at a time, and returns the results
-/// in order. An error of the input takes its place in the order.
+/// Runs `work` over `input` on `jobs` threads of the scope, with at most `window` items in flight, and returns the
+/// results in order. An error of the input is returned at its place in the order.
 pub fn ordered<'scope, 'env, I, T, U, F>(
     scope: &'scope Scope<'scope, 'env>,
     input: I,
@@ -58,7 +58,7 @@ where
     let window = window.max(1);
     let (permits, permitted) = bounded(window);
     for _ in 0..window {
-        // The channel has room for all of them.
+        // The channel has capacity for all permits.
         let _ = permits.send(());
     }
     let (give, tasks) = bounded::<(u64, Result<T>)>(window);
@@ -131,7 +131,7 @@ impl<U> Iterator for Ordered<U> {
     }
 }
 
-/// The error of work that panicked.
+/// Returns the error for work that panicked.
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic
         .downcast_ref::<&str>()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_panics_take_their_place() {
+    fn errors_and_panics_keep_their_place() {
         std::thread::scope(|scope| {
             let input = (0..10).map(Ok);
             let mut results = ordered(scope, input, 3, 4, &Cancel::default(), |i: i32| {

@@ -1,6 +1,6 @@
-//! The file of rejected records: one JSON object per line, so that people can repair records and convert them again.
+//! The file of rejected records: one JSON object per line, so that users can repair records and convert them again.
 //!
-//! What names somebody who was erased is not kept: the line says that a record was rejected, and not what it held.
+//! Lines do not keep content that names an erased record or subject: they state only that a record was rejected.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,8 +14,8 @@ use crate::{
     storage::{Sink, Staged},
 };
 
-/// In place of what names somebody who was erased.
-const WITHHELD: &str = "withheld: it names somebody who was erased";
+/// Replaces a reason that names an erased record or subject.
+const WITHHELD: &str = "withheld: it names an erased record or subject";
 
 /// Destination of rejected records.
 pub struct RejectsFile {
@@ -30,23 +30,24 @@ impl std::fmt::Debug for RejectsFile {
 }
 
 impl RejectsFile {
-    /// Writes to `sink`, with names of sources as the dataset stores them.
+    /// Writes to `sink`, with source names as the dataset stores them.
     pub fn new(sink: Box<dyn Sink>, hiding: Option<Hiding>) -> Self {
         Self { sink: Mutex::new(sink), hiding }
     }
 
-    /// Ends the file; it has no name yet.
+    /// Finishes the file, which is not published yet.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn finish(self) -> Result<Staged> {
         self.sink.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
 
-    /// Keeps what could not be read at all, or not to its end; `row` is the first record of it, `records` how many there are.
+    /// Writes a line for an unreadable source, or for the unreadable rest of one; `row` is its first record, `records`
+    /// their number.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn fault(&self, row: u64, records: u64, fault: &Error) -> Result<()> {
         let place = fault.place();
         self.write(
@@ -65,15 +66,15 @@ impl RejectsFile {
         )
     }
 
-    /// Writes a line. `erased` is the list of those who were erased.
+    /// Writes a line. `erased` is the list of erased ids.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub(super) fn write(&self, mut line: RejectLine<'_>, erased: Option<&SuppressList>) -> Result<()> {
         if let (Some(hiding), Some(source)) = (&self.hiding, &line.source) {
             line.source = Some(hiding.uri(source).into_owned());
         }
-        if erased.is_some_and(|list| line.names_anyone(list)) {
+        if erased.is_some_and(|list| line.names_erased(list)) {
             (line.raw, line.raw_base64, line.reason, line.column) = (None, None, WITHHELD, None);
         }
         let mut text = serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
@@ -89,7 +90,7 @@ pub(super) struct RejectLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<String>,
     pub(super) row: u64,
-    /// How many records this line stands for, when there are several.
+    /// Number of records of this line, if it is not 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) records: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,13 +107,13 @@ pub(super) struct RejectLine<'a> {
 }
 
 impl<'a> RejectLine<'a> {
-    /// Returns the same with the bytes of the record.
+    /// Adds the bytes of the record.
     pub(super) fn with_raw(self, raw: &'a [u8]) -> Self {
         let text = std::str::from_utf8(raw).ok();
         Self { raw: text, raw_base64: text.is_none().then(|| base64(raw)), ..self }
     }
 
-    fn names_anyone(&self, list: &SuppressList) -> bool {
+    fn names_erased(&self, list: &SuppressList) -> bool {
         let packed = self.raw_base64.as_deref().and_then(crate::codec::base64::from_base64).unwrap_or_default();
         let readings = if packed.is_empty() { Vec::new() } else { readings(&packed) };
         let texts = [self.raw, Some(self.reason), self.column].into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What merges, sorts and erasures have in common: they read shards of a dataset and write others in their place.
+//! Context shared by merges, sorts and erasures: they read shards of a dataset and write others in their place.
 
 use std::io::Read as _;
 
@@ -16,12 +16,12 @@ use crate::{
 /// Bytes of a shard read at a time.
 const READ_BYTES: usize = 1 << 20;
 
-/// The dataset whose shards are rewritten, and what every rewriting is told.
+/// The dataset whose shards are rewritten, and the common settings of rewriting.
 #[derive(Clone, Copy)]
 pub struct Rewriter<'a> {
     /// The dataset.
     pub dataset: &'a Dataset,
-    /// Uncompressed bytes of a row group at most.
+    /// Maximum uncompressed bytes of a row group.
     pub row_group: u64,
     /// Receives progress events.
     pub observer: &'a dyn Observer,
@@ -34,7 +34,7 @@ impl<'a> Rewriter<'a> {
         self.dataset.store().as_ref()
     }
 
-    /// Place of a shard, for messages.
+    /// Returns the location of a shard, for messages.
     pub(super) fn place(&self, shard: &ShardMeta) -> String {
         place(self.dataset, shard)
     }
@@ -44,18 +44,18 @@ impl<'a> Rewriter<'a> {
         open(self.dataset, shard)
     }
 
-    /// Reads a whole shard and compares its checksum.
+    /// Reads a whole shard and verifies its checksum.
     pub(super) fn verify_checksum(&self, shard: &ShardMeta) -> Result<()> {
         verify_checksum(self.dataset, shard, self.cancel)
     }
 
-    /// The columns of all these shards together.
+    /// Returns the united columns of these shards.
     pub(super) fn united_schema<'s>(&self, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
         united_schema(self.dataset, shards)
     }
 }
 
-/// Place of a shard, for messages.
+/// Returns the location of a shard, for messages.
 pub(super) fn place(dataset: &Dataset, shard: &ShardMeta) -> String {
     dataset.store().location().join(&shard.path).to_string()
 }
@@ -65,7 +65,7 @@ pub(super) fn open(dataset: &Dataset, shard: &ShardMeta) -> Result<ParquetFile<O
     parquet::open(dataset.object(&shard.path, shard.bytes), &place(dataset, shard))
 }
 
-/// The columns of Parquet shards together.
+/// Returns the united columns of Parquet shards.
 pub(super) fn united_schema<'s>(dataset: &Dataset, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
     let mut fields = Fields::empty();
     for shard in shards {
@@ -74,10 +74,10 @@ pub(super) fn united_schema<'s>(dataset: &Dataset, shards: impl Iterator<Item = 
     Ok(schema_of(&fields))
 }
 
-/// Reads a whole shard and compares its checksum.
+/// Reads a whole shard and verifies its checksum.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it differs.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if the checksum differs.
 pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) -> Result<()> {
     let mut source = dataset.store().read(&shard.path)?;
     let mut hasher = blake3::Hasher::new();
@@ -94,7 +94,7 @@ pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) ->
     }
 }
 
-/// Compares what was read of a shard with what is on record about it.
+/// Compares the size and checksum of a shard that was read with the recorded ones.
 pub(super) fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: Option<&[u8; 32]>) -> Result<()> {
     let damaged = |message: String| {
         Err(Error::integrity(message)
@@ -105,7 +105,9 @@ pub(super) fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: 
         return damaged(format!("expected {} bytes, found {bytes}", shard.bytes));
     }
     if checksum.is_some_and(|checksum| *checksum != shard.checksum) {
-        return damaged("the checksum differs: the shard was changed after it was written".to_owned());
+        return damaged(
+            "expected the recorded checksum, found another: the shard was changed after it was written".to_owned(),
+        );
     }
     Ok(())
 }

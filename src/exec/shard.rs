@@ -1,8 +1,8 @@
-//! Writing shards: appends encoded units in order, rolls to the next shard when one is full, and writes each shard's
+//! Writes shards: appends encoded units in order, starts the next shard when one is full, and writes each shard's
 //! sidecar and index entries along the way.
 //!
-//! A finished shard is staged and on its way to the disk: it is durable, and gets its name, only when the whole run is
-//! published.
+//! A finished shard is staged, and its bytes are on their way to the disk: it becomes durable and gets its name only
+//! when the whole run is published.
 
 use std::{
     io::{self, Read, Write},
@@ -38,7 +38,7 @@ use crate::{
     storage::{Sink, Staged, Store},
 };
 
-/// Where and how shards of one run are written.
+/// Paths, format and compression of the shards of one run.
 #[derive(Debug, Clone)]
 pub struct ShardNaming {
     /// Folder of the shards.
@@ -47,42 +47,42 @@ pub struct ShardNaming {
     pub format: OutputFormat,
     /// Compression.
     pub codec: Codec,
-    /// Indexes that each shard gets.
+    /// Indexes of each shard.
     pub indexes: Vec<IndexKind>,
 }
 
 impl ShardNaming {
-    /// The same in folders below: `partition` is what comes behind the tag, `/` or `/key=value/`.
+    /// Returns the naming for a folder below: `partition` follows the tag, `/` or `/key=value/`.
     pub fn within(&self, partition: &str) -> Self {
         let tag = format!("{}{partition}", self.tag);
         Self { tag: tag.trim_end_matches('/').to_owned(), ..self.clone() }
     }
 
-    /// Path of the shard with a number: `<tag>/000017.tar.gz`.
+    /// Returns the path of the shard with this number: `<tag>/000017.tar.gz`.
     pub fn path(&self, number: usize) -> String {
         let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
         format!("{}/{number:06}.{}{packed}", self.tag, self.format.name())
     }
 }
 
-/// A shard that is complete but has no name yet.
+/// A complete shard that is not published yet.
 #[derive(Debug)]
 pub struct FinishedShard {
-    /// Its sidecar, its indexes, and last its bytes: the order in which they get their names.
+    /// Its sidecar, its indexes and, last, its bytes: the order in which they are published.
     pub staged: Vec<Staged>,
-    /// Its facts.
+    /// Metadata and runs of the shard.
     pub shard: NewShard,
-    /// MD5 of its bytes, where an index needs it.
+    /// MD5 of its bytes, if an index needs it.
     pub md5: Option<[u8; 16]>,
 }
 
 impl FinishedShard {
-    /// What the list of shards will say of it.
+    /// Returns the shard's entry for the list of shards.
     pub fn meta(&self) -> &ShardMeta {
         &self.shard.meta
     }
 
-    /// Folder of the shard.
+    /// Returns the folder of the shard.
     pub fn folder(&self) -> &str {
         folder_of(&self.shard.meta.path)
     }
@@ -102,14 +102,14 @@ pub struct Appender<'a> {
     subject_ids: SegmentWriter,
 }
 
-/// The shard that is being filled, if there is one, and what starts the next.
+/// The shard that is being filled, if any, and what is needed to start the next.
 enum Open<'a> {
     Parquet(&'a ParquetEncoder, Option<ParquetShardWriter>),
     Stream(&'a dyn Framing, Option<StreamShardWriter<'a>>),
 }
 
 impl<'a> Appender<'a> {
-    /// Starts to write shards of about `target` bytes.
+    /// Creates an appender for shards of about `target` bytes.
     pub fn new(
         store: Arc<dyn Store>,
         output: &'a Output,
@@ -141,7 +141,7 @@ impl<'a> Appender<'a> {
     /// Appends a unit.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn append(&mut self, unit: Encoded) -> Result<()> {
         self.index(&unit)?;
         if let Some((first, last)) = unit.end_keys {
@@ -167,7 +167,7 @@ impl<'a> Appender<'a> {
         }
     }
 
-    /// Appends uncompressed records, rolling between any two of them.
+    /// Appends uncompressed records; may start a new shard between any two of them.
     fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns) -> Result<()> {
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
@@ -193,10 +193,10 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Ends the last shard; returns the shards, the number of records and the segments of the id index.
+    /// Finishes the last shard; returns the shards, the number of records and the segments of the id index.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn finish(mut self) -> Result<(Vec<FinishedShard>, u64, Segments)> {
         self.roll()?;
         let segments = Segments::finish([self.record_ids, self.subject_ids])?;
@@ -210,7 +210,7 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Bytes of the open shard; 0 if none is open.
+    /// Returns the bytes of the open shard; 0 if none is open.
     fn open_bytes(&self) -> u64 {
         match &self.open {
             Open::Parquet(_, open) => open.as_ref().map_or(0, ParquetShardWriter::bytes),
@@ -258,7 +258,7 @@ impl<'a> Appender<'a> {
     }
 }
 
-/// What an open shard of each format has beside its bytes.
+/// Sidecar and indexes of an open shard.
 struct Beside {
     path: String,
     codec: Codec,
@@ -282,7 +282,7 @@ impl Beside {
         self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
     }
 
-    /// Ends the sidecar and the indexes of a shard whose bytes have ended.
+    /// Finishes the sidecar and the indexes of a shard whose bytes are complete.
     fn finish(mut self, ended: Ended, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let records = self.sidecar.rows();
         if let Some(frames) = &ended.frames {
@@ -325,7 +325,7 @@ impl Beside {
     }
 }
 
-/// Facts of a shard whose bytes have ended.
+/// Sizes and checksums of a shard whose bytes are complete.
 struct Ended {
     sums: Hashed,
     frames: Option<FrameTable>,
@@ -346,7 +346,7 @@ impl ParquetShardWriter {
     /// Starts a shard.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn create(store: &dyn Store, parquet: &ParquetEncoder, naming: &ShardNaming, number: usize) -> Result<Self> {
         let path = naming.path(number);
         let shard = Box::new(parquet.start(HashingSink::create(store, &path, naming)?)?);
@@ -354,7 +354,7 @@ impl ParquetShardWriter {
         Ok(Self { beside, shard, raw_bytes: 0 })
     }
 
-    /// Bytes so far.
+    /// Returns the bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.shard.bytes_written()
     }
@@ -362,16 +362,16 @@ impl ParquetShardWriter {
     /// Appends a row group.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
         self.append_known_rows(group)?;
         self.beside.sidecar.append_groups(rows)
     }
 
-    /// Appends a row group whose sidecar rows exist already.
+    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
         self.raw_bytes += group.raw_bytes;
         self.shard.append(group)
@@ -380,24 +380,24 @@ impl ParquetShardWriter {
     /// Appends rows of another sidecar.
     ///
     /// # Errors
-    /// When the batch is not one of a sidecar.
+    /// Fails if the batch has another schema.
     pub fn append_sidecar(&mut self, batch: &RecordBatch) -> Result<()> {
         self.beside.append_sidecar(batch, 0)
     }
 
-    /// Appends another sidecar as it is.
+    /// Appends a whole sidecar unchanged.
     ///
     /// # Errors
-    /// When it is damaged or the store fails.
+    /// Fails if the sidecar is damaged or the store fails.
     pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
         self.beside.sidecar.append_part(part)
     }
 
-    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
-    /// last one may leave the length out.
+    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
+    /// one may omit the length.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let Self { beside, shard, raw_bytes } = self;
         let sums = shard.finish()?.finish()?;
@@ -416,10 +416,10 @@ pub struct StreamShardWriter<'a> {
 }
 
 impl<'a> StreamShardWriter<'a> {
-    /// Starts a shard, compressed as its naming says.
+    /// Starts a shard with the codec of its naming.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn create(store: &dyn Store, framing: &'a dyn Framing, naming: &ShardNaming, number: usize) -> Result<Self> {
         let (path, codec) = (naming.path(number), naming.codec);
         let mut sink = HashingSink::create(store, &path, naming)?;
@@ -429,15 +429,15 @@ impl<'a> StreamShardWriter<'a> {
         Ok(Self { beside, sink, header_bytes, tail: Tail::new(codec), trailer: framing.trailer() })
     }
 
-    /// Bytes so far.
+    /// Returns the bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.sink.bytes
     }
 
-    /// Appends framed records, compressed as the shard is, given the length of each before compression.
+    /// Appends framed records that are compressed with the shard's codec, given the length of each before compression.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn append_stream(
         &mut self,
         bytes: &[u8],
@@ -460,11 +460,11 @@ impl<'a> StreamShardWriter<'a> {
         self.beside.sidecar.append(SidecarColumns { extents, ..rows })
     }
 
-    /// Appends stored bytes of records and returns where they begin in the uncompressed shard. To be followed by more
-    /// of the same piece, then by [`Self::end_bytes`].
+    /// Appends stored bytes of records and returns their offset in the uncompressed shard. More bytes of the same part
+    /// may follow; [`Self::end_bytes`] ends it.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
         self.sink.write_all(bytes)?;
         if let Some(indexes) = &mut self.beside.indexes {
@@ -473,11 +473,11 @@ impl<'a> StreamShardWriter<'a> {
         Ok(self.tail.combined().0)
     }
 
-    /// Appends up to `bytes` stored bytes of records from a source, and shows them to `look` on the way; returns how many
-    /// there were. Like [`Self::append_bytes`] otherwise.
+    /// Appends up to `bytes` stored bytes of records from a source and passes them to `look`; returns how many there
+    /// were. Otherwise like [`Self::append_bytes`].
     ///
     /// # Errors
-    /// When the source or the store fails, or whatever `look` fails with.
+    /// Fails if the source, the store or `look` fails.
     pub fn append_from(
         &mut self,
         source: &mut dyn Read,
@@ -493,24 +493,24 @@ impl<'a> StreamShardWriter<'a> {
         })
     }
 
-    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
+    /// Ends a part written with [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
     pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
         self.tail.join(raw_bytes, crc32, frames);
     }
 
-    /// Appends rows of another sidecar, moved by `shift` bytes.
+    /// Appends rows of another sidecar, with offsets moved by `shift` bytes.
     ///
     /// # Errors
-    /// When the batch is not one of a sidecar.
+    /// Fails if the batch has another schema.
     pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
         self.beside.append_sidecar(batch, shift)
     }
 
-    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
-    /// last one may leave the length out.
+    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
+    /// one may omit the length.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Fails if the store fails.
     pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let Self { beside, mut sink, header_bytes: body_offset, mut tail, trailer } = self;
         let codec = beside.codec;
@@ -530,7 +530,7 @@ impl<'a> StreamShardWriter<'a> {
     }
 }
 
-/// Counts and hashes what goes to a sink.
+/// Counts and hashes the bytes written to a sink.
 struct HashingSink {
     inner: Box<dyn Sink>,
     sums: Sums,
@@ -538,7 +538,7 @@ struct HashingSink {
 }
 
 struct Sums {
-    /// Boxed, for it is larger than everything around it.
+    /// Boxed because the hasher is larger than everything around it.
     blake3: Box<blake3::Hasher>,
     md5: Option<Md5>,
 }
@@ -549,7 +549,7 @@ impl Sums {
             None => {
                 self.blake3.update(bytes);
             }
-            // MD5 is the slowest of all that happens to these bytes here.
+            // MD5 is the slowest step for these bytes, so both hashes are computed in parallel.
             Some(md5) => {
                 rayon::join(|| md5.update(bytes), || self.blake3.update(bytes));
             }
@@ -557,7 +557,7 @@ impl Sums {
     }
 }
 
-/// What a sink has counted and hashed.
+/// Size and hashes of the bytes written to a sink.
 struct Hashed {
     bytes: u64,
     checksum: [u8; 32],

@@ -1,12 +1,12 @@
-//! Merging Parquet shards: row groups are put together from the pages of the inputs; see `format::parquet::splice`.
+//! Merges Parquet shards: assembles row groups from the pages of the inputs; see `format::parquet::splice`.
 //!
 //! ```text
 //! inputs --(footers)--> schema of the output
 //!        --(whole files, a few at a time, checked)--> row groups --(enough for a row group)--> spliced --> shard
 //! ```
 //!
-//! Files are opened a few at a time and closed once they are read; what is in memory are the row groups that become the
-//! next one. How many those are depends on the inputs alone, so the bytes do not depend on threads.
+//! Files are opened a few at a time and closed after they are read; memory holds the row groups that become the next
+//! one. Their number depends on the inputs alone, so the output does not depend on threads.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
-    budget::Room,
+    budget::Reservation,
     compact::{Merge, Merger, runs},
     rewrite::check,
     shard::{FinishedShard, ParquetShardWriter},
@@ -29,33 +29,34 @@ use crate::{
     },
 };
 
-/// Files up to this size are read whole; of larger ones the column chunks, when they are wanted.
+/// Maximum bytes of files that are read whole; from larger ones, column chunks are read when needed.
 const WHOLE_BYTES: u64 = 32 << 20;
 
-/// Bytes of the files that are read at once.
+/// Maximum bytes of files that are read at once.
 const BATCH_BYTES: u64 = 16 << 20;
 
-/// How many these are at most.
+/// Maximum number of files that are read at once.
 const BATCH_FILES: usize = 32;
 
-/// Rows of the files that are read at once.
+/// Maximum rows of files that are read at once.
 const BATCH_ROWS: u64 = 1 << 18;
 
-/// Uniting dictionaries makes row groups smaller than the sum of their parts; this much, unless known better.
-const SHRINKS_TO: f64 = 0.8;
+/// Initial estimate of a spliced row group's size relative to the sum of its parts; uniting dictionaries makes it
+/// smaller.
+const INITIAL_RATIO: f64 = 0.8;
 
-/// What a row group may be short of because the rest of it is only guessed.
-const MARGIN: f64 = 1.1;
+/// Surplus of parts that allows for an error of the estimate.
+const SURPLUS_RATIO: f64 = 1.1;
 
-/// Row groups of more than this many times the wanted size are not made of several.
-const LARGE: f64 = 2.0;
+/// Row groups larger than this multiple of the wanted size are not combined.
+const LARGE_RATIO: f64 = 2.0;
 
 impl Merger<'_> {
     /// Merges Parquet shards.
     ///
     /// # Errors
-    /// When an input is damaged or the store fails.
-    pub(super) fn splice(&self, merge: &Merge, room: Room<'_>) -> Result<(FinishedShard, Tally)> {
+    /// Fails if an input is damaged or the store fails.
+    pub(super) fn splice(&self, merge: &Merge, reservation: Reservation<'_>) -> Result<(FinishedShard, Tally)> {
         let parquet = self.survey(merge)?;
         let mut splicing = Splicing {
             merger: self,
@@ -64,7 +65,7 @@ impl Merger<'_> {
             parts: Vec::new(),
             bytes: 0,
             held: 0,
-            ratio: SHRINKS_TO,
+            ratio: INITIAL_RATIO,
             notes: Vec::new(),
             tally: Tally::default(),
         };
@@ -73,7 +74,7 @@ impl Merger<'_> {
             for ((input, _), loaded) in batch.iter().zip(loaded) {
                 self.rewriter.cancel.check()?;
                 if !splicing.add(loaded)? {
-                    // Some column is stored in a way that nothing but the decoder knows.
+                    // Some column is stored in a way that only the decoder supports.
                     drop(splicing);
                     let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
                     return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
@@ -87,15 +88,15 @@ impl Merger<'_> {
             return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
         }
         let Splicing { shard, notes, tally, .. } = splicing;
-        // From here on it waits for the disk, and the next merge may begin.
-        drop(room);
+        // From here on the merge waits for the disk, so the next one may begin.
+        drop(reservation);
         let finished = shard.finish(&runs(merge))?;
         self.prove(&finished, &notes)?;
         Ok((finished, tally))
     }
 
-    /// Reads the new shard back where the store lets it be read before it has its name. Elsewhere nothing but what was
-    /// sent is known, and `verify` reads it later.
+    /// Reads the new shard back and verifies it, if the store can read it before it is published. Otherwise only the
+    /// sent bytes are known, and `verify` can read the shard later.
     fn prove(&self, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
         let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
             return Ok(());
@@ -105,7 +106,7 @@ impl Merger<'_> {
         prove(&Source::open(RangedInput::Object(object), &name)?, notes)
     }
 
-    /// Looks at the footers of all inputs.
+    /// Reads the footers of all inputs.
     fn survey(&self, merge: &Merge) -> Result<ParquetEncoder> {
         let mut survey = Survey::default();
         for some in merge.inputs.chunks(BATCH_FILES) {
@@ -123,7 +124,7 @@ impl Merger<'_> {
         survey.encoder(self.naming.codec, |schema| media_metadata(schema).into_iter().collect())
     }
 
-    /// Reads a shard, or its footer if it is large, and checks it.
+    /// Reads a shard, or only its footer if it is large, and verifies it.
     fn load(&self, input: &ShardMeta) -> Result<Loaded> {
         self.rewriter.cancel.check()?;
         let source = if input.bytes <= WHOLE_BYTES {
@@ -145,52 +146,54 @@ impl Merger<'_> {
     }
 }
 
-/// A shard that was read.
+/// A shard that has been read.
 struct Loaded {
     source: Arc<Source>,
     sidecar: SidecarPart,
 }
 
-/// A shard that is being put together.
+/// A shard that is being assembled.
 struct Splicing<'a> {
     merger: &'a Merger<'a>,
     parquet: &'a ParquetEncoder,
     shard: ParquetShardWriter,
-    /// Row groups that become the next one.
+    /// Row groups that become the next row group of the output.
     parts: Vec<GroupPart>,
-    /// Bytes of their pages, uncompressed.
+    /// Uncompressed bytes of their pages.
     bytes: u64,
-    /// Memory that their files take, which may be more where files are tiny.
+    /// Memory used by their files, which may be larger if the files are tiny.
     held: u64,
-    /// What splicing makes of such bytes.
+    /// Ratio of spliced bytes to bytes of the parts.
     ratio: f64,
-    /// What the written file is compared with.
+    /// Notes that the written file is compared with.
     notes: Vec<GroupNote>,
     tally: Tally,
 }
 
 impl Splicing<'_> {
-    /// Adds the row groups of a shard and its sidecar; false if splicing cannot be done.
+    /// Adds the row groups of a shard and its sidecar; returns false if they cannot be spliced.
     fn add(&mut self, loaded: Loaded) -> Result<bool> {
         let Loaded { source, sidecar } = loaded;
         self.held += source.held_bytes();
         for (group, size) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
             let wanted = self.merger.rewriter.row_group as f64;
-            if (self.bytes.saturating_add(size.uncompressed_bytes)) as f64 > LARGE * wanted && !self.end_group()? {
+            if (self.bytes.saturating_add(size.uncompressed_bytes)) as f64 > LARGE_RATIO * wanted
+                && !self.end_group()?
+            {
                 return Ok(false);
             }
             self.parts.push(GroupPart { source: Arc::clone(&source), group });
             self.bytes += size.uncompressed_bytes;
-            let enough = if self.parts.len() == 1 { wanted } else { MARGIN * wanted / self.ratio };
+            let enough = if self.parts.len() == 1 { wanted } else { SURPLUS_RATIO * wanted / self.ratio };
             if self.bytes as f64 >= enough && !self.end_group()? {
                 return Ok(false);
             }
         }
         self.shard.append_sidecar_part(&sidecar)?;
-        Ok((self.held as f64) < LARGE * self.merger.rewriter.row_group as f64 || self.end_group()?)
+        Ok((self.held as f64) < LARGE_RATIO * self.merger.rewriter.row_group as f64 || self.end_group()?)
     }
 
-    /// Makes a row group of what there is.
+    /// Splices the collected parts into a row group; returns false if they cannot be spliced.
     fn end_group(&mut self) -> Result<bool> {
         if self.parts.is_empty() {
             return Ok(true);
@@ -208,7 +211,7 @@ impl Splicing<'_> {
     }
 }
 
-/// The inputs in batches that are read at once.
+/// Divides the inputs into batches that are read at once.
 fn batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
     let mut rest = inputs;
     std::iter::from_fn(move || {

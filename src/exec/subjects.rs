@@ -62,7 +62,7 @@ impl SubjectResolver {
     }
 }
 
-/// Whether records with an id stay out, and whether it is another spelling of an erased one.
+/// Returns whether records with an id are rejected as erased, and whether the id is another spelling of an erased one.
 pub fn is_erased(list: &SuppressList, kind: IdKind, id: &str, normalize: bool) -> (bool, bool) {
     let similar = list.has_similar(kind, id);
     (list.has_id(kind, id) || (similar && normalize), similar)

@@ -1,39 +1,40 @@
-//! Keeping out who was erased: records whose id or subject id the dataset has on its list leave their block unseen.
+//! Blocks the re-import of erased records: records whose record id or subject id is on the dataset's suppression list
+//! are removed from their block.
 //!
-//! They count as rejected, for that is what in = out + rejected needs, but nothing of them is kept: a line in a file of
-//! rejects would bring them back.
+//! They count as rejected, so that in = out + rejected holds, but nothing of them is kept: a line in a rejects file
+//! would store them again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::StringArray;
 
-use super::{encode::id_column, names::leave_out};
+use super::{encode::id_column, names::reject_records};
 use crate::{
     dataset::{IdKind, SuppressList},
     error::Result,
     record::{Payload, RecordBlock, path::field_at},
 };
 
-/// What stands between the parser and everything behind it.
+/// Filter behind the parser that removes erased records.
 #[derive(Debug)]
 pub struct SuppressGate<'a> {
-    /// Who is not to come back.
+    /// Ids of erased records and subjects.
     pub list: &'a SuppressList,
     /// Columns that make the record id.
     pub id: Vec<String>,
     /// Column of the subject id.
     pub subject: Option<String>,
-    /// Whether records stay out whose ids are other spellings of erased ones.
+    /// Whether records whose ids are other spellings of erased ones are removed, too.
     pub normalize: bool,
-    /// Counts records that came in with such ids.
+    /// Number of accepted records with such ids.
     pub similar: AtomicU64,
 }
 
 impl SuppressGate<'_> {
-    /// The block without records of those who were erased, and how many these were.
+    /// Returns the block without erased records, and how many were removed.
     ///
     /// # Errors
-    /// When the block lacks a column of ids.
+    /// Fails if the block lacks an id column.
     pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, u64)> {
         let erased: Vec<bool> = match &block.payload {
             Payload::Samples(samples) => {
@@ -50,8 +51,8 @@ impl SuppressGate<'_> {
                 for (kind, columns) in
                     [(IdKind::Record, self.id.as_slice()), (IdKind::Subject, self.subject.as_slice())]
                 {
-                    let there = columns.iter().all(|column| field_at(batch.schema_ref().fields(), column).is_some());
-                    if !columns.is_empty() && there {
+                    let present = columns.iter().all(|column| field_at(batch.schema_ref().fields(), column).is_some());
+                    if !columns.is_empty() && present {
                         self.mark(kind, &id_column(batch, columns)?, &mut erased, &mut similar);
                     }
                 }
@@ -62,7 +63,7 @@ impl SuppressGate<'_> {
         without(block, &erased)
     }
 
-    /// Counts records whose ids are other spellings of erased ones, or takes them for erased.
+    /// Counts records whose ids are other spellings of erased ones, or marks them as erased.
     fn count(&self, erased: &mut [bool], similar: &[bool]) {
         let similar = similar.iter().zip(erased.iter_mut()).filter(|(similar, erased)| **similar && !**erased);
         if self.normalize {
@@ -73,7 +74,7 @@ impl SuppressGate<'_> {
     }
 
     fn mark(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool], similar: &mut [bool]) {
-        // Neighbours are often about the same subject.
+        // Neighbouring records often have the same subject.
         let mut last: Option<(&str, (bool, bool))> = None;
         for ((id, erased), similar) in ids.iter().zip(erased).zip(similar) {
             let Some(id) = id else { continue };
@@ -86,11 +87,11 @@ impl SuppressGate<'_> {
     }
 }
 
-/// The block without records whose origins were erased, given the number of its source's records before it, and whether content
-/// hashes are those of the records' bytes.
+/// Returns the block without records whose origins were erased, and how many were removed. `base` is the number of the
+/// source's records before the block; `hashes_bytes` states whether content hashes are hashes of the records' bytes.
 ///
 /// # Errors
-/// When the rows cannot be taken out.
+/// Fails if the rows cannot be removed.
 pub fn without_origins(
     list: &SuppressList,
     source: &str,
@@ -113,5 +114,5 @@ fn without(block: RecordBlock, erased: &[bool]) -> Result<(RecordBlock, u64)> {
         return Ok((block, 0));
     }
     let reasons = erased.iter().map(|erased| erased.then(String::new)).collect();
-    Ok((leave_out(block, reasons)?.0, count))
+    Ok((reject_records(block, reasons)?.0, count))
 }

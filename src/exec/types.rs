@@ -1,6 +1,6 @@
-//! The file beside shards that says which types their rows had, where their format does not: `<tag>/schema.json`.
+//! The file beside shards that states the types of their rows if their format does not: `<tag>/schema.json`.
 //!
-//! With it rows in TFRecord, and rows in tar as JSON, are read back as they were.
+//! With this file, rows in TFRecord, and rows in tar as JSON, are read back with their types.
 
 use std::collections::BTreeSet;
 
@@ -16,30 +16,30 @@ use crate::{
 /// Stages the file for the shards of a folder.
 ///
 /// # Errors
-/// When the store fails.
+/// Fails if the store fails.
 pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
     stage_small(store, &path(folder), schema::file::print(&schema::settle(fields)).as_bytes())
 }
 
-/// Stages the file of one folder for another; `None` when it has none.
+/// Stages a copy of one folder's file for another folder; `None` if there is no such file.
 ///
 /// # Errors
-/// When the store fails.
+/// Fails if the store fails.
 pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
     copy_small(store, &path(from), &path(to))
 }
 
-/// Stages a copy of a small object; `None` when there is no such object.
+/// Stages a copy of a small object; `None` if it does not exist.
 pub(super) fn copy_small(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
     let Some(bytes) = store.get(from)? else { return Ok(None) };
     stage_small(store, to, &bytes).map(Some)
 }
 
-/// The columns of shards in several folders; `None` when one of these has no file, or when a column has different types
-/// in them, for then rows of one would be read with the types of another.
+/// Returns the united columns of shards in several folders; `None` if a folder has no file or a column has different
+/// types in them, because rows of one folder would be read with the types of another.
 ///
 /// # Errors
-/// When the store fails or a file is damaged.
+/// Fails if the store fails or a file is damaged.
 pub fn of_shards<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a str>) -> Result<Option<Fields>> {
     let folders: BTreeSet<&str> = shards.map(|path| path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
     let mut all: Option<Fields> = None;
@@ -78,7 +78,7 @@ mod tests {
     use crate::storage::RemoteStore;
 
     #[test]
-    fn types_of_several_folders_are_told_only_when_they_agree() {
+    fn types_of_several_folders_are_returned_only_if_they_agree() {
         let store = RemoteStore::memory().unwrap();
         let fields = |columns: &[(&str, DataType)]| -> Fields {
             columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()

@@ -1,4 +1,4 @@
-//! A store of a few files in memory that only can be read.
+//! A read-only store of a few files in memory.
 
 use std::{collections::BTreeMap, io::Read, ops::Range, sync::Arc};
 
@@ -18,17 +18,17 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// A store of these files.
+    /// Creates a store of these files.
     ///
     /// # Errors
-    /// Never in practice.
+    /// Never fails in practice.
     pub(super) fn store(files: impl Iterator<Item = (String, Bytes)>) -> Result<Arc<dyn Store>> {
-        // As a local folder, for which nothing is held in memory.
+        // The location is a local folder, because remote data would be cached in memory.
         Ok(Arc::new(Self { location: Location::local(std::path::Path::new("/fuzz"))?, files: files.collect() }))
     }
 
     fn file(&self, path: &str) -> Result<&Bytes> {
-        // A dataset of which a file is gone is damaged; the store is well.
+        // A dataset that lacks a file is damaged; the store is not at fault.
         self.files.get(path).ok_or_else(|| Error::integrity("expected an object, found none").at(path))
     }
 
@@ -55,7 +55,7 @@ impl Store for Files {
         let place = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
         let place = place.filter(|(start, end)| start <= end && *end <= bytes.len());
         let (start, end) =
-            place.ok_or_else(|| Error::internal("a range beyond the end of a file was asked for").at(path))?;
+            place.ok_or_else(|| Error::internal("a range beyond the end of a file was requested").at(path))?;
         Ok(bytes.slice(start..end))
     }
 

@@ -1,8 +1,8 @@
-//! Doors for fuzzers: one function per reader, which takes the bytes of a file and does what a command would do with it.
+//! Entry points for fuzzers: one function per reader, which processes the bytes of a file as a command would.
 //!
-//! Whatever the bytes are, each returns within bounded time and memory. An error is fine, unless it blames the program or
-//! the storage, for here only the bytes can be at fault: [`blames`] says which errors those are. `fuzz/` has a target of
-//! cargo-fuzz for each of [`TARGETS`], `tests/fuzz_smoke.rs` drives the same functions without a fuzzer.
+//! For any bytes, each function returns within bounded time and memory. Errors are expected, except those that blame
+//! the program or the storage, because only the bytes can be at fault here: [`blames`] identifies these errors. `fuzz/`
+//! has a cargo-fuzz target for each of [`TARGETS`]; `tests/fuzz_smoke.rs` calls the same functions without a fuzzer.
 
 mod files;
 
@@ -28,10 +28,10 @@ use crate::{
     units::{Size, parse_duration},
 };
 
-/// A reader as a fuzzer sees it.
+/// Entry point of a reader.
 pub type Target = fn(&[u8]) -> Result<()>;
 
-/// All readers, by the names of their fuzz targets.
+/// All entry points, by the names of their fuzz targets.
 pub const TARGETS: [(&str, Target); 18] = [
     ("csv", csv),
     ("json", json),
@@ -53,128 +53,130 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("arguments", arguments),
 ];
 
-/// Bytes of a split, and of a record at most; splits of a source that are looked at.
+/// Bytes of a split.
 const SPLIT: usize = 64 << 10;
+/// Maximum bytes of a record.
 const RECORD: usize = 4 << 20;
+/// Maximum number of splits read from a source.
 const SPLITS: usize = 8;
 
-/// Bytes of rows that are encoded again.
+/// Maximum bytes of rows that are encoded again.
 const ENCODED: u64 = 8 << 20;
 
-/// Whether an error says that the program or the storage is at fault.
+/// Returns whether an error blames the program or the storage.
 pub fn blames(error: &Error) -> bool {
     matches!(error.kind(), Kind::Internal | Kind::Storage)
 }
 
-/// Delimited text.
+/// Reads delimited text.
 ///
 /// # Errors
-/// When it cannot be read; see [`blames`].
+/// Fails if the bytes cannot be read; see [`blames`].
 pub fn csv(bytes: &[u8]) -> Result<()> {
     file("x.csv", bytes, Some(InputFormat::Csv))
 }
 
-/// A document of JSON.
+/// Reads a JSON document.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn json(bytes: &[u8]) -> Result<()> {
     file("x.json", bytes, Some(InputFormat::Json))
 }
 
-/// Lines of JSON.
+/// Reads JSON Lines.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn jsonl(bytes: &[u8]) -> Result<()> {
     file("x.jsonl", bytes, Some(InputFormat::Jsonl))
 }
 
-/// Parquet.
+/// Reads Parquet.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn parquet(bytes: &[u8]) -> Result<()> {
     file("x.parquet", bytes, Some(InputFormat::Parquet))
 }
 
-/// Arrow IPC, a file or a stream.
+/// Reads Arrow IPC, a file or a stream.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn arrow(bytes: &[u8]) -> Result<()> {
     file("x.arrow", bytes, Some(InputFormat::Arrow))
 }
 
-/// An archive of samples.
+/// Reads an archive of samples.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn tar(bytes: &[u8]) -> Result<()> {
     file("x.tar", bytes, Some(InputFormat::Tar))
 }
 
-/// TFRecord of `tf.train.Example`.
+/// Reads TFRecord of `tf.train.Example`.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn tfrecord(bytes: &[u8]) -> Result<()> {
     file("x.tfrecord", bytes, Some(InputFormat::TfRecord))
 }
 
-/// NetCDF.
+/// Reads NetCDF.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn netcdf(bytes: &[u8]) -> Result<()> {
     file("x.nc", bytes, Some(InputFormat::NetCdf))
 }
 
-/// HDF5.
+/// Reads HDF5.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn hdf5(bytes: &[u8]) -> Result<()> {
     file("x.h5", bytes, Some(InputFormat::Hdf5))
 }
 
-/// NPY and NPZ.
+/// Reads NPY or NPZ.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
     file("x.npy", bytes, Some(InputFormat::Npy))
 }
 
-/// A Zarr store, as [`several`] files.
+/// Reads a Zarr store, given as [`several`] files.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn zarr(bytes: &[u8]) -> Result<()> {
     let files = several(bytes).into_iter().map(|(path, content)| (format!("x.zarr/{path}"), content));
     read(Files::store(files)?, Some(InputFormat::Zarr))
 }
 
-/// Anything, told by its content; whole files that are compressed come this way.
+/// Reads a file of any format, detected by content; also covers compressed files.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn any(bytes: &[u8]) -> Result<()> {
     file("x", bytes, None)
 }
 
-/// Delimited text within a file that is compressed as a whole.
+/// Reads delimited text from a compressed file.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn packed(bytes: &[u8]) -> Result<()> {
     file("x.csv.gz", bytes, Some(InputFormat::Csv))
 }
 
-/// Shards of other programs, as `adopt` walks through them.
+/// Scans shards of other programs as `adopt` does.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
     let mut outcome = Ok(());
     for format in [OutputFormat::Tar, OutputFormat::TfRecord] {
@@ -186,10 +188,10 @@ pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
     outcome
 }
 
-/// A dataset, as [`several`] files: its newest version is opened, listed, searched and exported.
+/// Reads a dataset, given as [`several`] files: opens, lists, searches and exports its newest version.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn dataset(bytes: &[u8]) -> Result<()> {
     let store: Arc<dyn Store> = Files::store(several(bytes).into_iter())?;
     let Some(snapshot) = Dataset::new(store).latest()? else { return Ok(()) };
@@ -204,18 +206,18 @@ pub fn dataset(bytes: &[u8]) -> Result<()> {
     outcome.and(exported.map(|_| ()))
 }
 
-/// A proof of presence or absence.
+/// Verifies a proof of presence or absence.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn proof(bytes: &[u8]) -> Result<()> {
     prove::verify_bytes(bytes, "a proof", prove::Expected { root: None, id: None }, None).map(|_| ())
 }
 
-/// `schema.json`, and types as the command line takes them: what was understood is printed and understood again.
+/// Parses `schema.json` and types in command-line syntax; a parsed value must survive being printed and parsed again.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn schema(bytes: &[u8]) -> Result<()> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
     if let Ok(field) = schema::file::parse_type(text) {
@@ -225,10 +227,10 @@ pub fn schema(bytes: &[u8]) -> Result<()> {
     same(&schema::file::parse(&schema::file::print(&fields))?, &fields)
 }
 
-/// Arguments, one a line, and the small languages in them: sizes, durations, codecs, encodings, places.
+/// Parses arguments, one per line, and the values in them: sizes, durations, codecs, encodings, locations.
 ///
 /// # Errors
-/// As [`csv`].
+/// Fails like [`csv`].
 pub fn arguments(bytes: &[u8]) -> Result<()> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
     let words = std::iter::once("shardify").chain(text.split('\n'));
@@ -251,8 +253,8 @@ fn same<T: PartialEq + std::fmt::Debug>(a: &T, b: &T) -> Result<()> {
     if a == b { Ok(()) } else { Err(Error::internal(format!("expected what was printed, {b:?}, found {a:?}"))) }
 }
 
-/// Files out of one run of bytes: length of the path in a byte, the path, length of the content in three bytes, the content.
-/// The last one takes what there is.
+/// Splits bytes into files, each encoded as: length of the path in one byte, the path, length of the content in three
+/// bytes, the content. The last file may be truncated.
 pub fn several(mut bytes: &[u8]) -> Vec<(String, Bytes)> {
     let mut files = Vec::new();
     while let Some((length, rest)) = bytes.split_first() {
@@ -266,7 +268,7 @@ pub fn several(mut bytes: &[u8]) -> Vec<(String, Bytes)> {
     files
 }
 
-/// The opposite of [`several`], for who makes seeds; paths of up to 255 bytes, contents of less than 16 MiB.
+/// Encodes files for [`several`], to create seeds; paths of up to 255 bytes, contents of less than 16 MiB.
 pub fn joined<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (path, content) in files {
@@ -282,13 +284,13 @@ fn file(name: &str, bytes: &[u8], from: Option<InputFormat>) -> Result<()> {
     read(Files::store([(name.to_owned(), Bytes::copy_from_slice(bytes))].into_iter())?, from)
 }
 
-/// Reads all sources of a store as `convert` does; arrays in each of the ways that they can be cut.
+/// Reads all sources of a store as `convert` does, and arrays in each supported layout of records.
 fn read(store: Arc<dyn Store>, from: Option<InputFormat>) -> Result<()> {
     let arrays = from.is_some_and(InputFormat::is_array);
-    let ways: &[(bool, bool)] =
+    let layouts: &[(bool, bool)] =
         if arrays { &[(false, false), (true, false), (false, true)] } else { &[(false, false)] };
     let mut outcome = Ok(());
-    for (raw, flatten) in ways {
+    for (raw, flatten) in layouts {
         let found = scan::in_store(&store)?;
         let arrays = ArrayOptions { raw: *raw, flatten: *flatten, coded: true, ..ArrayOptions::default() };
         let options = SniffOptions { from, arrays, ..SniffOptions::default() };
@@ -301,7 +303,7 @@ fn read(store: Arc<dyn Store>, from: Option<InputFormat>) -> Result<()> {
     outcome
 }
 
-/// Types and parses the first splits of a source and encodes what comes out.
+/// Infers the types of the first splits of a source, parses them, and encodes the records.
 fn records(source: &RecordSource) -> Result<()> {
     let input: Box<dyn std::io::Read + Send> =
         if source.reader.reads_by_itself() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
@@ -328,7 +330,7 @@ fn records(source: &RecordSource) -> Result<()> {
     outcome.and(source.reader.constants().map(|_| ()))
 }
 
-/// Encodes records to all formats.
+/// Encodes records in all formats.
 fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> {
     let records = payload.len();
     let formats: &[OutputFormat] = match &payload {

@@ -222,7 +222,10 @@ mod tests {
         let paths = ["a b.jpg", "a b.txt", "c.jpg", "d e.jpg", "README"];
         let dali = [IndexKind::Dali];
         let error = checked(&paths, &dali, None, OnMissing::Keep).unwrap_err();
-        assert!(error.message().contains("found 2 that some cannot: `a b.jpg` (dali: blanks), `d e.jpg`"), "{error}");
+        assert!(
+            error.message().contains("found 2 that some reader cannot accept: `a b.jpg` (dali: blanks), `d e.jpg`"),
+            "{error}"
+        );
         assert!(error.hints()[0].contains("--on-name rename"));
         assert_eq!(checked(&paths, &dali, Some(OnName::Rename), OnMissing::Keep).unwrap().renamed, 2);
         let left = checked(&paths, &dali, Some(OnName::Skip), OnMissing::Keep).unwrap().rejected;

@@ -1,18 +1,18 @@
-//! What to merge, as a value with reasons.
+//! Plans compactions: decides which shards to merge, with a reason for each shard.
 //!
-//! Shards are looked at in record order. Those within 75 % to 180 % of the target are left alone, which is what makes
-//! a second run find nothing to do: what a merge makes is in that range, or is a remainder. Small shards are packed into
-//! bins in record order, over large ones in between, so that records keep their order within a bin and nobody's place in
-//! the middle of a dataset blocks a merge.
+//! Shards are considered in record order. Shards of 75 % to 180 % of the target are not merged. Since the result of a
+//! merge is within that range or is a remainder, a second run finds nothing to do. Small shards are packed into bins in
+//! record order, across the large ones between them, so records keep their order within a bin and no shard in the
+//! middle of a dataset blocks a merge.
 //!
 //! ```text
 //! record order   s1 s2 BIG s3 s4 s5 OK s6 ...
-//! bins           [s1 s2     s3 s4]  [s5    s6 ...   closed where the sum is nearest to the target
+//! bins           [s1 s2     s3 s4]  [s5    s6 ...   closed when the sum is nearest to the target
 //! ```
 //!
-//! A remainder of an earlier compaction waits until enough new small shards have come, and is merged only if the bin is
-//! full then, or if it is at most as large as the rest of the bin. A shard that is written again has then at least doubled, so that a record
-//! is written a logarithmic number of times however small the portions in which records come.
+//! A remainder of an earlier compaction waits until enough new small shards were added. Then it is merged only if the
+//! bin is full or if it is at most as large as the rest of the bin. So a shard at least doubles each time it is
+//! rewritten, and a record is rewritten a logarithmic number of times, however few records each run adds.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,18 @@ use jiff::Timestamp;
 
 use crate::{id::Version, units::Size};
 
-/// Shards smaller than this part of the target are merged.
+/// Shards smaller than this fraction of the target are merged.
 pub(super) const SMALL: f64 = 0.75;
 
-/// Shards larger than this part of the target would be worth splitting.
+/// Shards larger than this fraction of the target are reported as oversized.
 const LARGE: f64 = 1.80;
 
-/// Bins of this part of the target up to that one are as good as the target itself, where it leaves no remainder.
-const EVEN_LEAST: f64 = 0.9;
-const EVEN_MOST: f64 = 1.1;
+/// Minimum size of a bin, as a fraction of the target, that is accepted to avoid a small remainder.
+const EVEN_MIN: f64 = 0.9;
+/// Maximum size of such a bin.
+const EVEN_MAX: f64 = 1.1;
 
-/// What the planner sees of a shard; given in record order.
+/// Planner's view of a shard; candidates are given in record order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// Path.
@@ -41,15 +42,15 @@ pub struct Candidate {
     pub records: u64,
     /// Version that added it.
     pub version: Version,
-    /// When that was committed.
+    /// Commit time of that version.
     pub committed_at: Timestamp,
-    /// Whether it can be joined with the others: shards that are copied must be compressed alike.
+    /// Whether it can be merged with the others: shards that are copied must be compressed in the same way.
     pub joins: bool,
-    /// What its folders say about its records; only shards of which they say the same are merged.
+    /// Partition values from its folders; only shards of one partition are merged.
     pub partition: String,
-    /// Whether a compaction for this target or a larger one made it.
+    /// Whether it is the result of a compaction for this target or a larger one.
     pub settled: bool,
-    /// Whether its records were sorted: joined with others in record order they would not be any more.
+    /// Whether its records are sorted: a merge in record order would destroy their order.
     pub sorted: bool,
 }
 
@@ -62,46 +63,46 @@ pub enum When {
     Instant(Timestamp),
 }
 
-/// What the user asks for.
+/// Options of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactOptions {
-    /// Size that shards should have.
+    /// Target size of a shard.
     pub target: Size,
-    /// Smallest group worth rewriting, unless fewer fill a shard.
+    /// Minimum number of shards of a merge that does not fill a shard.
     pub min_inputs: usize,
     /// Only shards committed at this point or later.
     pub since: Option<When>,
     /// Only shards committed at this point or earlier.
     pub until: Option<When>,
-    /// Most bytes to rewrite in this run.
+    /// Maximum bytes to rewrite in this run.
     pub max_bytes: Option<Size>,
 }
 
-/// What happens to a shard, and why.
+/// Decision for a shard, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// It goes into the group with this number.
+    /// It is merged in the group with this number.
     Merge(usize),
     /// It was not committed between `since` and `until`.
     OutsideWindow,
-    /// Its size is right.
+    /// Its size is within the accepted range.
     RightSize,
-    /// It is larger than it should be; shards are not split.
+    /// It is larger than the accepted range; shards are not split.
     Oversized,
-    /// It is compressed in another way than the dataset now is, and would have to be decoded.
+    /// It is compressed differently than the dataset is now, so it would have to be decoded.
     OtherCodec,
-    /// It is the remainder of a compaction, and there is not enough that is new to merge it with.
+    /// It is the remainder of a compaction, and there are not enough new shards to merge it with.
     Settled,
-    /// Its records are sorted, and would not be after a merge.
+    /// Its records are sorted, and a merge would destroy their order.
     Sorted,
-    /// It is small, but too few others are there to merge it with.
+    /// It is small, but there are too few others to merge it with.
     TooFew,
-    /// There is a merge for it, but not in this run.
+    /// It is part of a merge that is left to another run.
     Deferred,
 }
 
 impl Choice {
-    /// The reason in words.
+    /// Describes the reason.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Merge(_) => "smaller than 75% of the target",
@@ -119,27 +120,27 @@ impl Choice {
     }
 }
 
-/// Shards to be merged into one.
+/// Shards that are merged into one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Indexes of the candidates, in record order.
     pub inputs: Vec<usize>,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
-    /// Their records.
+    /// Total records.
     pub records: u64,
 }
 
-/// What to merge.
+/// Result of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactPlan {
-    /// For each candidate what happens to it.
+    /// Decision for each candidate.
     pub choices: Vec<Choice>,
     /// The merges.
     pub groups: Vec<Group>,
 }
 
-/// Decides what to merge.
+/// Plans the merges.
 pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     let target = options.target.0 as f64;
     let mut choices: Vec<Choice> = candidates
@@ -181,19 +182,20 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     CompactPlan { choices, groups }
 }
 
-/// A small shard, or what a merge will make of some.
+/// A small shard, or a planned merge of small shards.
 #[derive(Debug, Default)]
 struct Item {
     inputs: Vec<usize>,
     bytes: u64,
-    /// Whether it is what a merge made, or would be for another run.
+    /// Whether it is a result of a compaction, or would be for the next run.
     settled: bool,
-    /// How many of the inputs are not.
+    /// Number of inputs that are not results of a compaction.
     new: usize,
 }
 
-/// Packs what is small into bins, and merges each bin that is worth it; false when none is. Repeated until then,
-/// because what is left over may fit together once the rest is merged, and a second run would find that.
+/// Packs small items into bins and merges each bin that is worth it; returns false if there is none. It is repeated
+/// until then, because the remaining items may fit together after the others are merged, and a second run would find
+/// that.
 fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
     let min_inputs = options.min_inputs.max(2);
     for item in items.iter_mut().filter(|item| item.inputs.len() > 1) {
@@ -212,7 +214,7 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
         options,
         |_| true,
         |items, bin| {
-            // What is full is written for the last time.
+            // A full shard is not rewritten again.
             if enough_in_all && full(bin.iter().map(|i| items[*i].bytes).sum(), options) {
                 return true;
             }
@@ -223,8 +225,8 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
     fresh || settled
 }
 
-/// Merges the bins of those of the small items that take part. `worth` says whether a bin is worth it, and may take items
-/// out of it before.
+/// Packs the small items for which `takes_part` is true and merges the bins for which `worth` is true; `worth` may
+/// remove items from a bin first.
 fn merge_some(
     items: &mut Vec<Item>,
     options: &CompactOptions,
@@ -254,7 +256,7 @@ fn merge_some(
     merged
 }
 
-/// Takes out of a bin what was merged before and would not at least double now.
+/// Removes earlier merge results that would not at least double from a bin.
 fn keep_doubling(items: &[Item], bin: &mut Vec<usize>) {
     let mut bytes: u64 = bin.iter().map(|i| items[*i].bytes).sum();
     while let Some(at) = (0..bin.len()).filter(|at| items[bin[*at]].settled).max_by_key(|at| items[bin[*at]].bytes)
@@ -268,7 +270,7 @@ fn full(bytes: u64, options: &CompactOptions) -> bool {
     bytes as f64 >= SMALL * options.target.0 as f64
 }
 
-/// Whether a shard of that version was committed in the window.
+/// Returns whether a shard of that version was committed in the window.
 pub fn in_window(version: Version, committed_at: Timestamp, options: &CompactOptions) -> bool {
     let since = match options.since {
         None => true,
@@ -283,7 +285,7 @@ pub fn in_window(version: Version, committed_at: Timestamp, options: &CompactOpt
     since && until
 }
 
-/// Next-fit in record order: a bin is closed where its size is nearest to the target.
+/// Packs next-fit in record order: a bin is closed when its size is nearest to the target.
 fn bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
     let mut left = packed.iter().map(|i| items[*i].bytes).sum();
     let mut bins = Vec::new();
@@ -302,14 +304,14 @@ fn bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
     bins
 }
 
-/// The size of bins that leaves no small remainder, where it is about the target.
+/// Returns the bin size that leaves no small remainder if it is close to the target, else the target.
 fn even_target(bytes: u64, target: u64) -> u64 {
     let fewer = bytes / target.max(1);
     let part = |size: u64| size as f64 / target as f64;
     [fewer, fewer + 1]
         .into_iter()
         .filter_map(|bins| bytes.checked_div(bins))
-        .filter(|size| (EVEN_LEAST..=EVEN_MOST).contains(&part(*size)))
+        .filter(|size| (EVEN_MIN..=EVEN_MAX).contains(&part(*size)))
         .min_by(|a, b| (part(*a) - 1.0).abs().total_cmp(&(part(*b) - 1.0).abs()))
         .unwrap_or(target)
 }
@@ -343,7 +345,7 @@ mod tests {
         CompactOptions { target: Size(target), min_inputs: 5, since: None, until: None, max_bytes: None }
     }
 
-    /// What a second run would see.
+    /// Returns the candidates that a second run would see.
     fn after(shards: &[Candidate], plan: &CompactPlan) -> Vec<Candidate> {
         let mut after = Vec::new();
         for (shard, choice) in shards.iter().zip(&plan.choices) {
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_small_shards_are_left_until_more_arrive() {
+    fn a_few_small_shards_wait_until_more_arrive() {
         assert!(plan(&shards(&[1, 1, 1, 1]), &options(100)).groups.is_empty());
         assert_eq!(plan(&shards(&[1, 1, 1, 1, 1]), &options(100)).groups.len(), 1);
         assert!(plan(&shards(&[10]), &options(100)).groups.is_empty());
@@ -402,7 +404,7 @@ mod tests {
             most = most.max(all.iter().filter(|shard| shard.bytes < 750).count());
             assert_eq!(all.iter().map(|s| s.bytes).sum::<u64>(), 5 * (day + 1));
         }
-        // Each record is written once per doubling of its shard, from 1 to 1,000, and few small shards are left.
+        // Each record is rewritten once per doubling of its shard, from 1 to 1,000, and few small shards remain.
         assert!(rewritten <= 11 * 10_000, "{rewritten}");
         assert!(most <= 16, "{most}");
     }
@@ -413,13 +415,13 @@ mod tests {
             |sizes: &[u64]| plan(&shards(sizes), &options(100)).groups.iter().map(|g| g.bytes).collect::<Vec<_>>();
         assert_eq!(sizes(&[1; 205]), [102, 103]);
         assert_eq!(sizes(&[1; 290]), [96, 97, 97]);
-        // Too much to spread: it stays a remainder, for others to come.
+        // Too much to spread: it remains, to be merged with later shards.
         assert_eq!(sizes(&[1; 140]), [100, 40]);
         assert_eq!(even_target(0, 0), 0);
     }
 
     #[test]
-    fn a_bounded_run_takes_what_fits() {
+    fn a_bounded_run_merges_what_fits() {
         let mut bounded = options(100);
         bounded.max_bytes = Some(Size(150));
         let plan = plan(&shards(&[50, 50, 50, 50, 20, 30]), &bounded);

@@ -1,20 +1,22 @@
-//! How far the values of a column have moved from one version to another.
+//! Measures how far the values of a column moved between two versions.
 //!
-//! The population stability index compares shares of values in bins, `sum((b - a) * ln(b / a))`, where `a` are the shares
-//! of the older version, from which the bins come, and `b` those of the newer one (N. Siddiqi, Credit Risk Scorecards,
-//! Wiley 2006; its statistics: B. Yurdakul, Statistical Properties of Population Stability Index, Western Michigan
-//! University 2018). Below 0.1 nothing happened, by the usual reading, and above 0.2 to 0.25 something did. Bins are
-//! deciles; of columns with few values, each value is a bin; of text, the commonest values are bins and all others one.
+//! The population stability index compares shares of values in bins, `sum((b - a) * ln(b / a))`, where `a` are the
+//! shares of the older version, which defines the bins, and `b` those of the newer one (N. Siddiqi, Credit Risk
+//! Scorecards, Wiley 2006; its statistics: B. Yurdakul, Statistical Properties of Population Stability Index, Western
+//! Michigan University 2018). By convention, an index below 0.1 means no change, and one above 0.2 to 0.25 a
+//! significant change. Bins are deciles. For columns with few distinct values, each value is a bin; for text, the most
+//! common values are bins and all others share one.
 
-/// Quantile bins of numbers.
+/// Number of quantile bins for numbers.
 pub const QUANTILES: usize = 10;
-/// Columns with at most so many values have a bin for each.
+/// Maximum number of distinct values of a column that gets one bin per value.
 pub const FEW_VALUES: usize = 20;
-/// Least share of a bin: an empty one would make the index infinite.
-pub const LEAST_SHARE: f64 = 1e-4;
+/// Minimum share of a bin: an empty one would make the index infinite.
+pub const MIN_SHARE: f64 = 1e-4;
 
-/// Upper ends of bins, each included in its bin; what is greater than the last is a bin of its own. `values` are a sample
-/// in ascending order. An end is the least value that so many tenths of the sample do not exceed.
+/// Returns the upper bounds of bins, each included in its bin; values above the last bound have a bin of their own.
+/// `values` is a sample in ascending order. A bound is the smallest value that the given number of tenths of the sample
+/// does not exceed.
 pub fn edges(values: &[f64]) -> Vec<f64> {
     let mut distinct: Vec<f64> = values.to_vec();
     distinct.dedup();
@@ -27,18 +29,18 @@ pub fn edges(values: &[f64]) -> Vec<f64> {
     edges
 }
 
-/// The bin of a value.
+/// Returns the bin of a value.
 pub fn bin(edges: &[f64], value: f64) -> usize {
     edges.partition_point(|edge| *edge < value)
 }
 
-/// The index of two counts of the same bins; `None` where a side has no values.
+/// Returns the index of two counts of the same bins; `None` if one side has no values.
 pub fn psi(before: &[u64], after: &[u64]) -> Option<f64> {
     let (all_before, all_after) = (before.iter().sum::<u64>(), after.iter().sum::<u64>());
     if all_before == 0 || all_after == 0 {
         return None;
     }
-    let share = |count: u64, all: u64| (count as f64 / all as f64).max(LEAST_SHARE);
+    let share = |count: u64, all: u64| (count as f64 / all as f64).max(MIN_SHARE);
     let parts = before.iter().zip(after).map(|(a, b)| {
         let (a, b) = (share(*a, all_before), share(*b, all_after));
         (b - a) * (b / a).ln()
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_is_that_of_the_books() {
+    fn the_index_agrees_with_its_definition() {
         assert_eq!(psi(&[10, 20, 70], &[1, 2, 7]), Some(0.0));
         // (.5 - .25) ln(.5 / .25) + (.5 - .75) ln(.5 / .75)
         assert!((psi(&[25, 75], &[50, 50]).unwrap() - 0.274_653_072_167_027_5).abs() < 1e-12);

@@ -1,7 +1,7 @@
-//! How much of everything may be in memory at once.
+//! Divides the memory limit among the stages of a run.
 //!
-//! What a run writes must not depend on the number of threads, so sizes of splits and units follow from `--memory`,
-//! the target and the row group alone; the number of threads decides only how many of them are in flight.
+//! The output must not depend on the number of threads, so the sizes of splits and units follow from `--memory`, the
+//! target and the row group alone; the number of threads decides only how many of them are in flight.
 //!
 //! ```text
 //! reading    [split] x parse_window   raw bytes, and the columns they become (about three times a split in all)
@@ -11,46 +11,47 @@
 
 use crate::{format::OutputFormat, units::Size};
 
-/// Memory that a run may use unless told otherwise. A constant, because a default taken from the machine would make
-/// shards depend on the machine.
+/// Default memory limit. It is a constant, because a default derived from the machine would make shards depend on the
+/// machine.
 pub const DEFAULT_MEMORY: Size = Size::mib(1024);
 
-/// Small: what a split becomes is megabytes of columns, and memory that no one has touched yet is slow.
+/// Maximum bytes of a split. It is small, because a split expands to megabytes of columns, and memory that was never used
+/// before is slow.
 const MAX_SPLIT: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
 
-/// Tar and TFRecord shards that are copied at a time: they take next to no memory, but have files open.
-const COPIES_AT_ONCE: usize = 4;
+/// Number of tar and TFRecord shards that are copied at a time: copies need little memory but keep files open.
+const CONCURRENT_COPIES: usize = 4;
 
-/// Sizes that keep a run within its memory.
+/// Sizes that keep a run within its memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Bytes that were divided.
+    /// The memory limit.
     pub bytes: u64,
     /// Bytes of a split.
     pub split_bytes: u64,
-    /// Bytes that a record may have.
+    /// Maximum bytes of a record.
     pub max_record_bytes: u64,
-    /// Uncompressed bytes of a unit: a row group, or a run of framed records.
+    /// Uncompressed bytes of a unit: a row group, or a sequence of framed records.
     pub unit_bytes: u64,
-    /// Splits in flight.
+    /// Maximum number of splits in flight.
     pub parse_window: usize,
-    /// Units in flight.
+    /// Maximum number of units in flight.
     pub encode_window: usize,
 }
 
 impl MemoryPlan {
-    /// Divides `memory`.
+    /// Divides `memory` among the stages.
     pub fn new(memory: Size, jobs: usize, format: OutputFormat, target: Size, row_group: Size) -> Self {
-        // The rest is for the id index, sidecars, and what an allocator keeps of buffers that come and go.
+        // The rest is for the id index, sidecars, and free buffers that the allocator keeps.
         let bytes = memory.0;
         let memory = Size(memory.0 / 8 * 5);
         let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
         let split_bytes = MAX_SPLIT.min(share(64));
         let unit_bytes = match format {
             OutputFormat::Parquet => row_group.0.clamp(MIN_UNIT, share(8)),
-            // Shards of compressed units end between units, so a unit must be small against the target.
+            // Shards of compressed units end between units, so a unit must be small compared to the target.
             OutputFormat::Tar | OutputFormat::TfRecord => {
                 (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64)))
             }
@@ -61,16 +62,17 @@ impl MemoryPlan {
         Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }
 
-    /// Shards that are rewritten at a time, from 1 to `most`. A rewriting of Parquet holds a row group and its encoded form.
+    /// Returns how many shards are rewritten at a time, from 1 to `most`. Rewriting Parquet holds a row group and its
+    /// encoded form.
     pub fn rewrites_at_once(&self, format: OutputFormat, most: usize) -> usize {
         let fit = match format {
             OutputFormat::Parquet => usize::try_from(self.bytes / (4 * self.unit_bytes)).unwrap_or(1),
-            OutputFormat::Tar | OutputFormat::TfRecord => COPIES_AT_ONCE,
+            OutputFormat::Tar | OutputFormat::TfRecord => CONCURRENT_COPIES,
         };
         fit.clamp(1, most.max(1))
     }
 
-    /// Estimate of the most memory that the pipeline holds, in bytes.
+    /// Estimates the peak memory of the pipeline, in bytes.
     pub fn estimate(&self) -> u64 {
         let splits = 3 * self.split_bytes * self.parse_window as u64;
         splits + self.unit_bytes * (1 + 2 * self.encode_window as u64)

@@ -1,4 +1,4 @@
-//! Decisions, as values. Nothing here reads, writes or looks at a clock: the same facts give the same plan.
+//! Decisions, represented as values. This layer does no I/O and uses no clock: equal inputs give equal plans.
 
 pub mod compact;
 pub mod drift;

@@ -1,16 +1,16 @@
-//! Names that readers cannot take: which reader minds what, and what a name becomes instead.
+//! Names that readers cannot accept: which reader rejects what, and how a name is changed for it.
 //!
-//! | name | who minds |
+//! | name | affected readers |
 //! |---|---|
-//! | nothing before the first dot of its last component | webdataset, DALI, energon, wids |
-//! | first component `__x__` | webdataset and energon pass over it |
+//! | nothing before the first dot of the last component | webdataset, DALI, energon, wids |
+//! | first component `__x__` | webdataset and energon ignore it |
 //! | control characters, absolute paths, components `.` and `..` | tar readers |
-//! | no extension | webdataset and energon pass over it, wids and DALI take it apart elsewhere |
-//! | blanks, other characters than ASCII | the index of DALI, and the program that it comes with |
-//! | more than 100 bytes | wids, which knows no longer names |
+//! | no extension | webdataset and energon ignore it, wids and DALI split it differently |
+//! | blanks, non-ASCII characters | DALI's index, and the program that creates it |
+//! | more than 100 bytes | wids, which supports no longer names |
 //!
-//! Only tar has names: in Parquet and TFRecord they are values like any other. Where every name has an extension, the
-//! three rules by which readers take names apart (webdataset's, DALI's, wids') agree, dots in folders included.
+//! Only tar has names: in Parquet and TFRecord they are ordinary values. If every name has an extension, the three
+//! rules by which readers split names (webdataset's, DALI's, wids') agree, also for dots in folder names.
 
 use crate::{
     format::{OutputFormat, index::IndexKind},
@@ -18,60 +18,60 @@ use crate::{
     record::key::{escape_extension, escape_plain},
 };
 
-/// What to do with a name that a reader cannot take.
+/// Action for a name that a reader cannot accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnName {
-    /// Stop, and say which names.
+    /// Stop the run and report the names.
     Fail,
-    /// Escape or shorten it; different names stay different.
+    /// Escape or shorten it; different names remain different.
     Rename,
     /// Reject the record.
     Skip,
 }
 
-/// What to do with a sample that lacks a part which others have.
+/// Action for a sample that lacks a part which others have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnMissing {
-    /// Stop, and name it.
+    /// Stop the run and report the sample.
     Fail,
     /// Reject it.
     Skip,
-    /// Take it as it is, and count it.
+    /// Keep it and count it.
     #[default]
     Keep,
 }
 
-/// Longest name that wids reads.
+/// Maximum bytes of a name that wids reads.
 const WIDS_BYTES: usize = 100;
 
-/// A member that is to be.
+/// Name of a planned tar member.
 #[derive(Debug, Clone, Copy)]
 pub struct Name<'a> {
-    /// Up to the first dot of the last component.
+    /// Name up to the first dot of the last component.
     pub key: &'a str,
-    /// What follows the dot; empty where there is none.
+    /// Rest of the name after that dot; empty if there is none.
     pub extension: &'a str,
 }
 
-/// One thing that a reader minds.
+/// A kind of name that a reader cannot accept.
 #[derive(Debug)]
 pub struct Rule {
     /// What is wrong with the name.
     pub fault: &'static str,
-    /// Who minds.
+    /// The affected reader.
     pub reader: &'static str,
-    /// The index that it matters to; all tars when there is none.
+    /// The index that needs the rule; `None` if it applies to all tars.
     pub index: Option<IndexKind>,
-    /// Whether the format has an answer that leaves the key alone, so that only those who ask are told.
+    /// Whether the fault is acceptable without changing the key, so that it counts only under strict rules.
     pub harmless: bool,
     breaks: fn(Name<'_>) -> bool,
 }
 
-/// Every rule, those of the format first.
+/// All rules, those of the format first.
 pub const RULES: [Rule; 7] = [
     Rule { fault: "nothing before the dot", reader: "webdataset", index: None, harmless: false, breaks: has_no_stem },
     Rule { fault: "`__x__` means metadata", reader: "webdataset", index: None, harmless: false, breaks: is_metadata },
-    Rule { fault: "no plain path", reader: "tar", index: None, harmless: false, breaks: is_odd_path },
+    Rule { fault: "not a plain path", reader: "tar", index: None, harmless: false, breaks: is_odd_path },
     Rule { fault: "no extension", reader: "webdataset", index: None, harmless: true, breaks: has_no_extension },
     Rule { fault: "blanks", reader: "dali", index: Some(IndexKind::Dali), harmless: false, breaks: has_blanks },
     Rule { fault: "not ASCII", reader: "dali", index: Some(IndexKind::Dali), harmless: false, breaks: is_not_ascii },
@@ -116,22 +116,22 @@ fn is_long(name: Name<'_>) -> bool {
     name.key.len() + 1 + name.extension.len() > WIDS_BYTES
 }
 
-/// The rules that matter for some shards.
+/// The rules that apply to shards of a format with certain indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRules {
     format: OutputFormat,
     indexes: Vec<IndexKind>,
-    /// Whether harmless faults count.
+    /// Whether harmless faults count, too.
     strict: bool,
 }
 
 impl NameRules {
-    /// Rules for shards of a format with these indexes. `strict`: faults count that the format has an answer to.
+    /// Creates the rules for shards of a format with these indexes. If `strict`, harmless faults count, too.
     pub fn new(format: OutputFormat, indexes: &[IndexKind], strict: bool) -> Self {
         Self { format, indexes: indexes.to_vec(), strict }
     }
 
-    /// The first rule that the name breaks.
+    /// Returns the first rule that the name breaks.
     pub fn broken(&self, name: Name<'_>) -> Option<&'static Rule> {
         if self.format != OutputFormat::Tar {
             return None;
@@ -143,55 +143,55 @@ impl NameRules {
         })
     }
 
-    /// What names have to become so that they break no rule.
+    /// Returns how names must be changed so that they break no rule.
     pub fn renaming(&self) -> Renaming {
-        let minds = |kind| self.format == OutputFormat::Tar && self.indexes.contains(&kind);
-        Renaming { plain: minds(IndexKind::Dali), longest: minds(IndexKind::Wids).then_some(WIDS_BYTES) }
+        let needs = |kind| self.format == OutputFormat::Tar && self.indexes.contains(&kind);
+        Renaming { plain: needs(IndexKind::Dali), max_bytes: needs(IndexKind::Wids).then_some(WIDS_BYTES) }
     }
 }
 
-/// How names are changed, besides the escapes that every tar needs.
+/// Changes to names, in addition to the escapes that every tar needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Renaming {
-    /// Blanks and characters that are not ASCII are escaped.
+    /// Whether blanks and non-ASCII characters are escaped.
     plain: bool,
-    /// Longer names are cut, and told apart by a hash.
-    longest: Option<usize>,
+    /// Maximum bytes of a name; longer names are truncated and made unique by a hash. `None` if unlimited.
+    max_bytes: Option<usize>,
 }
 
 impl Renaming {
-    /// Whether anything changes.
+    /// Returns whether any name is changed.
     pub fn is_active(self) -> bool {
-        self.plain || self.longest.is_some()
+        self.plain || self.max_bytes.is_some()
     }
 
-    /// The key instead of one that is escaped already; `extension` is the longest one that will follow.
+    /// Changes a key that is already escaped; `extension` is the length of the max_bytes extension that will follow.
     pub fn key(self, key: String, extension: usize) -> String {
         let key = if self.plain { escape_plain(&key) } else { key };
-        match self.longest {
-            Some(longest) if key.len() + 1 + extension > longest => {
-                shorten(&key, longest.saturating_sub(extension + 1))
+        match self.max_bytes {
+            Some(max_bytes) if key.len() + 1 + extension > max_bytes => {
+                shorten(&key, max_bytes.saturating_sub(extension + 1))
             }
             _ => key,
         }
     }
 
-    /// The extension instead.
+    /// Changes an extension.
     pub fn extension(self, extension: &str) -> String {
         if self.plain { escape_extension(extension) } else { extension.to_owned() }
     }
 }
 
-/// The begin of a key and a hash of all of it.
-fn shorten(key: &str, longest: usize) -> String {
+/// Truncates a key and appends a hash of the whole key.
+fn shorten(key: &str, max_bytes: usize) -> String {
     let hash = format!("-{:016x}", IdHash::of(key).0);
-    let mut end = longest.saturating_sub(hash.len()).min(key.len());
+    let mut end = max_bytes.saturating_sub(hash.len()).min(key.len());
     while !key.is_char_boundary(end) {
         end -= 1;
     }
     let (folders, last) = key[..end].rsplit_once('/').map_or(("", &key[..end]), |(folders, last)| (folders, last));
     let slash = if folders.is_empty() { "" } else { "/" };
-    // What was a folder may have dots, which end a key.
+    // The rest of a truncated folder name may contain dots, which end a key.
     format!("{folders}{slash}{}{hash}", last.replace('.', "_"))
 }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reader_minds_what_it_cannot_take() {
+    fn each_reader_rejects_what_it_cannot_accept() {
         let all = [IndexKind::Dali, IndexKind::Wids];
         for (key, extension, found) in [
             ("a/b", "jpg", None),
@@ -218,10 +218,10 @@ mod tests {
             ("__meta__/x", "json", Some("`__x__` means metadata")),
             ("__a", "b__", Some("`__x__` means metadata")),
             ("d/__x__", "json", None),
-            ("/abs", "x", Some("no plain path")),
-            ("../a", "x", Some("no plain path")),
-            ("a//b", "x", Some("no plain path")),
-            ("a\nb", "x", Some("no plain path")),
+            ("/abs", "x", Some("not a plain path")),
+            ("../a", "x", Some("not a plain path")),
+            ("a//b", "x", Some("not a plain path")),
+            ("a\nb", "x", Some("not a plain path")),
             ("README", "", Some("no extension")),
             ("my photo", "jpg", Some("blanks")),
             ("photo", "v 1.jpg", Some("blanks")),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn renamed_names_say_what_they_were() {
+    fn renamed_names_are_readable() {
         let renaming = NameRules::new(OutputFormat::Tar, &[IndexKind::Dali, IndexKind::Wids], true).renaming();
         assert_eq!(renaming.key(escape_key("my é.1"), 3), "my%20%C3%A9%2E1");
         assert_eq!(renaming.extension("v 1.jpg"), "v%201.jpg");
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn renamed_names_are_taken_and_stay_apart(
+        fn renamed_names_are_accepted_and_stay_different(
             keys in prop::collection::btree_set("[a /%2.é_]{1,3}|[a./]{90,130}", 2..6), extension in "[a é%2]{1,4}",
         ) {
             let rules = NameRules::new(OutputFormat::Tar, &[IndexKind::Dali, IndexKind::Wids], true);

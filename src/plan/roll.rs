@@ -1,31 +1,31 @@
-//! When a shard is full.
+//! Decides when a shard is full.
 //!
-//! Records that are framed one by one roll to the next shard at the record that brings the size closest to the target.
-//! Parquet rolls between row groups, whose size on disk is known only after encoding. [`RowGroupPlanner`] therefore
-//! cuts the rows that fill up a shard to the size that, by the compression seen so far, is still missing. It looks
-//! only at results that are a fixed number of units old (near the end of a shard: at all), never at whatever happens
-//! to be finished, so its decisions do not depend on threads.
+//! Records that are framed individually roll to the next shard at the record that brings the size closest to the
+//! target. Parquet rolls between row groups, whose size on disk is known only after encoding. So [`RowGroupPlanner`]
+//! limits the rows that fill up a shard to the size that is still missing, estimated from the compression seen so far.
+//! It uses only results that are a fixed number of units old (near the end of a shard, all results), never those that
+//! happen to be finished, so its decisions do not depend on threads.
 
-/// Whether a shard of `size` bytes should end before an addition of `next` bytes.
+/// Returns whether a shard of `size` bytes should end before `next` bytes are added.
 pub fn rolls_before(size: u64, next: u64, target: u64) -> bool {
-    // Ending here misses the target by `target - size`, going on by `size + next - target`.
+    // Ending here misses the target by `target - size` bytes, continuing by `size + next - target`.
     size > 0 && size + next / 2 >= target
 }
 
-/// Row groups whose encoded size need not be known when the next one is cut.
+/// Number of newest row groups whose encoded size need not be known when the next one is cut.
 const LAG: usize = 2;
 
-/// A shard this full takes no more row groups.
+/// A shard that reached this fraction of the target gets no more row groups.
 const FULL: f64 = 0.95;
 
-/// A row group may fill up a shard when at most this part of the target is missing.
-const LAST_PART: f64 = 0.3;
+/// A row group may fill up a shard if at most this fraction of the target is missing.
+const MAX_LAST_FRACTION: f64 = 0.3;
 
-/// While more is missing, a row group takes this part of it.
-const APPROACH: f64 = 0.6;
+/// Otherwise, a row group is limited to this fraction of the missing bytes.
+const APPROACH_FRACTION: f64 = 0.6;
 
-/// Rows of the first row group of a run, as a part of the target: small, for it is cut before anything is known.
-const FIRST_PART: u64 = 8;
+/// Divisor of the target that gives the size of a run's first row group: small, because nothing is known yet.
+const FIRST_DIVISOR: u64 = 8;
 
 /// Decides the size of each row group and where shards begin.
 #[derive(Debug)]
@@ -43,50 +43,51 @@ struct Unit {
     encoded: Option<u64>,
 }
 
-/// What to cut next.
+/// Size of the next row group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Uncompressed bytes that the row group should have.
+    /// Target size of the row group, in uncompressed bytes.
     pub raw_bytes: u64,
-    /// Whether it begins a new shard.
+    /// Whether it starts a new shard.
     pub starts_shard: bool,
 }
 
 impl RowGroupPlanner {
-    /// Plans shards of `target` bytes out of row groups of at most `unit_bytes` uncompressed.
+    /// Creates a planner for shards of `target` bytes made of row groups of at most `unit_bytes` uncompressed bytes.
     pub fn new(target: u64, unit_bytes: u64) -> Self {
         Self { target: target.max(1), unit_bytes: unit_bytes.max(1), units: Vec::new(), shard_start: 0 }
     }
 
-    /// Uncompressed bytes of a row group at most.
+    /// Returns the maximum uncompressed bytes of a row group.
     pub fn unit_bytes(&self) -> u64 {
         self.unit_bytes
     }
 
-    /// How many units, from the first one, must have been [encoded](Self::encoded) before the next [cut](Self::cut).
+    /// Returns how many units, from the first one, must have been [encoded](Self::encoded) before the next
+    /// [cut](Self::cut).
     pub fn must_know(&self) -> usize {
         let all = self.units.len();
         let lagging = all.saturating_sub(LAG);
         if all <= 1 {
             return all;
         }
-        // Near the end of a shard every byte counts.
+        // Near the end of a shard, all sizes must be exact.
         let near = self.used(lagging) + self.unit_bytes as f64 * self.ratio(lagging) >= self.target as f64;
         if near { all } else { lagging }
     }
 
-    /// Tells the encoded size of a unit.
+    /// Records the encoded size of a unit.
     pub fn encoded(&mut self, unit: usize, bytes: u64) {
         if let Some(unit) = self.units.get_mut(unit) {
             unit.encoded = Some(bytes);
         }
     }
 
-    /// Decides the next row group; tell what was really cut with [`Self::push`].
+    /// Decides the size of the next row group; report the actual size with [`Self::push`].
     pub fn cut(&mut self) -> Cut {
         let known = self.must_know();
         if self.units.is_empty() {
-            return Cut { raw_bytes: (self.target / FIRST_PART).clamp(1, self.unit_bytes), starts_shard: true };
+            return Cut { raw_bytes: (self.target / FIRST_DIVISOR).clamp(1, self.unit_bytes), starts_shard: true };
         }
         let ratio = self.ratio(known);
         let mut used = self.used(known);
@@ -98,11 +99,11 @@ impl RowGroupPlanner {
         let missing = (self.target as f64 - used) / ratio;
         let groups = (missing / self.unit_bytes as f64).ceil().max(1.0);
         let raw = if groups >= 3.0 {
-            // Several groups to go: make them equal, so that none is a sliver.
+            // Several groups remain: make them equal, so that none is tiny.
             missing / groups
-        } else if self.target as f64 - used > LAST_PART * self.target as f64 {
-            // The estimate may be off, so the last group must be small enough for that not to matter.
-            missing * APPROACH
+        } else if self.target as f64 - used > MAX_LAST_FRACTION * self.target as f64 {
+            // The estimate may be off, so the last group must be small enough for the error not to matter.
+            missing * APPROACH_FRACTION
         } else {
             missing
         };
@@ -116,7 +117,7 @@ impl RowGroupPlanner {
         self.units.push(Unit { raw: raw_bytes.max(1), encoded: None });
     }
 
-    /// Encoded bytes of the current shard, where units from `known` on are estimated.
+    /// Returns the encoded bytes of the current shard; units from `known` on are estimated.
     fn used(&self, known: usize) -> f64 {
         let ratio = self.ratio(known);
         let size = |(i, unit): (usize, &Unit)| match unit.encoded {
@@ -126,7 +127,7 @@ impl RowGroupPlanner {
         self.units.iter().enumerate().skip(self.shard_start).map(size).sum()
     }
 
-    /// Encoded bytes per raw byte of the last few known units.
+    /// Returns the encoded bytes per raw byte of the last few known units.
     fn ratio(&self, known: usize) -> f64 {
         let recent = &self.units[known.saturating_sub(3)..known];
         let (raw, encoded) =

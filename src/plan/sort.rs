@@ -1,9 +1,9 @@
-//! What a sort has to do, and the keys that it compares.
+//! Plans sorts: decides which shards to sort together, and defines Z-order keys.
 //!
-//! Of each shard the range of its values is known. Shards whose ranges overlap are sorted together, and so are shards that
-//! are not in the wanted order; a sorted shard that overlaps no other stays as it is, unless it is small and lies beside
-//! what is rewritten anyway, or beside so many small ones that they are worth it. So a second run has nothing to do: what
-//! a sort makes is large and overlaps nothing, but for one remainder, and its neighbours are large.
+//! The range of values of each shard is known. Shards whose ranges overlap are sorted together, and so are shards that
+//! are not in the wanted order. A sorted shard that overlaps no other is kept, unless it is small and adjacent to
+//! shards that are rewritten anyway, or to enough other small ones. A second run has nothing to do: the shards that a
+//! sort makes are large and do not overlap, except for one remainder, whose neighbours are large.
 //!
 //! ```text
 //! values   |--- s1 ---|--- s2 ---|--- s3 ---|--- s4 ---|          sorted
@@ -11,11 +11,11 @@
 //!             keep    |      sort together  |   keep
 //! ```
 //!
-//! Z-order interleaves the bits of one rank per column, so that neighbours in the file are near in every column:
+//! Z-order interleaves the bits of one rank per column, so that neighbours in the file are close in every column:
 //!
 //! ```text
-//! rank of a   a2 a1 a0        a rank says between which quantiles of a sample a value lies, so columns of any type and
-//! rank of b   b2 b1 b0        any distribution count alike; nulls have the lowest
+//! rank of a   a2 a1 a0        a rank is a value's position among the quantiles of a sample, so columns of any type and
+//! rank of b   b2 b1 b0        distribution have the same weight; nulls have the lowest rank
 //! key         a2 b2 a1 b1 a0 b0
 //! ```
 
@@ -27,16 +27,16 @@ use crate::{
     units::Size,
 };
 
-/// Bits of the rank of a column in a Z-order: ranks are to tell pages apart, not values.
+/// Bits of a column's rank in a Z-order: enough to distinguish pages, not values.
 pub const RANK_BITS: u32 = 12;
 
-/// Columns that a Z-order may have: more would leave too few bits of each to be of use.
+/// Maximum number of columns of a Z-order: more would leave too few bits of each to be useful.
 pub const MOST_ZORDER_COLUMNS: usize = 5;
 
-/// Least and greatest value, as bytes that compare like the values.
+/// Minimum and maximum value, as bytes that compare like the values.
 pub type Range = (Vec<u8>, Vec<u8>);
 
-/// What the planner sees of a shard; given in record order.
+/// Planner's view of a shard; candidates are given in record order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortCandidate {
     /// Bytes on disk.
@@ -45,39 +45,39 @@ pub struct SortCandidate {
     pub records: u64,
     /// Whether the user selected it.
     pub in_window: bool,
-    /// What its folders say about its records; only shards of which they say the same are sorted together.
+    /// Partition values from its folders; only shards of one partition are sorted together.
     pub partition: String,
-    /// Its order.
+    /// Order of its records; `None` if they are not sorted.
     pub order: Option<ShardOrder>,
-    /// Its least and greatest value in the wanted order; asked for by [`undecided`].
+    /// Its minimum and maximum value in the wanted order; only needed for the candidates that [`undecided`] returns.
     pub range: Option<Range>,
 }
 
-/// What happens to a shard, and why.
+/// Decision for a shard, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortChoice {
-    /// Its records are sorted and merged with those of the group.
+    /// Its records are sorted and merged with those of the group with this number.
     Sort(usize),
-    /// It is in the wanted order, and its records are merged with those of the group as they come.
+    /// It is in the wanted order; its records are merged with those of the group without sorting.
     Stream(usize),
     /// It was not committed between `since` and `until`.
     OutsideWindow,
-    /// It is in the wanted order, and overlaps no other.
+    /// It is in the wanted order and overlaps no other.
     Sorted,
 }
 
 impl SortChoice {
-    /// The reason in words.
+    /// Describes the reason.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Sort(_) => "not in this order: sorted, and encoded anew",
-            Self::Stream(_) => "in this order already: merged with the others without sorting, and encoded anew",
+            Self::Sort(_) => "not in this order: sorted and encoded again",
+            Self::Stream(_) => "in this order already: merged with the others without sorting and encoded again",
             Self::OutsideWindow => "committed outside the window",
             Self::Sorted => "in this order already, and overlaps no other",
         }
     }
 
-    /// The group that it goes into.
+    /// Returns the group in which it is sorted, if any.
     pub fn group(self) -> Option<usize> {
         match self {
             Self::Sort(group) | Self::Stream(group) => Some(group),
@@ -89,46 +89,46 @@ impl SortChoice {
 /// Shards that are sorted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortGroup {
-    /// Folders `key=value/` that they share.
+    /// Their common folders, `key=value/`.
     pub partition: String,
-    /// Indexes of those that have to be sorted, in record order.
+    /// Indexes of the shards that must be sorted, in record order.
     pub unsorted: Vec<usize>,
-    /// Indexes of those that are sorted, by the set that they are of, each in the order of the set.
+    /// Indexes of the shards that are sorted already, grouped by set, each group in the order of its set.
     pub sets: Vec<Vec<usize>>,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
-    /// Their records.
+    /// Total records.
     pub records: u64,
 }
 
 impl SortGroup {
-    /// All indexes.
+    /// Iterates over the indexes of all shards of the group.
     pub fn inputs(&self) -> impl Iterator<Item = usize> + '_ {
         self.unsorted.iter().chain(self.sets.iter().flatten()).copied()
     }
 }
 
-/// What to sort.
+/// Result of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortPlan {
-    /// For each candidate what happens to it.
+    /// Decision for each candidate.
     pub choices: Vec<SortChoice>,
     /// The sorts.
     pub groups: Vec<SortGroup>,
 }
 
-/// What the user asks for.
+/// Options of a sort.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortOptions {
-    /// What records are to be ordered by.
+    /// Order of the records.
     pub order: Order,
-    /// Size that shards should have.
+    /// Target size of a shard.
     pub target: Size,
-    /// Smallest number of small sorted shards worth merging, unless fewer fill a shard.
+    /// Minimum number of small sorted shards of a merge that does not fill a shard.
     pub min_inputs: usize,
 }
 
-/// Selected shards by partition, in record order.
+/// Returns the selected shards by partition, in record order.
 fn partitions(candidates: &[SortCandidate]) -> BTreeMap<&str, Vec<usize>> {
     let mut partitions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| candidate.in_window) {
@@ -141,16 +141,16 @@ fn set_of<'a>(candidate: &'a SortCandidate, wanted: &Order) -> Option<&'a str> {
     candidate.order.as_ref().filter(|order| order.order == *wanted).map(|order| order.set.as_str())
 }
 
-/// Whether shards were all sorted together.
+/// Returns whether all shards belong to one set.
 fn are_one_set(candidates: &[SortCandidate], inputs: &[usize], wanted: &Order) -> bool {
     let mut sets = inputs.iter().map(|i| set_of(&candidates[*i], wanted));
     let first = sets.next().flatten();
     first.is_some() && sets.all(|set| set == first)
 }
 
-/// Shards whose ranges decide what to do, by partition.
+/// Returns the shards whose ranges are needed to decide, by partition.
 pub fn undecided(candidates: &[SortCandidate], wanted: &Order) -> Vec<Vec<usize>> {
-    // Where the quantiles lie depends on the data, so what was put into a Z-order with others is in another one now.
+    // Quantiles depend on the data, so shards that were Z-ordered with other data are in another order.
     if wanted.by == Arrangement::ZOrder {
         return Vec::new();
     }
@@ -160,7 +160,7 @@ pub fn undecided(candidates: &[SortCandidate], wanted: &Order) -> Vec<Vec<usize>
     partitions(candidates).into_values().filter(decides).collect()
 }
 
-/// Decides what to sort.
+/// Plans the sorts.
 pub fn plan(candidates: &[SortCandidate], options: &SortOptions) -> SortPlan {
     let wanted = &options.order;
     let mut choices = vec![SortChoice::OutsideWindow; candidates.len()];
@@ -200,45 +200,45 @@ pub fn plan(candidates: &[SortCandidate], options: &SortOptions) -> SortPlan {
     SortPlan { choices, groups }
 }
 
-/// Shards whose ranges overlap.
+/// Shards with overlapping ranges.
 #[derive(Debug)]
-struct Stretch {
+struct OverlapGroup {
     inputs: Vec<usize>,
     bytes: u64,
-    /// Whether it has to be rewritten.
+    /// Whether they must be rewritten.
     rewritten: bool,
 }
 
-/// Which shards of a partition are sorted together; each group in record order.
+/// Returns the shards of a partition that are sorted together; each group in record order.
 fn overlapping(candidates: &[SortCandidate], inputs: &[usize], options: &SortOptions) -> Vec<Vec<usize>> {
     let all = (Vec::new(), vec![u8::MAX; 64]);
     let range = |i: usize| candidates[i].range.as_ref().unwrap_or(&all);
     let mut by_value = inputs.to_vec();
     by_value.sort_by_key(|i| range(*i));
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut overlap_groups: Vec<OverlapGroup> = Vec::new();
     let mut end: &[u8] = &[];
     for i in by_value {
         let (first, last) = range(i);
         let sorted = set_of(&candidates[i], &options.order).is_some();
-        match stretches.last_mut() {
-            // That both have one value in common does no harm.
-            Some(stretch) if first.as_slice() < end => {
-                stretch.inputs.push(i);
-                stretch.bytes += candidates[i].bytes;
-                stretch.rewritten = true;
+        match overlap_groups.last_mut() {
+            // A single common value of two ranges is not an overlap.
+            Some(group) if first.as_slice() < end => {
+                group.inputs.push(i);
+                group.bytes += candidates[i].bytes;
+                group.rewritten = true;
             }
-            _ => stretches.push(Stretch { inputs: vec![i], bytes: candidates[i].bytes, rewritten: !sorted }),
+            _ => overlap_groups.push(OverlapGroup { inputs: vec![i], bytes: candidates[i].bytes, rewritten: !sorted }),
         }
         end = end.max(last.as_slice());
     }
     let full = |bytes: u64| bytes as f64 >= SMALL * options.target.0 as f64;
-    let moves = |stretch: &Stretch| stretch.rewritten || !full(stretch.bytes);
+    let moves = |group: &OverlapGroup| group.rewritten || !full(group.bytes);
     let mut groups = Vec::new();
-    for block in stretches.chunk_by(|a, b| moves(a) && moves(b)) {
-        let bytes = block.iter().map(|stretch| stretch.bytes).sum();
+    for block in overlap_groups.chunk_by(|a, b| moves(a) && moves(b)) {
+        let bytes = block.iter().map(|group| group.bytes).sum();
         let worth = block.len() > 1 && (full(bytes) || block.len() >= options.min_inputs.max(2));
-        if block.iter().any(|stretch| stretch.rewritten) || worth {
-            let mut group: Vec<usize> = block.iter().flat_map(|stretch| stretch.inputs.iter().copied()).collect();
+        if block.iter().any(|group| group.rewritten) || worth {
+            let mut group: Vec<usize> = block.iter().flat_map(|group| group.inputs.iter().copied()).collect();
             group.sort_unstable();
             groups.push(group);
         }
@@ -246,36 +246,36 @@ fn overlapping(candidates: &[SortCandidate], inputs: &[usize], options: &SortOpt
     groups
 }
 
-/// Sizes that keep a sort within its memory.
+/// Sizes that keep a sort within its memory limit.
 ///
 /// ```text
 /// sorting   [run] being filled, [run] x 2 being sorted and written to disk
-/// merging   [batch] of each run, row groups being filled and encoded
+/// merging   [batch] of each run, row groups being collected and encoded
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortMemory {
-    /// Bytes of the records that are sorted at a time.
+    /// Bytes of records that are sorted at a time.
     pub run_bytes: u64,
     /// Bytes of records that are read at a time.
     pub batch_bytes: u64,
-    /// Runs that are merged at a time.
+    /// Number of runs that are merged at a time.
     pub fan_in: usize,
 }
 
 impl SortMemory {
-    /// Files that a merge has open at most.
-    const MOST_FILES: u64 = 48;
+    /// Maximum number of files that a merge has open.
+    const MAX_FILES: u64 = 48;
 
-    /// Divides `memory`.
+    /// Divides `memory` among the stages.
     pub fn new(memory: Size) -> Self {
         let run_bytes = (memory.0 / 9).max(1 << 20);
         let batch_bytes = (run_bytes / 64).clamp(64 << 10, 1 << 20);
-        let fan_in = (memory.0 / 4 / (3 * batch_bytes)).clamp(4, Self::MOST_FILES);
+        let fan_in = (memory.0 / 4 / (3 * batch_bytes)).clamp(4, Self::MAX_FILES);
         Self { run_bytes, batch_bytes, fan_in: usize::try_from(fan_in).unwrap_or(4) }
     }
 }
 
-/// Interleaves the bits of ranks of [`RANK_BITS`] bits, the first one's first.
+/// Interleaves the bits of ranks of [`RANK_BITS`] bits, starting with the first rank.
 pub fn interleave(ranks: &[u64]) -> u64 {
     let mut key = 0;
     for bit in (0..RANK_BITS).rev() {
@@ -286,8 +286,8 @@ pub fn interleave(ranks: &[u64]) -> u64 {
     key
 }
 
-/// Spreads a rank among `count` ranks over all that [`RANK_BITS`] bits can say, so that columns of few values count as
-/// much as others.
+/// Maps one of `count` ranks to the full range of [`RANK_BITS`] bits, so that columns of few values have the same
+/// weight as others.
 pub fn spread(rank: usize, count: usize) -> u64 {
     let most = 1_u64 << RANK_BITS;
     (rank as u64 * most / (count.max(1) as u64)).min(most - 1)
@@ -331,10 +331,10 @@ mod tests {
         let (keep, stream) = (SortChoice::Sorted, SortChoice::Stream(0));
         assert_eq!(found.choices, [keep, stream, stream, keep, SortChoice::Sort(0)]);
         assert_eq!((&found.groups[0].unsorted, &found.groups[0].sets), (&vec![4], &vec![vec![1, 2]]));
-        // Records that come after all others are sorted by themselves.
+        // Records that come after all others are sorted on their own.
         let later = [set([0, 3]), set([3, 5]), candidate(100, [5, 8], None)];
         assert_eq!(plan(&later, &options(Arrangement::Sort)).choices, [keep, keep, SortChoice::Sort(0)]);
-        // Sets that do not overlap are in order.
+        // Sets that do not overlap are in order already.
         let other = candidate(100, [5, 6], Some((Arrangement::Sort, "b")));
         assert!(plan(&[set([0, 3]), set([3, 5]), other], &options(Arrangement::Sort)).groups.is_empty());
         let other = candidate(100, [2, 4], Some((Arrangement::Sort, "b")));
@@ -388,7 +388,7 @@ mod tests {
             prop_assert!(interleave(&ranks) < interleave(&greater));
         }
 
-        /// Sorting what is planned, into shards of the target and a remainder, leaves nothing to sort.
+        /// Executing the plan, into shards of the target size and a remainder, leaves nothing to sort.
         #[test]
         fn a_second_run_finds_nothing_to_do(
             shards in prop::collection::vec((1..150_u64, 0..60_u8, 0..20_u8, prop::option::of(0..2_usize)), 0..30),
@@ -423,7 +423,7 @@ mod tests {
                 let (whole, rest) = (group.bytes / 100, group.bytes % 100);
                 let pieces = whole + u64::from(rest > 0);
                 for piece in 0..pieces {
-                    // Values are spread evenly, but for rounding.
+                    // Values are spread evenly, except for rounding.
                     let at = |n: u64| least + u8::try_from(u64::from(most - least) * n / pieces).unwrap();
                     let bytes = if piece < whole { 100 } else { rest };
                     after.push(candidate(bytes, [at(piece), at(piece + 1)], Some((Arrangement::Sort, &set))));

@@ -1,9 +1,9 @@
-//! What inputs are: sources that hold records, or files to be grouped to samples.
+//! Classifies inputs: sources that contain records, or files that are grouped into samples.
 //!
-//! The content decides, a name only says where to look; but a file whose name says that it holds records, and whose content
-//! is none of the formats that are read, is an error: it was cut short, damaged, or encrypted. Tables and
-//! other files side by side (images and their `metadata.csv`) have no single reading, and neither have rows and samples,
-//! so they are an error that names both, not a guess.
+//! The content decides; a name only suggests what to check for. But if a file's name states that it holds records and
+//! its content is no supported format, that is an error: the file was truncated, damaged or encrypted. Tables next to
+//! other files (images and their `metadata.csv`) have no single reading, and neither have rows next to samples, so
+//! these are errors that name both files.
 
 use std::{collections::HashSet, io::Read};
 
@@ -38,7 +38,7 @@ pub enum InputFormat {
     Parquet,
     /// Arrow IPC, as a file or a stream.
     Arrow,
-    /// Any files, grouped to samples by name.
+    /// Any files, grouped into samples by name.
     Files,
     /// An archive of samples.
     Tar,
@@ -50,12 +50,12 @@ pub enum InputFormat {
     Hdf5,
     /// Zarr, version 2 or 3.
     Zarr,
-    /// NPY or NPZ of numpy.
+    /// NPY or NPZ of NumPy.
     Npy,
 }
 
 impl InputFormat {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -74,46 +74,46 @@ impl InputFormat {
         }
     }
 
-    /// Whether columns have types of their own, which a type of another source may contradict.
+    /// Returns whether columns have their own types, which may conflict with those of another source.
     pub fn is_typed(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow) || self.is_array()
     }
 
-    /// Whether records are pieces of text, whose values come without types.
+    /// Returns whether records are text whose values have no types.
     pub fn is_text(self) -> bool {
         matches!(self, Self::Csv | Self::Tsv | Self::Jsonl | Self::Json)
     }
 
-    /// Whether sources hold arrays.
+    /// Returns whether sources contain arrays.
     pub fn is_array(self) -> bool {
         matches!(self, Self::NetCdf | Self::Hdf5 | Self::Zarr | Self::Npy)
     }
 }
 
-/// A source that holds records.
+/// A source that contains records.
 #[derive(Debug)]
 pub struct RecordSource {
     /// The file.
     pub file: SourceFile,
     /// Its format and dialect.
     pub format: InputFormat,
-    /// Whether it is compressed as a whole.
+    /// Whether the whole source is compressed.
     pub packed: bool,
-    /// Encoding of its text, unless that is UTF-8.
+    /// Encoding of its text; `None` for UTF-8.
     pub encoding: Option<Encoding>,
-    /// Reads it.
+    /// Reader of its format.
     pub reader: Box<dyn RecordReader>,
-    /// Its first records, if they were kept.
+    /// Its first records, if they are kept in memory.
     pub sample: Option<Split>,
     /// Types of its first records.
     pub fields: Fields,
 }
 
 impl RecordSource {
-    /// Opens it as the reader wants it: decompressed, and text in UTF-8; `tap` sees the stored bytes on their way.
+    /// Opens the source as its reader expects it: decompressed, and text in UTF-8; `tap` observes the stored bytes.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the source cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
         let input = self.file.open(tap)?;
         Ok(match self.encoding {
@@ -122,7 +122,7 @@ impl RecordSource {
         })
     }
 
-    /// Looks at the types of its first records, which only stay in memory where they are to be `kept`.
+    /// Infers the types of its first records, and drops these unless `kept`.
     fn infer(&mut self, kept: bool) {
         if let Some(sample) = &self.sample {
             self.fields = self.reader.infer(sample);
@@ -132,34 +132,34 @@ impl RecordSource {
         }
     }
 
-    /// Whether its records are samples rather than rows.
+    /// Returns whether its records are samples rather than rows.
     pub fn gives_samples(&self) -> bool {
         self.reader.gives_samples()
     }
 }
 
-/// Inputs by what they are.
+/// Classified inputs.
 #[derive(Debug)]
 pub enum Input {
-    /// Sources that hold records.
+    /// Sources that contain records.
     Records(Vec<RecordSource>),
-    /// Files that make up samples.
+    /// Files that are grouped into samples.
     Files(Vec<SourceFile>),
 }
 
-/// Decides what the inputs are.
+/// Classifies the inputs.
 ///
 /// # Errors
-/// When a file is not what `--from` says or cannot be read, or things are mixed that have no single reading.
+/// Fails if a file is not what `--from` states or cannot be read, or if inputs are mixed that have no single reading.
 pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
     if options.from == Some(InputFormat::Files) {
         return Ok(Input::Files(found));
     }
     let alone = found.len() == 1;
-    // Beside files that cannot be tables JSON documents are labels, which nobody needs to open to know.
+    // JSON documents next to files that cannot be tables are labels, which need not be opened to be recognised.
     let named = |file: &SourceFile| file.is_store() || names_records(file.name());
     let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
-    // Beside a picture an array of the same name is a part of a sample too.
+    // Next to an image, an array of the same name is part of a sample, too.
     let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());
     let may_hold =
         |file: &SourceFile| options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)));
@@ -170,7 +170,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .into_par_iter()
         .enumerate()
         .map(|(number, file)| {
-            let mut source = if may_hold(&file) { look_at(&file, options)? } else { None };
+            let mut source = if may_hold(&file) { detect(&file, options)? } else { None };
             if let Some(source) = &mut source {
                 source.infer(options.samples.is_none_or(|samples| number < samples));
             }
@@ -181,9 +181,9 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         && options.from.is_none()
         && is_foreign_archive(file.name())
     {
-        return Err(Error::input("expected records or files, found an archive of a kind that is not read")
+        return Err(Error::input("expected records or files, found an archive of an unsupported kind")
             .at(file.uri())
-            .hint("unpack it and convert the folder; --from files takes it as it is"));
+            .hint("unpack it and convert the folder, or convert it as an opaque file with --from files"));
     }
     if read.iter().all(|(_, source)| source.is_some()) {
         let sources: Vec<RecordSource> = read.into_iter().filter_map(|(_, source)| source).collect();
@@ -201,17 +201,17 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
         (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
-            "expected either records or files, found both: `{}` holds records, `{}` does not",
+            "expected either records or files, found both: `{}` contains records, `{}` does not",
             records.name(),
             other.name()
         ))
-        .hint("take what holds records: --include '*.csv' (or *.jsonl ...)")
-        .hint("take everything as files grouped to samples: --from files")),
+        .hint("select the files with records: --include '*.csv' (or *.jsonl ...)")
+        .hint("or convert all files as samples, grouped by name: --from files")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
 }
 
-/// Takes away what only describes shards beside it, such as indexes and markers of finished jobs; returns how many.
+/// Removes files that only describe shards next to them, such as indexes and job markers; returns how many.
 pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
     let shards: HashSet<String> = found
@@ -230,7 +230,7 @@ pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
     (before - found.len()) as u64
 }
 
-/// Files that Spark and its kin leave beside tables, and what shards of arrays have beside them.
+/// Files that Spark and similar tools write beside tables, and the constants beside shards of arrays.
 const MARKERS: [&str; 4] = ["_SUCCESS", "_metadata", "_common_metadata", CONSTANTS_FILE];
 
 fn is_companion(name: &str) -> bool {
@@ -242,15 +242,15 @@ fn holds_shards(name: &str) -> bool {
     extension.split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
 
-/// Whether a name says that the file holds JSON Lines, so that an empty one holds no records.
+/// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
 fn names_json_lines(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     sniff::JSON_LINES.iter().any(|end| name.ends_with(end))
 }
 
-/// What a file holds; one that cannot be read is a source that fails when it is converted, where the run goes on without
-/// bad sources.
-fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+/// Detects the records of a file. If the run continues without bad sources, an unreadable file becomes a source that
+/// fails when it is converted.
+fn detect(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let empty_lines;
     let options = match options.from {
         None if file.bytes() == 0 && names_json_lines(file.name()) => {
@@ -262,13 +262,13 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
     let found = sniff::source(file, options).and_then(|found| match (found, options.from) {
         (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
             .at(file.uri())
-            .hint("name the right format with --from, or leave the file out with --exclude")),
-        // A table that was cut short or damaged is no picture, whatever lies beside it.
+            .hint("name the right format with --from, or skip the file with --exclude")),
+        // A truncated or damaged table is not treated as a file of a sample, whatever is next to it.
         (None, None) if names_records(file.name()) => Err(not_as_named(file)),
         (found, _) => Ok(found),
     });
     match (found, file.fault()) {
-        // What the bytes are cannot be told, whatever was made of those that came.
+        // After a failure of the store, the format is unknown, whatever was detected in the bytes that arrived.
         (_, Some(fault)) => Err(fault),
         (Err(e), None) if options.keep_going && e.kind() != Kind::Storage => {
             Ok(Some(sniff::unreadable(file, options, e)))
@@ -277,21 +277,21 @@ fn look_at(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSou
     }
 }
 
-/// The error of a file whose name says what it is, and whose content is something else.
+/// Returns the error for a file whose content does not match its name.
 fn not_as_named(file: &SourceFile) -> Error {
     let head = file.head(sniff::MAGIC_BYTES).map(|head| head.bytes).unwrap_or_default();
     let found = match sniff::unread_format(&head) {
         _ if file.bytes() == 0 => "nothing, the file is empty".to_owned(),
-        Some(format) => format!("{format}, which is not read"),
+        Some(format) => format!("{format}, which is not supported"),
         None => "something else".to_owned(),
     };
-    Error::input(format!("expected records, as the name says, found {found}"))
+    Error::input(format!("expected records, as the name states, found {found}"))
         .at(file.uri())
-        .hint("the file may be damaged: get it again, or leave it out with --exclude")
-        .hint("if it is something else, name its format with --from; --from files takes all files as they are")
+        .hint("the file may be damaged: download it again, or skip it with --exclude")
+        .hint("if it has another format, name it with --from; --from files converts all files as samples")
 }
 
-/// Whether arrays of numpy lie beside JSON documents, which say what they are.
+/// Returns whether the sources are NumPy arrays next to JSON documents that describe them.
 fn is_sample_of_arrays(sources: &[RecordSource]) -> bool {
     let any = |format| sources.iter().any(|source| source.format == format);
     let only = sources.iter().all(|s| s.format == InputFormat::Npy || is_document(s.file.name()));
@@ -309,7 +309,7 @@ fn refuse_arrays_and_others(sources: &[RecordSource]) -> Result<()> {
             others.file.name(),
             others.format.name()
         ))
-        .hint("convert them one after the other, choosing with --include")),
+        .hint("convert them one after the other, selecting each with --include")),
         _ => Ok(()),
     }
 }
@@ -319,37 +319,37 @@ fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
     let rows = sources.iter().find(|s| !s.gives_samples());
     match (samples, rows) {
         (Some(samples), Some(rows)) => Err(Error::usage(format!(
-            "expected either samples or rows, found both: `{}` holds samples, `{}` rows",
+            "expected either samples or rows, found both: `{}` contains samples, `{}` rows",
             samples.file.name(),
             rows.file.name()
         ))
-        .hint("convert them one after the other, choosing with --include")),
+        .hint("convert them one after the other, selecting each with --include")),
         _ => Ok(()),
     }
 }
 
-/// Name under which readers of wids look for the list of shards.
+/// Name of the list of shards that readers of wids look for.
 const WIDS_FILE: &str = "shardindex.json";
 
-/// Whether a name is that of a JSON document.
+/// Returns whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with(".json") || name.ends_with(".geojson")
 }
 
-/// Whether a name is that of an array of numpy.
+/// Returns whether a name is that of a NumPy array.
 fn is_numpy(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with(".npy") || name.ends_with(".npz")
 }
 
-/// Whether a name is that of an archive that nothing here reads.
+/// Returns whether a name is that of an unsupported archive.
 fn is_foreign_archive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".zip", ".7z", ".rar"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a name suggests looking for records.
+/// Returns whether a name suggests that the file contains records.
 fn names_records(name: &str) -> bool {
     let (_, mut extension) = split_key(name);
     if let Some((inner, packed)) = extension.rsplit_once('.')

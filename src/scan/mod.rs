@@ -1,8 +1,8 @@
-//! Finding inputs: from what the user named to a sorted list of source files.
+//! Finds inputs: turns the user's sources into a sorted list of source files.
 //!
-//! A source is a file, a folder, a glob or a URL. Folders are walked; hidden files, `shardify.toml`, other datasets'
-//! system folders and the output dataset are passed over and counted, never silently. The order is by name, so that
-//! the same inputs always come in the same order.
+//! A source is a file, a folder, a glob or a URL. Folders are walked; hidden files, `shardify.toml`, system folders of
+//! other datasets and the output dataset are ignored and counted, never silently. Files are sorted by name, so the same
+//! inputs always have the same order.
 
 mod kind;
 mod partitions;
@@ -41,15 +41,15 @@ use crate::{
 /// Name of the configuration file, which is never an input.
 pub const CONFIG_FILE: &str = "shardify.toml";
 
-/// A place that sources were found below.
+/// A location below which sources were found.
 #[derive(Debug)]
 struct Root {
     store: Arc<dyn Store>,
-    /// Notes when the store fails.
+    /// Records failures of the store.
     watch: Watch,
-    /// What names of its sources have before their paths.
+    /// Prefix of its sources' names before their paths.
     prefix: String,
-    /// Of a stream: where its bytes are kept, and what it is called instead.
+    /// For a stream: the copy of its bytes, and its identifier.
     stream: Option<(Spool, String)>,
 }
 
@@ -59,13 +59,13 @@ impl Root {
         Arc::new(Self { store, watch, prefix, stream: None })
     }
 
-    /// The same place, with other names.
+    /// Returns the same root with another prefix.
     fn named(&self, prefix: String) -> Arc<Self> {
         Arc::new(Self { store: Arc::clone(&self.store), watch: self.watch.clone(), prefix, stream: None })
     }
 }
 
-/// One input object. There may be millions of them, so everything that can be worked out is.
+/// One input object. There may be millions of them, so everything that can be derived is not stored.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
     root: Arc<Root>,
@@ -91,10 +91,11 @@ impl SourceFile {
         }
     }
 
-    /// Takes a stream that can be read only once. It is named by its content, so that the same one is known again.
+    /// Creates a source from a stream that can be read only once. Its identifier is a hash of its content, so that the
+    /// same content is recognised again.
     ///
     /// # Errors
-    /// When it cannot be read or kept.
+    /// Fails if the stream cannot be read or stored.
     pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
         let spool = Spool::of(input)?;
         let bytes = spool.bytes();
@@ -105,19 +106,19 @@ impl SourceFile {
         Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None, is_store: false })
     }
 
-    /// Name in origins and keys: the path below what the user named.
+    /// Returns the name used in origins and keys: the path below the user's source.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// URL or absolute path, without secrets.
+    /// Returns the URL or absolute path, without secrets.
     pub fn uri(&self) -> String {
         if let Some((_, uri)) = &self.root.stream {
             return uri.clone();
         }
         match self.root.store.location().local_path() {
             Some(folder) => match folder.to_str() {
-                // There may be millions of them.
+                // This is a hot path: there may be millions of sources.
                 Some(folder) => [folder, if folder.ends_with('/') { "" } else { "/" }, self.path()].concat(),
                 None => folder.join(self.path()).display().to_string(),
             },
@@ -125,46 +126,46 @@ impl SourceFile {
         }
     }
 
-    /// Where to read it.
+    /// Returns the object to read.
     pub fn object(&self) -> Object {
         Object::new(Arc::clone(&self.root.store), self.path(), self.bytes).of_version(self.etag())
     }
 
-    /// What the store that it lies in failed with while something was read from it, if it did: then nothing that was read may
-    /// be taken for all there is, whatever a decoder made of it.
+    /// Returns the failure of its store while something was read, if any. After a failure, nothing that was read may be
+    /// treated as complete, whatever a decoder made of it.
     pub fn fault(&self) -> Option<Error> {
         self.root.watch.fault()
     }
 
-    /// Appends all of it to `into`, as stored; when that fails, part of it.
+    /// Appends all stored bytes to `into`; if that fails, possibly a part of them.
     ///
     /// # Errors
-    /// When it vanished or has another size by now.
+    /// Fails if the file no longer exists or its size has changed.
     pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
         self.root.store.read_whole(self.path(), self.bytes, into)
     }
 
-    /// Whether reading it takes a request over a network.
+    /// Returns whether reading it needs a network request.
     pub fn is_remote(&self) -> bool {
         self.root.store.location().local_path().is_none()
     }
 
-    /// Size in bytes, as stored.
+    /// Returns the size in bytes, as stored.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// When it was last written.
+    /// Returns the time of the last modification.
     pub fn modified(&self) -> Timestamp {
         Timestamp::from_microsecond(self.modified).unwrap_or_default()
     }
 
-    /// Entity tag, where the store has one.
+    /// Returns the entity tag, if the store has one.
     pub fn etag(&self) -> Option<&str> {
         self.etag.as_deref()
     }
 
-    /// Path within its store.
+    /// Returns the path within its store.
     fn path(&self) -> &str {
         match self.root.stream {
             Some(_) => Spool::NAME,
@@ -172,22 +173,22 @@ impl SourceFile {
         }
     }
 
-    /// Bytes of memory that it takes, allocator included.
+    /// Estimates its bytes of memory, including allocator overhead.
     fn memory(&self) -> u64 {
         let text = |length: usize| (length + 8).next_multiple_of(16).max(32);
         let texts = text(self.name.len()) + self.etag.as_ref().map_or(0, |tag| text(tag.len()));
         (size_of::<Self>() + texts) as u64
     }
 
-    /// Opens it, decompressed if it is compressed; `tap` sees the stored bytes on their way.
+    /// Opens it, decompressed if necessary; `tap` observes the stored bytes.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
         Ok(self.unpacked(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
     }
 
-    /// What was opened, decompressed, and whether it is compressed as a whole.
+    /// Decompresses an opened source if necessary; also returns whether the whole source is compressed.
     fn unpacked(&self, mut raw: Box<dyn Read + Send>) -> Result<(Box<dyn Read + Send>, bool)> {
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
@@ -202,16 +203,16 @@ impl SourceFile {
         }
     }
 
-    /// Up to `limit` first bytes after decompression.
+    /// Reads up to `limit` bytes from the start, after decompression.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if it cannot be read.
     pub fn head(&self, limit: usize) -> Result<Head> {
         let (input, packed) = self.unpacked(self.object().begin()?)?;
         let mut bytes = Vec::new();
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
-            // A damaged compressed file is reported when it is converted; what could be read tells its format.
+            // A damaged compressed file is reported when it is converted; the readable part reveals its format.
             Err(e) if bytes.is_empty() => return Err(Error::from(e).at(self.uri())),
             Err(_) => {}
         }
@@ -221,14 +222,14 @@ impl SourceFile {
     }
 }
 
-/// The begin of a source.
+/// The start of a source.
 #[derive(Debug)]
 pub struct Head {
     /// The bytes, decompressed.
     pub bytes: Vec<u8>,
-    /// Whether that is all there is.
+    /// Whether these are all bytes of the source.
     pub complete: bool,
-    /// Whether the source is compressed as a whole.
+    /// Whether the whole source is compressed.
     pub packed: bool,
 }
 
@@ -242,16 +243,16 @@ impl TreeFile for SourceFile {
     }
 }
 
-/// Which inputs to take.
+/// Selection of inputs.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
-    /// Globs of which one must match; empty: all.
+    /// Globs, one of which must match; if empty, all files match.
     pub include: Vec<String>,
-    /// Globs of which none may match.
+    /// Globs, none of which may match.
     pub exclude: Vec<String>,
     /// The output dataset, which is never read.
     pub dataset: Option<Location>,
-    /// Memory that a run may use, of which the list of inputs may take a quarter.
+    /// Memory limit of the run; the list of inputs may use a quarter of it.
     pub memory: Size,
 }
 
@@ -261,35 +262,36 @@ impl Default for ScanOptions {
     }
 }
 
-/// The part of the memory that the list of inputs may take.
-const SHARE: u64 = 4;
+/// Divisor of the memory limit that gives the maximum size of the list of inputs.
+const LIST_DIVISOR: u64 = 4;
 
-/// Bytes that a fault takes, roughly.
+/// Estimated bytes of memory of a fault.
 const FAULT_BYTES: u64 = 512;
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Inputs, sorted by name.
     pub files: Vec<SourceFile>,
-    /// Names that are not text, sorted by place.
+    /// Errors for names that are not valid text, sorted by location.
     pub faults: Vec<Error>,
-    /// Files passed over because they are hidden, configuration or part of another dataset, and links to folders.
+    /// Number of files ignored because they are hidden, configuration or part of another dataset, and of links to
+    /// folders.
     pub passed_over: u64,
-    /// Those of them in the system folder of a source that is a dataset.
+    /// How many of them are in the system folder of a source that is a dataset.
     pub system_files: u64,
-    /// Links to folders among them.
+    /// How many of them are links to folders.
     pub folder_links: u64,
-    /// Files passed over because of `--include` or `--exclude`.
+    /// Number of files skipped because of `--include` or `--exclude`.
     pub filtered: u64,
-    /// Folders in which or below which they lie, that have a log of their own; never the output dataset.
+    /// Folders with a table log at or above the inputs; never the output dataset.
     pub tables: Vec<Table>,
 }
 
-/// Finds all inputs that `sources` name; relative paths are taken from `folder`.
+/// Finds all inputs that `sources` name; relative paths are relative to `folder`.
 ///
 /// # Errors
-/// When a source does not exist, a pattern is malformed, or a store fails.
+/// Fails if a source does not exist, a pattern is malformed, or a store fails.
 pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options: &ScanOptions) -> Result<Found> {
     let mut scan = Scan {
         include: globs(&options.include)?,
@@ -311,7 +313,7 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
     found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.below(own).is_none()));
     found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
     if sources.len() > 1 {
-        // The first of several mentions of a file counts.
+        // If a file is found several times, the first occurrence is kept.
         found.files.par_sort_by_cached_key(|f| xxh3_64(f.uri().as_bytes()));
         found.files.dedup_by(|a, b| a.uri() == b.uri());
     }
@@ -330,10 +332,10 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
     Ok(found)
 }
 
-/// All files of a store as inputs, stores of Zarr put together.
+/// Returns all files of a store as inputs; each Zarr store is one input.
 ///
 /// # Errors
-/// When the store fails.
+/// Fails if the store fails.
 pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
     let root = Root::new(Arc::clone(store), String::new());
     let mut files: Vec<SourceFile> = store.list("")?.into_iter().map(|facts| SourceFile::new(&root, facts)).collect();
@@ -341,10 +343,10 @@ pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
     Ok(sorted(files))
 }
 
-/// Sorts by name. Files come folder by folder, each sorted, so often it is enough to put folders in order.
+/// Sorts by name. Files are listed folder by folder, each sorted, so it is often enough to sort the folders.
 fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
     let lengths: Vec<usize> = files.chunk_by(|a, b| a.name <= b.name).map(<[_]>::len).collect();
-    if lengths.len() > 1 && lengths.len() <= files.len() / FOLDER {
+    if lengths.len() > 1 && lengths.len() <= files.len() / MIN_FOLDER_FILES {
         let mut unsorted = files.into_iter();
         let run = |length| unsorted.by_ref().take(length).collect();
         let mut runs: Vec<Vec<SourceFile>> = lengths.into_iter().map(run).collect();
@@ -357,17 +359,17 @@ fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
     files
 }
 
-/// Files of a folder on average, from which on putting folders in order is worth a try.
-const FOLDER: usize = 8;
+/// Minimum average number of files per folder for which sorting by folders is tried.
+const MIN_FOLDER_FILES: usize = 8;
 
 struct Scan {
     include: Option<GlobSet>,
     exclude: Option<GlobSet>,
     dataset: Option<Location>,
     several: bool,
-    /// Inputs so far.
+    /// Number of inputs found so far.
     found_count: u64,
-    /// Bytes that their list takes.
+    /// Estimated bytes of the list of inputs.
     memory: u64,
     budget: Size,
     found: Found,
@@ -386,14 +388,14 @@ impl Scan {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
                 self.tables.start(&above);
-                self.take(&Root::new(store, String::new()), facts);
+                self.add(&Root::new(store, String::new()), facts);
                 return Ok(());
             }
         }
         self.folder(&location, settings, None, text)
     }
 
-    /// Takes everything below a folder that `matcher` matches.
+    /// Adds all files below a folder that `matcher` matches.
     fn folder(
         &mut self,
         root: &Location,
@@ -424,21 +426,21 @@ impl Scan {
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
-                Listed::Object(facts) if is_passed_over(&facts.path) && !stores::is_store_file(&facts.path) => {
+                Listed::Object(facts) if is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
                     self.found.passed_over += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }
-                Listed::Object(facts) => self.take(&below, facts),
+                Listed::Object(facts) => self.add(&below, facts),
                 Listed::FolderLink(path) => {
-                    self.found.folder_links += u64::from(!is_passed_over(&path));
+                    self.found.folder_links += u64::from(!is_ignored(&path));
                     self.found.passed_over += 1;
                 }
                 Listed::Fault(fault) => {
                     if self.excludes(root, &fault) {
                         self.found.filtered += 1;
                     } else if fault.kind() == Kind::Storage {
-                        // What cannot be listed may hold anything, and may be there again in a minute.
-                        return Err(fault.hint("or leave it out with --exclude"));
+                        // An unlistable folder may contain anything, and the failure may be temporary.
+                        return Err(fault.hint("skip it with --exclude"));
                     } else if self.fits(FAULT_BYTES) {
                         self.found.faults.push(fault);
                     }
@@ -449,12 +451,12 @@ impl Scan {
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
             return Err(Error::usage("expected a file or folder, found nothing")
                 .at(plain_urls(text))
-                .hint("check the path; quote patterns so that the shell leaves them alone"));
+                .hint("check the path; quote patterns so that the shell does not expand them"));
         }
         Ok(())
     }
 
-    /// Whether a place below `root` that cannot be listed is not wanted anyway, nor is anything below it.
+    /// Returns whether a location below `root` that cannot be listed is excluded together with everything below it.
     fn excludes(&self, root: &Location, fault: &Error) -> bool {
         let (Some(exclude), Some(place), Some(root)) =
             (&self.exclude, fault.place().source.as_deref(), root.local_path())
@@ -465,11 +467,12 @@ impl Scan {
         path.is_ok_and(|path| matches(exclude, &path) || matches(exclude, &format!("{path}/_")))
     }
 
-    /// Keeps a thing that takes so many bytes, unless the list has outgrown its share: then only its size is of interest.
+    /// Accounts for an entry of so many bytes; returns false if the list exceeds its share, in which case only its size
+    /// is tracked.
     fn fits(&mut self, bytes: u64) -> bool {
         self.found_count += 1;
         self.memory += bytes;
-        let fits = self.memory <= self.budget.0 / SHARE;
+        let fits = self.memory <= self.budget.0 / LIST_DIVISOR;
         if !fits {
             self.found.files = Vec::new();
             self.found.faults = Vec::new();
@@ -477,23 +480,23 @@ impl Scan {
         fits
     }
 
-    /// The share of the list, or what it would take to hold it.
+    /// Fails if the list exceeds its share of the memory limit.
     fn check_size(&self) -> Result<()> {
-        if self.memory <= self.budget.0 / SHARE {
+        if self.memory <= self.budget.0 / LIST_DIVISOR {
             return Ok(());
         }
-        let needed = Size((SHARE * self.memory).next_multiple_of(1 << 20));
+        let needed = Size((LIST_DIVISOR * self.memory).next_multiple_of(1 << 20));
         Err(Error::usage(format!(
-            "expected a list of inputs that fits into a quarter of --memory {}, found {} inputs, whose list takes {}",
+            "expected a list of inputs that fits into a quarter of --memory {}, found {} inputs, whose list needs {}",
             self.budget,
             self.found_count,
             Size(self.memory)
         ))
-        .hint(format!("give it --memory {}MiB", needed.0 >> 20))
-        .hint("or convert a part at a time: folder by folder, or with --include"))
+        .hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20))
+        .hint("or convert the inputs in parts: folder by folder, or with --include"))
     }
 
-    fn take(&mut self, root: &Arc<Root>, facts: ObjectFacts) {
+    fn add(&mut self, root: &Arc<Root>, facts: ObjectFacts) {
         let file = SourceFile::new(root, facts);
         let wanted = self.include.as_ref().is_none_or(|g| matches(g, file.name()))
             && !self.exclude.as_ref().is_some_and(|g| matches(g, file.name()));
@@ -507,12 +510,12 @@ impl Scan {
     }
 }
 
-/// A pattern matches the whole name, or the file name alone when it has no slash.
+/// Returns whether a pattern matches the whole name, or the file name alone.
 fn matches(set: &GlobSet, name: &str) -> bool {
     set.is_match(name) || name.rsplit('/').next().is_some_and(|last| set.is_match(last))
 }
 
-fn is_passed_over(path: &str) -> bool {
+fn is_ignored(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with('.') || part == SYSTEM_FOLDER)
         || path.rsplit('/').next() == Some(CONFIG_FILE)
 }
@@ -542,8 +545,8 @@ fn split_glob(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Files of several roots may share a name; those get the place of their root as well. True when there were some. `files` are
-/// sorted by name.
+/// Makes names unique: files of several roots with the same name get the location of their root as a prefix. Returns
+/// true if there were any. `files` must be sorted by name.
 fn distinguish(files: &mut [SourceFile]) -> bool {
     let mut any = false;
     for same in files.chunk_by_mut(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
@@ -572,10 +575,10 @@ impl<F: FnMut(&[u8])> Read for Tap<F> {
     }
 }
 
-/// XXH3-64 of the stored bytes of a file.
+/// Returns the XXH3-64 of the stored bytes of a file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails if it cannot be read.
 pub fn content_hash(file: &SourceFile) -> Result<u64> {
     let mut hasher = Xxh3Default::new();
     let mut input = file.object().read()?;

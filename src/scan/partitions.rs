@@ -1,11 +1,12 @@
-//! Folders `key=value` in the paths of sources as columns of their rows, as Hive, Spark and DuckDB write them.
+//! Adds columns for partition folders `key=value` in the paths of sources, as Hive, Spark and DuckDB write them.
 //!
 //! ```text
 //! events/dt=2026-11-01/site=A%2FB/part-0.csv     dt date 2026-11-01, site text A/B
 //! ```
 //!
-//! Such a folder counts where it lies below what the user named, or is one of those right above it. A column of all folders of a key
-//! has one type: whole numbers, dates or text. A source that has a column of that name itself keeps its own.
+//! Such a folder counts if it is below the user's source, or directly above it in an unbroken sequence of such folders.
+//! All values of a key have one type: whole numbers, dates or text. If a source itself has a column of that name, its
+//! own column is used.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,13 +26,13 @@ use crate::{
     schema::unite_lists,
 };
 
-/// What Hive calls a folder of rows without a value.
+/// Hive's folder value for rows without a value.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Keys and values of the folders of a path; no value where the folder says so.
+/// Keys and values of the folders of a path; `None` for a missing value.
 type Folders = Vec<(String, Option<String>)>;
 
-/// The folders `key=value` that a source lies in.
+/// Returns the folders `key=value` above a source.
 pub fn folders_of(file: &SourceFile) -> Folders {
     let (uri, name) = (file.uri(), file.name());
     let above = uri.strip_suffix(name).unwrap_or_default().trim_end_matches('/');
@@ -55,7 +56,7 @@ fn key_and_value(folder: &str) -> Option<(String, Option<String>)> {
     Some((decoded(key), value))
 }
 
-/// Gives sources the columns that their folders say.
+/// Adds the columns of their folders to sources.
 pub fn with_partitions(sources: Vec<RecordSource>) -> Vec<RecordSource> {
     let folders: Vec<Folders> = sources.iter().map(|source| folders_of(&source.file)).collect();
     let mut types: BTreeMap<&str, DataType> = BTreeMap::new();
@@ -68,30 +69,34 @@ pub fn with_partitions(sources: Vec<RecordSource>) -> Vec<RecordSource> {
         }
     }
     let field = |key: &str| Field::new(key, types.get(key).cloned().unwrap_or(DataType::Utf8), true);
-    let told: Vec<Vec<(Field, Option<String>)>> = folders
+    let partition_columns: Vec<Vec<(Field, Option<String>)>> = folders
         .iter()
         .map(|folders| folders.iter().map(|(key, value)| (field(key), value.clone())).collect())
         .collect();
-    sources.into_iter().zip(told).map(|(source, told)| with_columns(source, told)).collect()
+    sources
+        .into_iter()
+        .zip(partition_columns)
+        .map(|(source, partition_columns)| with_columns(source, partition_columns))
+        .collect()
 }
 
-fn with_columns(mut source: RecordSource, mut told: Vec<(Field, Option<String>)>) -> RecordSource {
+fn with_columns(mut source: RecordSource, mut partition_columns: Vec<(Field, Option<String>)>) -> RecordSource {
     let own = |name: &String| {
         source.fields.find(name).is_some() || source.reader.columns().is_some_and(|columns| columns.contains(name))
     };
-    told.retain(|(field, _)| !own(field.name()));
-    if told.is_empty() || source.gives_samples() {
+    partition_columns.retain(|(field, _)| !own(field.name()));
+    if partition_columns.is_empty() || source.gives_samples() {
         return source;
     }
-    let fields: Fields = told.iter().map(|(field, _)| field.clone()).collect();
-    let names = told.iter().map(|(field, _)| field.name().clone());
+    let fields: Fields = partition_columns.iter().map(|(field, _)| field.clone()).collect();
+    let names = partition_columns.iter().map(|(field, _)| field.name().clone());
     let columns = source.reader.columns().map(|columns| columns.iter().cloned().chain(names).collect());
     source.fields = unite_lists(&source.fields, &fields);
-    source.reader = Box::new(Partition { inner: source.reader, columns, told, fields });
+    source.reader = Box::new(Partition { inner: source.reader, columns, partition_columns, fields });
     source
 }
 
-/// Whole numbers that are written as numbers are, dates, and text.
+/// Infers whole numbers in canonical form, dates, or text.
 fn type_of(value: &str) -> DataType {
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value => DataType::Int64,
@@ -100,20 +105,24 @@ fn type_of(value: &str) -> DataType {
     }
 }
 
-/// A source whose folders say more about its rows.
+/// Reader of a source whose folders add columns to its rows.
 #[derive(Debug)]
 struct Partition {
     inner: Box<dyn RecordReader>,
     columns: Option<Vec<String>>,
-    told: Vec<(Field, Option<String>)>,
+    partition_columns: Vec<(Field, Option<String>)>,
     fields: Fields,
 }
 
 impl Partition {
-    /// The rows with columns of `schema`, given what the source itself has of them.
+    /// Returns the rows with the columns of `schema`, given those of the source itself.
     fn complete(&self, own: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         let rows = own.num_rows();
-        let column = |field: &Arc<Field>| match self.told.iter().find(|(told, _)| told.name() == field.name()) {
+        let column = |field: &Arc<Field>| match self
+            .partition_columns
+            .iter()
+            .find(|(column, _)| column.name() == field.name())
+        {
             Some((_, value)) => constant(value.as_deref(), field, rows),
             None => own
                 .column_by_name(field.name())
@@ -121,7 +130,7 @@ impl Partition {
                 .ok_or_else(|| Error::internal("a column is missing").column(field.name().clone())),
         };
         let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
-        // Where encoders look at types, those of coded columns are not the ones of the schema.
+        // Encoders look at the types of coded columns, which differ from those of the schema.
         let fields: Fields = schema
             .fields()
             .iter()
@@ -191,7 +200,7 @@ impl RecordReader for Partition {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let own = |field: &&Arc<Field>| self.told.iter().all(|(told, _)| told.name() != field.name());
+        let own = |field: &&Arc<Field>| self.partition_columns.iter().all(|(column, _)| column.name() != field.name());
         let fields: Fields = schema.fields().iter().filter(own).cloned().collect();
         let own = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
         Ok(match self.inner.parse(split, &own)? {

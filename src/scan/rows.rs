@@ -1,12 +1,12 @@
-//! Rows that lie in a tar as JSON, read back as rows: what `convert --to tar` made of a table, when the file beside the
-//! shards says which types the columns had.
+//! Restores rows that a tar stores as JSON: the result of `convert --to tar` for a table, if the file beside the shards
+//! states the types of the columns.
 //!
 //! ```text
 //! people-000000001.json   {"id":7,"born":"1999-12-31","score":"NaN"}   ->   id int64 | born date | score float64
 //! ```
 //!
-//! JSON has fewer types than tables, so values are read in the type that carries them, mostly text, and brought to their
-//! own type afterwards.
+//! JSON has fewer types than tables, so each value is read in the type that represents it in JSON, mostly text, and
+//! then converted to its own type.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ use crate::{
     schema,
 };
 
-/// The zone of instants, as an offset.
+/// UTC as an offset.
 const UTC: &str = "+00:00";
 
 /// Extension of the only part of a row.
 const JSON: &str = "json";
 
-/// Reads rows from a tar.
+/// Reader of rows in a tar.
 #[derive(Debug)]
 pub(super) struct RowsInTar {
     tar: TarReader,
@@ -49,15 +49,15 @@ pub(super) struct RowsInTar {
 }
 
 impl RowsInTar {
-    /// For rows whose columns had these types.
+    /// Creates a reader for rows whose columns had these types.
     pub(super) fn new(types: Fields) -> Self {
-        let types: Fields = types.iter().map(|field| Arc::new(kept(field))).collect();
+        let types: Fields = types.iter().map(|field| Arc::new(restorable(field))).collect();
         let carriers: Fields = types.iter().map(|field| Arc::new(carrier(field))).collect();
         let json = JsonSource::new(Mode::Lines);
         Self { tar: TarReader::new(), json, types, carriers: Arc::new(Schema::new(carriers)) }
     }
 
-    /// Brings rows to the types that they had.
+    /// Converts rows to their original types.
     fn restore(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let columns = self
             .types
@@ -80,19 +80,19 @@ impl RecordReader for RowsInTar {
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let Parsed::Block(block) = self.tar.parse(split, schema)? else {
-            return Err(Error::internal("an archive has no columns that do not fit"));
+            return Err(Error::internal("a value of an archive did not fit its column"));
         };
         let RecordBlock { payload: Payload::Samples(samples), rows: numbers, mut rejects, .. } = block else {
             return Err(Error::internal("an archive holds samples"));
         };
         let mut lines = Vec::new();
-        let mut taken = Vec::new();
+        let mut accepted = Vec::new();
         for (sample, number) in samples.iter().zip(numbers) {
             match row_of(sample) {
                 Some(text) => {
                     lines.extend_from_slice(text);
                     lines.push(b'\n');
-                    taken.push(number);
+                    accepted.push(number);
                 }
                 None => rejects.push(reject(number, split, sample)),
             }
@@ -102,7 +102,7 @@ impl RecordReader for RowsInTar {
             Parsed::Block(read) => read,
             Parsed::Misfit(misfit) => return Ok(Parsed::Misfit(misfit)),
         };
-        let number = |row: u32| taken.get(row as usize).copied().unwrap_or_default();
+        let number = |row: u32| accepted.get(row as usize).copied().unwrap_or_default();
         rejects.extend(read.rejects.into_iter().map(|r| Reject {
             row: number(r.row),
             line: 0,
@@ -124,7 +124,7 @@ impl RecordReader for RowsInTar {
     }
 }
 
-/// The JSON of a row; `None` when the sample is not one, or holds line ends, which shardify never writes.
+/// Returns the JSON of a row; `None` if the sample is not a row, or contains line ends, which shardify never writes.
 fn row_of(sample: &Sample) -> Option<&[u8]> {
     match sample.parts.as_slice() {
         [part] if part.extension == JSON && memchr::memchr(b'\n', &part.bytes).is_none() => Some(&part.bytes),
@@ -143,7 +143,7 @@ fn reject(row: u32, split: &Split, sample: &Sample) -> Reject {
     }
 }
 
-/// The field in whose type JSON carries values.
+/// Returns the field in whose type JSON represents the values.
 fn carrier(field: &Field) -> Field {
     if schema::is_json(field) {
         return field.clone();
@@ -161,7 +161,7 @@ fn carrier(field: &Field) -> Field {
     Field::new(field.name(), carried, true)
 }
 
-/// The items of all kinds of list; a map is a list of its entries.
+/// Returns the item field of any kind of list; a map is a list of its entries.
 fn item_of(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item)
@@ -172,27 +172,27 @@ fn item_of(data_type: &DataType) -> Option<&FieldRef> {
     }
 }
 
-/// The field that values come back as: its own, unless text cannot be turned into its type.
-fn kept(field: &Field) -> Field {
+/// Returns the field of the restored values: the original one, unless text cannot be converted to its type.
+fn restorable(field: &Field) -> Field {
     match field.data_type() {
-        data_type if comes_back(data_type) => field.clone(),
+        data_type if can_restore(data_type) => field.clone(),
         data_type if data_type.is_nested() => schema::json_field(field.name()),
         _ => Field::new(field.name(), DataType::Utf8, true),
     }
 }
 
-fn comes_back(data_type: &DataType) -> bool {
+fn can_restore(data_type: &DataType) -> bool {
     match data_type {
-        DataType::Struct(fields) => fields.iter().all(|f| comes_back(f.data_type())),
+        DataType::Struct(fields) => fields.iter().all(|f| can_restore(f.data_type())),
         DataType::Null | DataType::Duration(_) | DataType::FixedSizeBinary(_) => true,
         other => match item_of(other) {
-            Some(item) => comes_back(item.data_type()),
+            Some(item) => can_restore(item.data_type()),
             None => !other.is_nested() && can_cast_types(&DataType::Utf8, other),
         },
     }
 }
 
-/// Turns what JSON carried into the type that it had.
+/// Converts values read from JSON to their original type.
 fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     match (array.data_type(), to) {
         (from, to) if from == to => Ok(Arc::clone(array)),
@@ -204,9 +204,9 @@ fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             let columns = columns.collect::<Result<_>>()?;
             let nulls = members.nulls().cloned();
             let built = StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len());
-            built.map(|built| Arc::new(built) as ArrayRef).map_err(|e| others(to, e))
+            built.map(|built| Arc::new(built) as ArrayRef).map_err(|e| cast_error(to, e))
         }
-        // The text says its offset; the name of the zone is but a label, which the cast does not know.
+        // The text states its offset; the zone's name is a label that the cast does not know.
         (DataType::Utf8, DataType::Timestamp(unit, Some(zone))) if zone.as_ref() != UTC => {
             cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
         }
@@ -216,7 +216,7 @@ fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// Lists of any kind, and maps.
+/// Restores lists of any kind, and maps.
 fn restored_lists(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let list = array.as_list::<i32>();
     let Some(item) = item_of(to) else { return cast(array, to) };
@@ -225,9 +225,9 @@ fn restored_lists(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if let DataType::Map(entries, sorted) = to {
         let entry = values.as_struct_opt().ok_or_else(|| Error::internal("entries of a map are no structs"))?;
         let map = MapArray::try_new(Arc::clone(entries), offsets, entry.clone(), nulls, *sorted);
-        return map.map(|map| Arc::new(map) as ArrayRef).map_err(|e| others(to, e));
+        return map.map(|map| Arc::new(map) as ArrayRef).map_err(|e| cast_error(to, e));
     }
-    let lists = ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(|e| others(to, e))?;
+    let lists = ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(|e| cast_error(to, e))?;
     cast(&(Arc::new(lists) as ArrayRef), to)
 }
 
@@ -249,11 +249,11 @@ fn durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef
 
 fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, to, &options).map_err(|e| others(to, e))
+    cast_with_options(array, to, &options).map_err(|e| cast_error(to, e))
 }
 
-fn others(to: &DataType, error: ArrowError) -> Error {
-    Error::input(format!("expected values of {to}, found others")).cause(error)
+fn cast_error(to: &DataType, error: ArrowError) -> Error {
+    Error::input(format!("expected values of {to}, found other values")).cause(error)
 }
 
 fn bytes_of(array: &ArrayRef) -> Result<ArrayRef> {

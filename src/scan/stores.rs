@@ -1,7 +1,7 @@
-//! Folders that are one source: Zarr stores. Their files come from the scan like others and are put together here.
+//! Groups the files of each Zarr store, which is a folder but one source. The files come from the scan like all others.
 //!
-//! A folder is a store if it holds a file that says so; the outermost such folder counts. `zarr.json` could be anybody's
-//! document, so its content is asked.
+//! A folder is a store if it contains a marker file; the outermost such folder counts. `zarr.json` could be any
+//! document, so its content is checked.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,30 +13,30 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{Head, Root, SourceFile};
 use crate::{error::Result, format::zarr::MARKERS, storage::Folder};
 
-/// Files of a store whose names begin with a dot, which a scan passes over elsewhere.
+/// Files of a store whose names begin with a dot, which a scan otherwise ignores.
 const HIDDEN: [&str; 4] = [".zgroup", ".zarray", ".zattrs", ".zmetadata"];
 
-/// Bytes of a `zarr.json` that are looked at.
+/// Bytes of a `zarr.json` to read.
 const HEAD: usize = 64 << 10;
 
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Whether a path that begins with a dot somewhere is only a file of a store.
+/// Returns whether a path with a component that begins with a dot is only a file of a store.
 pub(super) fn is_store_file(path: &str) -> bool {
     let (folder, name) = split(path);
     HIDDEN.contains(&name) && !folder.split('/').any(|part| part.starts_with('.'))
 }
 
-/// Stores are told apart by where they were found, and by path.
+/// Identifies a store: root and path.
 type Place = (usize, String);
 
 fn place(file: &SourceFile, folder: &str) -> Place {
     (Arc::as_ptr(&file.root).addr(), folder.to_owned())
 }
 
-/// The outermost folder of a file that is a store.
+/// Returns the outermost folder of a file that is a store.
 fn store_of<'a>(file: &'a SourceFile, stores: &HashSet<Place>) -> Option<&'a str> {
     let path = file.path();
     let ends = path.match_indices('/').map(|(end, _)| end);
@@ -50,10 +50,10 @@ struct Store {
     content: Xxh3Default,
 }
 
-/// Puts the files of each store together; returns how many hidden files belonged to none.
+/// Groups the files of each store into one source; returns how many hidden files belong to no store.
 ///
 /// # Errors
-/// When a `zarr.json` cannot be read.
+/// Fails if a `zarr.json` cannot be read.
 pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
     let mut stores: HashSet<Place> = HashSet::new();
     for file in files.iter() {
@@ -64,11 +64,11 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
         }
     }
     let mut found: BTreeMap<Place, (Arc<Root>, Store)> = BTreeMap::new();
-    let mut passed_over = 0;
+    let mut ignored = 0;
     files.retain(|file| {
         let Some(folder) = store_of(file, &stores) else {
             let hidden = is_store_file(file.path());
-            passed_over += u64::from(hidden);
+            ignored += u64::from(hidden);
             return !hidden;
         };
         let (_, store) = found.entry(place(file, folder)).or_insert_with(|| (Arc::clone(&file.root), Store::default()));
@@ -81,10 +81,11 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
         false
     });
     files.extend(found.into_iter().map(|((_, folder), (root, store))| source(&folder, root, store)));
-    Ok(passed_over)
+    Ok(ignored)
 }
 
-/// Whether a `zarr.json` is that of a store. One that is no JSON is, for nobody else's document has that name and is damaged.
+/// Returns whether a `zarr.json` is that of a store. One that is invalid JSON counts as a damaged store, because no
+/// other program uses that name.
 fn says_zarr(head: &Head) -> bool {
     let known = memchr::memmem::find(&head.bytes, b"\"zarr_format\"").is_some();
     known || head.complete && serde_json::from_slice::<serde::de::IgnoredAny>(&head.bytes).is_err()
@@ -92,7 +93,7 @@ fn says_zarr(head: &Head) -> bool {
 
 fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
     let (root, name) = if folder.is_empty() {
-        // What the user named is the store, and has its name.
+        // The user's source is the store itself and provides its name.
         let location = root.store.location();
         let name = location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name);
         (root.named(name.clone()), name)
@@ -111,12 +112,12 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
 }
 
 impl SourceFile {
-    /// Whether it is a folder that is one source.
+    /// Returns whether the source is a folder.
     pub fn is_store(&self) -> bool {
         self.is_store
     }
 
-    /// The folder that it is.
+    /// Returns the folder of the source.
     pub fn folder(&self) -> Folder {
         Folder::new(Arc::clone(&self.root.store), self.path())
     }

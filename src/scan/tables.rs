@@ -3,7 +3,7 @@
 //! ```text
 //! root/_delta_log/...             Delta
 //! root/metadata/*.metadata.json   Iceberg
-//! root/_shardify/log/...          a dataset of this program
+//! root/_shardify/log/...          a dataset of shardify
 //! ```
 //!
 //! Tables are recognised by path only. A glob, a partition folder or a single file may lie inside a table, so parent folders are
@@ -24,7 +24,7 @@ pub enum TableFormat {
     Delta,
     /// Apache Iceberg.
     Iceberg,
-    /// This program.
+    /// A shardify dataset.
     Dataset,
 }
 
@@ -110,10 +110,10 @@ pub fn refuse_foreign(tables: &[Table], files: &[SourceFile]) -> Result<()> {
         };
         if let Some(file) = files.iter().find(is_own) {
             return Err(Error::usage(format!(
-                "expected plain files, found {name}, whose own log says which of them are live"
+                "expected plain files, found {name}, whose log decides which files are live"
             ))
             .at(file.uri())
-            .hint("export the table (e.g. with deltalake, pyiceberg or DuckDB), and convert what was exported"));
+            .hint("export the table (e.g. with deltalake, pyiceberg or DuckDB), and convert the exported files"));
         }
     }
     Ok(())
@@ -141,7 +141,7 @@ fn log_of(path: &str) -> Option<(TableFormat, &str)> {
     None
 }
 
-/// Whether a file name is that of a data file or shard.
+/// Returns whether a file name is that of a data file or shard.
 fn may_be_of_a_table(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let has = |extension: &str| {

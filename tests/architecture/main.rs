@@ -1,5 +1,5 @@
-//! The architecture as a test: layers, rooms, circles, module docs, file sizes, who may print, write files or read the environment, and
-//! a catalogue of test data that is complete.
+//! Tests of the architecture: layers, submodule order, cycles, module docs, file sizes, which modules may print, write
+//! files or read the environment, and a complete catalogue of test data.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod tree;
@@ -10,9 +10,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tree::{Module, Tree, circles};
+use tree::{Module, Tree, cycles};
 
-/// Lowest layer first; a module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
+/// Layers, lowest first. A module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
 const LAYERS: &[&[&str]] = &[
     &["error", "id", "units", "events"],
     &["array", "record", "schema", "codec", "storage"],
@@ -25,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["fuzzing"],
 ];
 
-/// Imports within a layer: who, and whom. Never in a circle.
+/// Allowed imports within a layer: importing and imported module. They must not form a cycle.
 const SAME_LAYER: &[(&str, &str)] = &[
     ("id", "error"),
     ("units", "error"),
@@ -38,16 +38,16 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("array", "schema"),
 ];
 
-/// Rooms of `dataset`, lowest first; one uses only those before it.
-const DATASET_ROOMS: &[&str] = &["table", "ids", "index", "log", "sidecar", "lookup", "erasure", "retention"];
+/// Submodules of `dataset`, lowest first; each uses only those before it.
+const DATASET_SUBMODULES: &[&str] = &["table", "ids", "index", "log", "sidecar", "lookup", "erasure", "retention"];
 
-/// Files that may use each other, directly or by way of others.
-const MOST_IN_A_CIRCLE: usize = 3;
+/// Maximum number of files that use each other, directly or indirectly.
+const MAX_CYCLE_FILES: usize = 3;
 
-/// Lines of a file, tests left out.
+/// Maximum lines of a file, without tests.
 const MAX_LINES: usize = 800;
 
-/// Lines of a function, from `fn` to its last brace: a screen.
+/// Maximum lines of a function, from `fn` to its last brace: one screen.
 const MAX_FUNCTION_LINES: usize = 70;
 
 fn root() -> &'static Path {
@@ -66,12 +66,12 @@ fn library() -> PathBuf {
     root().join("src/lib.rs")
 }
 
-/// The library, and the program that calls it.
+/// Module trees of the library and of the program.
 fn trees() -> [Tree; 2] {
     [Tree::read(&library(), &BTreeMap::new()), Tree::read(&root().join("src/main.rs"), &BTreeMap::new())]
 }
 
-/// The module below `src/` that a module is or lies in: `lib` or `main` for the roots.
+/// Returns the top-level module that contains a module: `lib` or `main` for the roots.
 fn top(module: &Module) -> &str {
     module.path.first().map_or_else(|| module.file.file_stem().and_then(|stem| stem.to_str()).unwrap(), String::as_str)
 }
@@ -80,11 +80,11 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|modules| modules.contains(&module))
 }
 
-fn complain(bad: &[String]) {
+fn assert_none(bad: &[String]) {
     assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
 }
 
-/// Lines of code outside of the given modules that contain one of the patterns.
+/// Returns lines of code outside of the given modules that contain one of the patterns.
 fn uses_outside(trees: &[Tree], allowed: &[&str], patterns: &[&str]) -> Vec<String> {
     let mut bad = Vec::new();
     for module in trees.iter().flat_map(|tree| &tree.modules).filter(|module| !allowed.contains(&top(module))) {
@@ -97,7 +97,7 @@ fn uses_outside(trees: &[Tree], allowed: &[&str], patterns: &[&str]) -> Vec<Stri
     bad
 }
 
-fn upward(tree: &Tree) -> Vec<String> {
+fn layer_violations(tree: &Tree) -> Vec<String> {
     let mut bad = Vec::new();
     for module in tree.modules.iter().filter(|module| !module.path.is_empty()) {
         let name = top(module);
@@ -117,7 +117,7 @@ fn upward(tree: &Tree) -> Vec<String> {
     bad
 }
 
-fn between_formats(tree: &Tree) -> Vec<String> {
+fn format_violations(tree: &Tree) -> Vec<String> {
     let is_folder = |name: &str| root().join("src/format").join(name).is_dir();
     let of = |path: &[String]| match path {
         [first, format, ..] if first == "format" && is_folder(format) => Some(format.clone()),
@@ -133,8 +133,8 @@ fn between_formats(tree: &Tree) -> Vec<String> {
     bad
 }
 
-/// Rooms of a module that use rooms which come later in `order`, or that are not in it.
-fn between_rooms(tree: &Tree, parent: &str, order: &[&str]) -> Vec<String> {
+/// Returns submodules of `parent` that use later ones of `order`, or that are not in it.
+fn submodule_violations(tree: &Tree, parent: &str, order: &[&str]) -> Vec<String> {
     let room = |path: &[String]| match path {
         [first, room, ..] if first == parent => Some(order.iter().position(|name| name == room).ok_or(room.clone())),
         _ => None,
@@ -143,7 +143,7 @@ fn between_rooms(tree: &Tree, parent: &str, order: &[&str]) -> Vec<String> {
     for module in &tree.modules {
         let file = module.file.display();
         match room(&module.path) {
-            Some(Err(unknown)) => bad.push(format!("{file}: the room {unknown} of {parent} has no place")),
+            Some(Err(unknown)) => bad.push(format!("{file}: the submodule {unknown} of {parent} is not in the order")),
             Some(Ok(own)) => {
                 let later = module.uses.iter().filter_map(|used| room(used)?.ok()).filter(|used| *used > own);
                 bad.extend(later.map(|used| format!("{file}: {} uses {}", order[own], order[used])));
@@ -173,26 +173,26 @@ const ENVIRONMENT: &[&str] = &["env::var", "env::args", "env::current_dir"];
 
 #[test]
 fn modules_import_only_downwards() {
-    complain(&upward(&trees()[0]));
+    assert_none(&layer_violations(&trees()[0]));
 }
 
 #[test]
 fn formats_never_import_each_other() {
-    complain(&between_formats(&trees()[0]));
+    assert_none(&format_violations(&trees()[0]));
 }
 
 #[test]
-fn rooms_of_a_dataset_use_only_those_before_them() {
-    complain(&between_rooms(&trees()[0], "dataset", DATASET_ROOMS));
+fn submodules_of_dataset_use_only_those_before_them() {
+    assert_none(&submodule_violations(&trees()[0], "dataset", DATASET_SUBMODULES));
 }
 
 #[test]
-fn circles_of_modules_are_small() {
-    let large = circles(&trees()[0].modules).into_iter().filter(|circle| circle.len() > MOST_IN_A_CIRCLE);
-    complain(&large.map(|circle| format!("use each other: {}", circle.join(", "))).collect::<Vec<_>>());
+fn cycles_of_modules_are_small() {
+    let large = cycles(&trees()[0].modules).into_iter().filter(|cycle| cycle.len() > MAX_CYCLE_FILES);
+    assert_none(&large.map(|cycle| format!("use each other: {}", cycle.join(", "))).collect::<Vec<_>>());
 }
 
-/// Files and functions that are too long.
+/// Returns files and functions that are too long.
 fn too_long(tree: &Tree) -> Vec<String> {
     let mut bad = Vec::new();
     for module in &tree.modules {
@@ -221,29 +221,29 @@ fn every_module_says_why_and_stays_small() {
     bad.extend(
         files.iter().filter(|file| !known.contains(file)).map(|file| format!("{}: in no module", file.display())),
     );
-    complain(&bad);
+    assert_none(&bad);
 }
 
 #[test]
 fn only_the_command_line_prints() {
-    complain(&uses_outside(&trees(), &["cli", "main"], PRINTS));
+    assert_none(&uses_outside(&trees(), &["cli", "main"], PRINTS));
 }
 
 #[test]
 fn only_storage_writes_files() {
-    complain(&uses_outside(&trees(), &["storage"], WRITES));
+    assert_none(&uses_outside(&trees(), &["storage"], WRITES));
 }
 
 #[test]
 fn only_the_command_line_knows_the_environment() {
-    complain(&uses_outside(&trees(), &["cli", "main"], ENVIRONMENT));
+    assert_none(&uses_outside(&trees(), &["cli", "main"], ENVIRONMENT));
 }
 
 #[test]
 fn plans_are_pure() {
     let others = LAYERS.iter().flat_map(|l| l.iter().copied()).filter(|m| *m != "plan");
     let allowed: Vec<&str> = others.chain(["lib", "main"]).collect();
-    complain(&uses_outside(
+    assert_none(&uses_outside(
         &trees(),
         &allowed,
         &["std::fs", "std::io", "Instant::now", "SystemTime", "Timestamp::now", "thread_rng"],
@@ -253,15 +253,15 @@ fn plans_are_pure() {
 #[test]
 fn nothing_is_left_undone() {
     let trees = trees();
-    complain(&uses_outside(&trees, &[], &["todo!(", "unimplemented!("]));
+    assert_none(&uses_outside(&trees, &[], &["todo!(", "unimplemented!("]));
     let mut files = Vec::new();
     files_below(&root().join("src"), &mut files);
     files.retain(|file| fs::read_to_string(file).unwrap().contains("#[ignore"));
-    complain(&files.iter().map(|file| format!("{}: an ignored test", file.display())).collect::<Vec<_>>());
+    assert_none(&files.iter().map(|file| format!("{}: an ignored test", file.display())).collect::<Vec<_>>());
 }
 
-/// Code that no rule allows, put behind the first test item of files that begin with one, at their end, and into a macro, is
-/// found by each rule: a guard that reads less than the compiler guards nothing.
+/// Forbidden code is added after the first test item of files, at their end and in a macro, and every rule must find
+/// it: a check that sees less code than the compiler guards nothing.
 #[test]
 fn intruders_are_found_wherever_they_hide() {
     let intruder = "\nfn intruder() {\n    use crate::format::npy;\n    crate::cli::run();\n    println!(\"x\");\n    \
@@ -271,8 +271,8 @@ fn intruders_are_found_wherever_they_hide() {
         let text = fs::read_to_string(&path).unwrap();
         let tree = Tree::read(&library(), &BTreeMap::from([(path.clone(), text + intruder)]));
         let found = |bad: Vec<String>| bad.iter().filter(|line| line.contains(file)).count();
-        assert!(found(upward(&tree)) >= 1, "{file}: the command line was called from a format");
-        assert_eq!(found(between_formats(&tree)), 1, "{file}: a format imports another one");
+        assert!(found(layer_violations(&tree)) >= 1, "{file}: the command line was called from a format");
+        assert_eq!(found(format_violations(&tree)), 1, "{file}: a format imports another one");
         let tree = [tree];
         for patterns in [PRINTS, WRITES, ENVIRONMENT] {
             assert_eq!(found(uses_outside(&tree, &["cli", "main", "storage"], patterns)), 1, "{file}: {patterns:?}");
@@ -283,11 +283,15 @@ fn intruders_are_found_wherever_they_hide() {
     let path = root().join("src/dataset/ids/salt.rs");
     let text = fs::read_to_string(&path).unwrap() + "\nuse crate::dataset::{Snapshot, log::commit::commit};\n";
     let tree = Tree::read(&library(), &BTreeMap::from([(path, text)]));
-    assert_eq!(between_rooms(&tree, "dataset", DATASET_ROOMS).len(), 2, "a lower room uses a higher one");
-    assert!(circles(&tree.modules).iter().any(|circle| circle.len() > MOST_IN_A_CIRCLE));
+    assert_eq!(
+        submodule_violations(&tree, "dataset", DATASET_SUBMODULES).len(),
+        2,
+        "a lower submodule uses a higher one"
+    );
+    assert!(cycles(&tree.modules).iter().any(|cycle| cycle.len() > MAX_CYCLE_FILES));
 }
 
-/// Functions count wherever they are written, and lines of tests do not.
+/// Functions count wherever they are defined, and lines of tests do not.
 #[test]
 fn what_is_too_long_is_found() {
     let function = |lines: usize| format!("fn intruder() {{\n{}}}\n", "    step();\n".repeat(lines - 2));
@@ -324,14 +328,14 @@ fn test_data_is_in_its_catalogue() {
     files_below(&folder, &mut files);
     let names = files.iter().map(|path| path.strip_prefix(&folder).unwrap().to_string_lossy().replace('\\', "/"));
     let listed = |name: &str| catalogue.contains(&format!("`{name}`"));
-    // Datasets of former releases are listed as a whole.
+    // Datasets of earlier releases are listed as a whole.
     let whole = |name: &str| name.starts_with("compat/");
-    complain(&names.filter(|name| name != "README.md" && !whole(name) && !listed(name)).collect::<Vec<_>>());
+    assert_none(&names.filter(|name| name != "README.md" && !whole(name) && !listed(name)).collect::<Vec<_>>());
     let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!(bytes < 6 << 20, "{bytes} bytes of test data");
 }
 
-/// A file that no `mod` names is compiled by nobody, and its tests pass without having run.
+/// A file that no `mod` declares is not compiled, so its tests would silently not run.
 #[test]
 fn every_file_of_tests_is_a_module_of_its_binary() {
     let mut files = Vec::new();
@@ -342,7 +346,7 @@ fn every_file_of_tests_is_a_module_of_its_binary() {
         name != "main" && main.is_ok_and(|main| !main.contains(&format!("\nmod {name};\n")))
     };
     let sources = files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
-    complain(
+    assert_none(
         &sources.filter(forgotten).map(|file| format!("{}: no module of main.rs", file.display())).collect::<Vec<_>>(),
     );
 }

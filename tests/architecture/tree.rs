@@ -1,7 +1,8 @@
-//! The tree of modules as the compiler sees it: which code is compiled outside of tests, and which module uses which.
+//! The module tree as the compiler sees it: which code is compiled outside of tests, and which modules each module
+//! uses.
 //!
-//! Files are parsed, not searched: code behind `#[cfg(test)]` is taken out item by item, wherever it stands; paths are followed
-//! through `crate`, `self`, `super`, child modules and re-exports to the module that defines what they name.
+//! Files are parsed, not searched as text: code behind `#[cfg(test)]` is removed item by item, wherever it is; paths
+//! are resolved through `crate`, `self`, `super`, child modules and re-exports to the module that defines the item.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,39 +19,39 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Names from the root of the crate: `["dataset", "log"]`; empty for the root.
+/// Path of a module from the crate root: `["dataset", "log"]`; empty for the root.
 pub(crate) type ModulePath = Vec<String>;
 
-/// A file of the crate.
+/// A source file of the crate.
 pub(crate) struct Module {
-    /// Where it is in the tree.
+    /// Its module path.
     pub(crate) path: ModulePath,
-    /// The file.
+    /// Its file path.
     pub(crate) file: PathBuf,
-    /// All of its text.
+    /// Its complete text.
     pub(crate) text: String,
-    /// Its text without tests and without lines of comments.
+    /// Its text without tests and comment lines.
     pub(crate) code: String,
-    /// Lines of its text without tests.
+    /// Number of lines without tests.
     pub(crate) lines: usize,
-    /// Functions with their lines, from `fn` on.
+    /// Functions and their numbers of lines, from `fn` on.
     pub(crate) functions: Vec<(String, usize)>,
-    /// Modules whose definitions its code names, re-exports aside.
+    /// Modules whose items its code uses, except in re-exports.
     pub(crate) uses: BTreeSet<ModulePath>,
 }
 
-/// Modules of a crate, those that exist only in tests left out.
+/// Modules of a crate, except those that exist only for tests.
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Every file that is compiled without tests.
+    /// Files that are compiled outside of tests.
     pub(crate) modules: Vec<Module>,
-    /// Files that only tests have.
+    /// Files that exist only for tests.
     pub(crate) tests: BTreeSet<PathBuf>,
     files: BTreeSet<PathBuf>,
     changed: BTreeMap<PathBuf, String>,
 }
 
-/// What a module was found to hold, before its paths are followed.
+/// Content of a file before its paths are resolved.
 struct Parsed {
     path: ModulePath,
     file: PathBuf,
@@ -59,25 +60,25 @@ struct Parsed {
     lines: usize,
     functions: Vec<(String, usize)>,
     scopes: Vec<Scope>,
-    /// Modules in files of their own, and whether only tests have them.
+    /// Modules in their own files, and whether they exist only for tests.
     children: Vec<(String, bool)>,
 }
 
-/// A module, or one that is written inside the file of another.
+/// A module: a file, or an inline module in a file.
 #[derive(Clone, Default)]
 struct Scope {
     path: ModulePath,
-    /// Name in this module -> the path that it stands for.
+    /// Names in this module and the paths that they stand for.
     imports: BTreeMap<String, Vec<String>>,
-    /// Paths that its code names, re-exports left out.
+    /// Paths that its code uses, except in re-exports.
     named: Vec<Vec<String>>,
 }
 
 impl Tree {
-    /// Reads the crate whose root is the file `root`; `changed` has other texts for some files.
+    /// Reads the crate whose root is the file `root`; `changed` replaces the text of some files.
     ///
     /// # Panics
-    /// When a file is missing or is no Rust.
+    /// Panics if a file is missing or is not valid Rust.
     pub(crate) fn read(root: &Path, changed: &BTreeMap<PathBuf, String>) -> Self {
         let mut tree = Self { changed: changed.clone(), ..Self::default() };
         let mut parsed = Vec::new();
@@ -136,7 +137,7 @@ impl Tree {
 }
 
 impl Parsed {
-    /// As [`Self::of`]; a file is read and parsed once for all trees.
+    /// Like [`Self::of`], but reads and parses each file once for all trees.
     fn known(file: &Path, path: &ModulePath) -> Arc<Self> {
         static KNOWN: Mutex<BTreeMap<PathBuf, Arc<Parsed>>> = Mutex::new(BTreeMap::new());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +158,7 @@ impl Parsed {
     }
 }
 
-/// The module that defines what `name` stands for in the module at `here`; `None` for what other crates define.
+/// Returns the module that defines `name` as seen from the module `here`; `None` for items of other crates.
 fn define(
     scopes: &BTreeMap<&ModulePath, &Scope>,
     here: &[String],
@@ -184,7 +185,7 @@ fn define(
                 let target = scopes.get(&at)?.imports.get(first)?;
                 let mut whole = target.clone();
                 whole.extend_from_slice(&name[1..]);
-                // `use a::b as b` of another crate stands for itself.
+                // `use a::b as b` of another crate resolves to itself.
                 return if whole == name { None } else { define(scopes, here, &whole, depth + 1) };
             }
         }
@@ -217,16 +218,16 @@ fn define(
     Some(at)
 }
 
-/// Reads one file.
+/// Visitor that collects the content of a file.
 #[derive(Default)]
 struct Reader {
-    /// The modules around what is read, the innermost last.
+    /// The enclosing modules, innermost last.
     scopes: Vec<Scope>,
     done: Vec<Scope>,
-    /// Lines of code that only tests have.
+    /// Line ranges of test-only code.
     tests: Vec<(usize, usize)>,
     functions: Vec<(String, usize)>,
-    /// Modules in files of their own, and whether only tests have them.
+    /// Modules in their own files, and whether they exist only for tests.
     children: Vec<(String, bool)>,
 }
 
@@ -235,7 +236,7 @@ impl Reader {
         self.scopes.last_mut().unwrap()
     }
 
-    /// Whether only tests have an item; then its lines are noted.
+    /// Returns whether an item exists only for tests, and records its lines in that case.
     fn skips(&mut self, attributes: &[Attribute], span: Span) -> bool {
         let is_test = attributes.iter().any(is_for_tests);
         if is_test {
@@ -280,7 +281,7 @@ impl Reader {
         self.functions.push((signature.ident.to_string(), end - start + 1));
     }
 
-    /// Paths within the arguments of macros, which are not parsed.
+    /// Collects paths in the arguments of macros, which are not parsed.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -424,14 +425,14 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether an attribute is `#[cfg(test)]`, or `#[cfg(all(test, ...))]`.
+/// Returns whether an attribute is `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let Meta::List(list) = &attribute.meta else { return false };
     let condition = list.tokens.to_string().replace(' ', "");
     list.path.is_ident("cfg") && (condition == "test" || condition.starts_with("all(test,"))
 }
 
-/// The lines of `text` that are outside of `tests` and no comments, and how many there are with comments.
+/// Returns the lines of `text` outside of `tests` without comments, and the number of lines with comments.
 fn without(text: &str, tests: &[(usize, usize)]) -> (String, usize) {
     let is_test = |line: usize| tests.iter().any(|(start, end)| (*start..=*end).contains(&line));
     let own: Vec<&str> = text.lines().enumerate().filter(|(i, _)| !is_test(i + 1)).map(|(_, line)| line).collect();
@@ -439,8 +440,8 @@ fn without(text: &str, tests: &[(usize, usize)]) -> (String, usize) {
     (code.join("\n"), own.len())
 }
 
-/// Groups of modules that all use each other, directly or by way of others; those of one module are left out.
-pub(crate) fn circles(modules: &[Module]) -> Vec<Vec<String>> {
+/// Returns groups of two or more modules that use each other, directly or indirectly.
+pub(crate) fn cycles(modules: &[Module]) -> Vec<Vec<String>> {
     let index: BTreeMap<&ModulePath, usize> = modules.iter().enumerate().map(|(i, module)| (&module.path, i)).collect();
     let next: Vec<Vec<usize>> =
         modules.iter().map(|m| m.uses.iter().filter_map(|u| index.get(u).copied()).collect()).collect();
@@ -457,10 +458,10 @@ pub(crate) fn circles(modules: &[Module]) -> Vec<Vec<String>> {
         .collect();
     let mut out: BTreeSet<Vec<String>> = BTreeSet::new();
     for (i, reached) in reach.iter().enumerate() {
-        let circle: Vec<String> =
+        let cycle: Vec<String> =
             reached.iter().filter(|j| reach[**j].contains(&i)).map(|j| modules[*j].path.join("::")).collect();
-        if circle.len() > 1 {
-            out.insert(circle);
+        if cycle.len() > 1 {
+            out.insert(cycle);
         }
     }
     out.into_iter().collect()

@@ -31,7 +31,7 @@ fn a_bad_record_stops_the_run_with_its_place() {
     assert_snapshot!(folder.redact(&ran.stderr), @r"
     error: expected 2 fields, found 4
        at: [FOLDER]/a.csv, line 3, byte 14
-     hint: leave bad records out with --on-error skip, or keep them in a file with --on-error quarantine
+     hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
     ");
     assert_eq!(ran.stdout, "");
     assert_eq!(folder.run("manifest").code, 2, "nothing was committed");
@@ -174,9 +174,9 @@ fn tables_beside_other_files_are_not_guessed() {
     let ran = folder.run("convert raw");
     assert_eq!(ran.code, 2);
     assert_snapshot!(folder.redact(&ran.stderr), @r"
-    error: expected either records or files, found both: `labels.csv` holds records, `a.jpg` does not
-     hint: take what holds records: --include '*.csv' (or *.jsonl ...)
-     hint: take everything as files grouped to samples: --from files
+    error: expected either records or files, found both: `labels.csv` contains records, `a.jpg` does not
+     hint: select the files with records: --include '*.csv' (or *.jsonl ...)
+     hint: or convert all files as samples, grouped by name: --from files
     ");
     folder.run("convert raw --from files --out files").ok();
     folder.run_with(&["convert", "raw", "--include", "*.csv", "--out", "tables"]).ok();

@@ -63,7 +63,7 @@ fn what_a_killed_run_left_behind_is_reported_and_written_anew() {
         assert!(std::fs::read(&path).unwrap() == sound, "{}", path.display());
     }
     std::fs::write(folder.path().join("shards/.nv-meta/index.uuid"), "of another version").unwrap();
-    assert!(folder.run("verify").stdout.contains("the index is not of this version"));
+    assert!(folder.run("verify").stdout.contains("the index belongs to another version"));
     folder.run("compact --min-inputs 50 --dry-run").ok();
     assert_eq!(folder.run("verify").code, 1, "a dry run writes nothing");
     folder.run("compact --min-inputs 50 --since v99").ok();
@@ -189,7 +189,7 @@ fn names_that_a_reader_cannot_take_are_found_before_anything_is_written() {
     }
     let ran = folder.run("convert raw --index dali");
     assert_eq!(ran.code, 6, "{ran:?}");
-    assert!(ran.stderr.contains("found 1 that some cannot: `my photo.jpg` (dali: blanks)"), "{ran:?}");
+    assert!(ran.stderr.contains("found 1 that some reader cannot accept: `my photo.jpg` (dali: blanks)"), "{ran:?}");
     assert!(!folder.path().join("shards").exists());
 
     let summary = folder.run("convert raw --index dali --on-name rename --out renamed --json").ok().summary();

@@ -62,7 +62,7 @@ fn names_are_not_trusted() {
     assert_snapshot!(folder.redact(&wrong.stderr), @r"
     error: expected parquet, found something else
        at: [FOLDER]/people.csv
-     hint: name the right format with --from, or leave the file out with --exclude
+     hint: name the right format with --from, or skip the file with --exclude
     ");
 }
 
@@ -170,8 +170,8 @@ fn what_has_no_single_reading_is_refused() {
     let mixed = folder.run("convert mixed");
     assert_eq!(mixed.code, 2);
     assert_snapshot!(mixed.stderr, @r"
-    error: expected either samples or rows, found both: `samples.tar` holds samples, `people.csv` rows
-     hint: convert them one after the other, choosing with --include
+    error: expected either samples or rows, found both: `samples.tar` contains samples, `people.csv` rows
+     hint: convert them one after the other, selecting each with --include
     ");
     folder.copy("inputs/people.parquet", "table/part-0.parquet");
     folder.write("table/_delta_log/00000000000000000000.json", "{}");

@@ -17,16 +17,16 @@ fn damaged_files_are_errors_that_name_the_way_out() {
     let zip = [b"PK\x03\x04", NOISE].concat();
     let encrypted = [b"PARE", NOISE, b"PARE"].concat();
     for (name, content, told) in [
-        ("a.tar.Z", &compressed[..], "found data compressed by compress (.Z), which is not read"),
-        ("b.tar.Z", NOISE, "expected records, as the name says, found something else"),
-        ("c.tar.lzo", NOISE, "expected records, as the name says, found something else"),
-        ("d.csv.gz", zip.as_slice(), "found a zip archive, which is not read"),
-        ("e.zip", NOISE, "found an archive of a kind that is not read"),
+        ("a.tar.Z", &compressed[..], "found data compressed by compress (.Z), which is not supported"),
+        ("b.tar.Z", NOISE, "expected records, as the name states, found something else"),
+        ("c.tar.lzo", NOISE, "expected records, as the name states, found something else"),
+        ("d.csv.gz", zip.as_slice(), "found a zip archive, which is not supported"),
+        ("e.zip", NOISE, "found an archive of an unsupported kind"),
         ("f.parquet", &encrypted[..], "expected a Parquet file, found an encrypted one"),
         ("g.parquet.encrypted", &encrypted[..], "expected a Parquet file, found an encrypted one"),
         ("h.parquet", b"", "found nothing, the file is empty"),
         ("i.json", b"[{\"a\":1,\"b\":2},\n{\"a\":2,\"b\":", "may have been cut short"),
-        ("j.json", b"\"a\":1,\"b\":2},\n{\"a\":2,\"b\":3}]", "expected records, as the name says"),
+        ("j.json", b"\"a\":1,\"b\":2},\n{\"a\":2,\"b\":3}]", "expected records, as the name states"),
         ("k.jsonl", b"\"a\":1,\"b\":2}\n{\"a\":2,\"b\":3}\n", "line 1, byte 0"),
         ("l.geojsonl", NOISE, "expected UTF-8 text, found byte 0xFF"),
     ] {
@@ -38,10 +38,10 @@ fn damaged_files_are_errors_that_name_the_way_out() {
     }
     let ran = folder.run("convert b.tar.Z");
     assert_snapshot!(folder.redact(&ran.stderr), @r"
-    error: expected records, as the name says, found something else
+    error: expected records, as the name states, found something else
        at: [FOLDER]/b.tar.Z
-     hint: the file may be damaged: get it again, or leave it out with --exclude
-     hint: if it is something else, name its format with --from; --from files takes all files as they are
+     hint: the file may be damaged: download it again, or skip it with --exclude
+     hint: if it has another format, name it with --from; --from files converts all files as samples
     ");
 }
 

@@ -1,7 +1,7 @@
-//! A store that stops a run at one of its calls, until whoever holds the gate lets it go on or ends it.
+//! A store that pauses a run at one of its calls until the owner of the gate resumes or ends it.
 //!
-//! What is stopped stands for a process: all of its threads wait, each at its next call. A run that is ended meets an error
-//! at every call from then on, as if the machine had lost it; nothing that it would clean up afterwards reaches the store.
+//! A paused run represents a process: each of its threads waits at its next call. If a run is ended, every further call
+//! fails, as if its machine had crashed; nothing that it would clean up afterwards reaches the store.
 
 use std::{
     io::{Read, Write},
@@ -17,44 +17,44 @@ use shardify::{
     storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
 };
 
-/// What those that wait are told.
+/// State of calls beyond the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
-    /// Wait.
+enum Signal {
+    /// Calls wait.
     Wait,
-    /// Go on as if nothing had been.
+    /// Calls proceed.
     Go,
-    /// Everything fails from now on.
+    /// All calls fail from now on.
     End,
 }
 
 #[derive(Debug)]
 struct State {
     calls: usize,
-    word: Word,
-    /// The run is over.
-    over: bool,
-    /// What was called, in order.
+    signal: Signal,
+    /// Whether the run has finished.
+    finished: bool,
+    /// Calls so far, in order.
     trace: Vec<String>,
 }
 
-/// Lets the calls of a run through up to one of them.
+/// Lets the calls of a run pass up to a given one.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Calls that go through before the stop.
+    /// Number of calls that pass before the stop.
     stop_at: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// A gate that opens for so many calls.
+    /// Creates a gate that pauses after so many calls.
     pub(crate) fn new(stop_at: usize) -> Arc<Self> {
-        let state = State { calls: 0, word: Word::Wait, over: false, trace: Vec::new() };
+        let state = State { calls: 0, signal: Signal::Wait, finished: false, trace: Vec::new() };
         Arc::new(Self { stop_at, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// A gate that is never closed and only counts.
+    /// Creates a gate that never pauses and only counts.
     pub(crate) fn open() -> Arc<Self> {
         Self::new(usize::MAX)
     }
@@ -66,62 +66,62 @@ impl Gate {
         state.trace.push(format!("{what} {path}"));
         if number > self.stop_at {
             self.changed.notify_all();
-            while state.word == Word::Wait {
+            while state.signal == Signal::Wait {
                 state = self.changed.wait(state).unwrap();
             }
         }
-        if state.word == Word::End {
+        if state.signal == Signal::End {
             return Err(Error::storage("this process was ended by the test").at(path.to_owned()));
         }
         Ok(())
     }
 
-    /// Calls so far.
+    /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.state.lock().unwrap().calls
     }
 
-    /// What was called.
+    /// Returns the calls so far.
     pub(crate) fn trace(&self) -> Vec<String> {
         self.state.lock().unwrap().trace.clone()
     }
 
-    /// Whether its run was ended.
+    /// Returns whether its run was ended.
     pub(crate) fn ended(&self) -> bool {
-        self.state.lock().unwrap().word == Word::End
+        self.state.lock().unwrap().signal == Signal::End
     }
 
-    /// Waits until the run is stopped; false when it came to its end first.
+    /// Waits until the run is paused; returns false if it finished first.
     pub(crate) fn wait(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(120);
         let mut state = self.state.lock().unwrap();
-        while state.calls <= self.stop_at && !state.over {
+        while state.calls <= self.stop_at && !state.finished {
             let left = deadline.checked_duration_since(Instant::now()).unwrap_or_else(|| {
-                panic!("neither at call {} nor over after two minutes: {:#?}", self.stop_at, state.trace)
+                panic!("neither at call {} nor finished after two minutes: {:#?}", self.stop_at, state.trace)
             });
             state = self.changed.wait_timeout(state, left).unwrap().0;
         }
         state.calls > self.stop_at
     }
 
-    /// Says that the run is over.
-    pub(crate) fn over(&self) {
-        self.state.lock().unwrap().over = true;
+    /// Marks the run as finished.
+    pub(crate) fn mark_finished(&self) {
+        self.state.lock().unwrap().finished = true;
         self.changed.notify_all();
     }
 
-    /// Lets everybody go on.
+    /// Resumes all calls.
     pub(crate) fn go(&self) {
-        self.say(Word::Go);
+        self.set(Signal::Go);
     }
 
-    /// Ends the run where it stands.
+    /// Ends the run at its current calls.
     pub(crate) fn end(&self) {
-        self.say(Word::End);
+        self.set(Signal::End);
     }
 
-    fn say(&self, word: Word) {
-        self.state.lock().unwrap().word = word;
+    fn set(&self, signal: Signal) {
+        self.state.lock().unwrap().signal = signal;
         self.changed.notify_all();
     }
 }
@@ -134,12 +134,12 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
-    /// Objects get their names one after the other: a run may be stopped between any two of them.
+    /// Publishes objects one by one, so that a run may be paused between any two of them.
     fn one_by_one(&self, what: &str, staged: Vec<Staged>, give: impl Fn(Vec<Staged>) -> Result<()>) -> Result<()> {
         let mut staged = staged.into_iter();
         while let Some(one) = staged.next() {
             if let Err(e) = self.gate.call(what, &one.path) {
-                // What is dropped would be cleaned up, which nobody does for a run that is lost.
+                // Dropping these objects would clean them up, which does not happen after a crash.
                 std::mem::forget(one);
                 staged.for_each(std::mem::forget);
                 return Err(e);

@@ -1,10 +1,12 @@
-//! Any commands, one after the other and into one another, and a model that knows what has to be in each version.
+//! Random commands, one after the other and interleaved, compared with a model of the content of each version.
 //!
-//! A sequence is made of a seed: where the dataset lies, what its shards are, which sources of one name and one size there are,
-//! and what is done. At some steps a run is stopped at one of its storage calls while others run; then it goes on, or is ended.
-//! After each step every readable and tagged version is read and compared with the model, and so are the files of the user's.
+//! A seed determines a sequence: the location of the dataset, the format of its shards, the sources (all with one name
+//! and size), and the steps. In some steps, a run is paused at one of its storage calls while others run; then it is
+//! resumed or ended. After each step, every readable and tagged version is read and compared with the model, and so are
+//! the user's own files.
 //!
-//! `SHARDIFY_SEQUENCES=10000 SHARDIFY_SEED=1 cargo test --release --test histories model`; sequence 17 alone: `SHARDIFY_SEQUENCES=17..18`.
+//! `SHARDIFY_SEQUENCES=10000 SHARDIFY_SEED=1 cargo test --release --test histories model`; only sequence 17:
+//! `SHARDIFY_SEQUENCES=17..18`.
 
 use std::{
     ops::Range,
@@ -20,23 +22,23 @@ use super::gate::Gate;
 use super::world::{Command, Ended, Ground, World};
 use shardify::format::OutputFormat;
 
-/// Sequences unless told otherwise.
-const FEW: u64 = 16;
+/// Number of sequences if `SHARDIFY_SEQUENCES` is not set.
+const DEFAULT_SEQUENCES: u64 = 16;
 
-/// Sequences at a time.
-const AT_ONCE: usize = 2;
+/// Number of sequences that run at a time.
+const CONCURRENT_SEQUENCES: usize = 2;
 
-/// Sources of one sequence.
+/// Number of sources of a sequence.
 const SOURCES: usize = 6;
 
 /// A step of a sequence.
 #[derive(Debug, Clone)]
 enum Step {
-    /// One command from begin to end.
+    /// One command from start to end.
     Run(Command),
-    /// The first is stopped at a call, the others run, and it goes on or is ended.
-    Into { first: Command, stop_at: usize, others: Vec<Command>, ended: bool },
-    /// The user puts shards into the folder.
+    /// The first command is paused at a call, the others run, and then it is resumed or ended.
+    Interleave { first: Command, stop_at: usize, others: Vec<Command>, ended: bool },
+    /// The user puts shards into the dataset's folder.
     Give(usize),
 }
 
@@ -61,7 +63,7 @@ fn command(dice: &mut Dice, format: OutputFormat) -> Command {
     }
 }
 
-/// A subject of one source, or one that all have.
+/// Returns a subject of one source, or one that all sources share.
 fn person(dice: &mut Dice) -> String {
     if dice.below(2) == 0 { format!("Q{:02}", dice.below(SOURCES)) } else { format!("P{:02}", 1 + dice.below(2)) }
 }
@@ -75,9 +77,9 @@ fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
                 Step::Give(given)
             }
             0..=4 => Step::Run(command(dice, format)),
-            _ => Step::Into {
+            _ => Step::Interleave {
                 first: command(dice, format),
-                // Near the begin, where snapshots are taken, or anywhere.
+                // Near the start, where snapshots are opened, or anywhere.
                 stop_at: if dice.below(3) == 0 { dice.below(12) } else { dice.below(220) },
                 others: (0..1 + dice.below(3)).map(|_| command(dice, format)).collect(),
                 ended: dice.below(4) == 0,
@@ -86,8 +88,8 @@ fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
         .collect()
 }
 
-/// Commands that need a dataset wait until there is one.
-fn take(world: &mut World, step: &Step) -> Result<(), String> {
+/// Executes a step and compares the dataset with the model.
+fn execute(world: &mut World, step: &Step) -> Result<(), String> {
     match step {
         Step::Give(number) => {
             world.give_in_place(*number);
@@ -98,19 +100,19 @@ fn take(world: &mut World, step: &Step) -> Result<(), String> {
             let ended = world.run(command, None);
             world.settle(&[&ended])
         }
-        Step::Into { first, stop_at, others, ended } => {
+        Step::Interleave { first, stop_at, others, ended } => {
             world.prepare(first);
             let gate = Gate::new(*stop_at);
             let (mine, theirs) = std::thread::scope(|scope| {
                 let (world, gate) = (&*world, &gate);
                 let stopped = scope.spawn(move || {
                     let done = catch_unwind(AssertUnwindSafe(|| world.run(first, Some(gate))));
-                    gate.over();
+                    gate.mark_finished();
                     done
                 });
                 gate.wait();
                 let run = |command: &Command| {
-                    // Two that read standard input would share it.
+                    // Two commands that read standard input would share it.
                     let piped = |command: &Command| matches!(command, Command::ConvertStdin(_));
                     (!piped(command) || !piped(first)).then(|| {
                         world.prepare(command);
@@ -133,7 +135,7 @@ fn take(world: &mut World, step: &Step) -> Result<(), String> {
     }
 }
 
-/// Runs a sequence; the error says which step went wrong and how.
+/// Runs a sequence; the error names the failed step and the reason.
 fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     let mut dice = Dice(seed.wrapping_mul(1_000_003).wrapping_add(number));
     let ground = if dice.below(2) == 0 { Ground::Local } else { Ground::Lockless };
@@ -144,7 +146,7 @@ fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     let mut todo = vec![Step::Run(Command::Convert(dice.below(SOURCES)))];
     todo.extend(steps(&mut dice, format));
     for (at, step) in todo.iter().enumerate() {
-        take(&mut world, step).map_err(|e| {
+        execute(&mut world, step).map_err(|e| {
             let before: Vec<String> = todo[..=at].iter().map(|step| format!("    {step:?}")).collect();
             format!("{ground:?} {format} target {target}: {e}\n{}", before.join("\n"))
         })?;
@@ -163,7 +165,7 @@ fn wanted() -> Range<u64> {
     let text = std::env::var("SHARDIFY_SEQUENCES").unwrap_or_default();
     match text.split_once("..") {
         Some((from, to)) => from.parse().unwrap()..to.parse().unwrap(),
-        None => 0..text.parse().unwrap_or(FEW),
+        None => 0..text.parse().unwrap_or(DEFAULT_SEQUENCES),
     }
 }
 
@@ -175,7 +177,7 @@ fn each_version_holds_what_was_put_into_it() {
     let (next, done) = (AtomicU64::new(wanted.start), AtomicUsize::new(0));
     let failures: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
-        for pipe in 0..AT_ONCE {
+        for pipe in 0..CONCURRENT_SEQUENCES {
             let (next, done, failures, wanted) = (&next, &done, &failures, &wanted);
             scope.spawn(move || {
                 loop {

@@ -1,15 +1,17 @@
-//! Every pair of commands, one of them stopped at each of its storage calls while the other runs to its end.
+//! Every pair of commands: one of them is paused at each of its storage calls while the other runs to its end.
 //!
-//! What is stopped then goes on, or is ended there. Afterwards each acknowledged command has done exactly what it says, the
-//! other one too or it met a conflict; what was not done can be done again; and a vacuum leaves nothing behind.
+//! The paused command is then resumed, or ended there. Afterwards, each acknowledged command has had exactly its
+//! effect, and so has the other one unless it had a conflict; a command that failed can be repeated; and a vacuum
+//! leaves nothing behind.
 //!
 //! ```text
-//! first     call 1 .. call k |                      | goes on, or is ended      again, if it was not done
-//! second                     | from begin to end    |                           |                          vacuum, verify
+//! first     call 1 .. call k |                      | resumed, or ended         repeated if it failed
+//! second                     | from start to end    |                           |                          vacuum, verify
 //! ```
 //!
-//! One point of every fifth pair is taken unless `SHARDIFY_SCHEDULE` says `all`, or how many points of each pair; those of
-//! `SHARDIFY_SEED` then. `SHARDIFY_PAIR=first,second` takes one pair, `SHARDIFY_POINT=17` one point of it.
+//! By default, one point of every fifth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of points
+//! of each pair, which `SHARDIFY_SEED` determines. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17`
+//! one point of it.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +24,16 @@ use super::gate::Gate;
 use super::world::{Command, Ended, Ground, World, describe};
 use shardify::format::OutputFormat;
 
-/// One in so many pairs is taken unless told otherwise.
-const PART: u64 = 5;
+/// One in so many pairs is tested by default.
+const PAIR_STEP: u64 = 5;
 
-/// Points of a pair that are taken unless told otherwise.
-const FEW: usize = 1;
+/// Number of points per pair by default.
+const DEFAULT_POINTS: usize = 1;
 
 /// Rows of each source.
 const ROWS: usize = 3;
 
-/// Threads that wait in one run must not keep those of another from working.
+/// Adds threads to the global pool, so that waiting threads of one run do not block those of another.
 fn many_threads() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -39,7 +41,7 @@ fn many_threads() {
     });
 }
 
-/// What may meet whom. Sources 10 and 11 have one name and one size; the first of both is also what others bring.
+/// Returns the commands to pair. Sources 10 and 11 have the same name and size.
 fn commands(format: OutputFormat) -> Vec<(&'static str, Command)> {
     let erase = |who: &str, all| Command::Erase { who: who.to_owned(), all };
     let mut out = vec![
@@ -69,7 +71,7 @@ fn commands(format: OutputFormat) -> Vec<(&'static str, Command)> {
     out
 }
 
-/// A dataset with some history: conversions, a tag, a compaction, an adoption, and shards that lie in its folder.
+/// Creates a dataset with some history: conversions, a tag, a compaction, an adoption, and shards in its folder.
 fn start(ground: Ground, format: OutputFormat, pipe: usize) -> World {
     let mut world = World::new(ground, format, 1 << 20, ROWS, pipe);
     let mut steps = vec![
@@ -84,7 +86,7 @@ fn start(ground: Ground, format: OutputFormat, pipe: usize) -> World {
         world.give_in_place(20);
         steps.push(Command::AdoptLinked(5));
     }
-    // Whoever goes back two versions brings records back.
+    // A revert by two versions restores records.
     steps.push(Command::Remove(4));
     for step in steps {
         world.prepare(&step);
@@ -95,7 +97,7 @@ fn start(ground: Ground, format: OutputFormat, pipe: usize) -> World {
     world
 }
 
-/// Stops `first` at a point, runs `second`, and looks at everything.
+/// Pauses `first` at a point, runs `second`, and checks everything.
 fn case(base: &World, first: &Command, second: &Command, point: usize, kill: bool) -> (Option<String>, String) {
     let mut world = base.copied();
     world.prepare(first);
@@ -105,7 +107,7 @@ fn case(base: &World, first: &Command, second: &Command, point: usize, kill: boo
         let (world, gate) = (&world, &gate);
         let stopped = scope.spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| world.run(first, Some(gate))));
-            gate.over();
+            gate.mark_finished();
             ended
         });
         gate.wait();
@@ -121,9 +123,9 @@ fn case(base: &World, first: &Command, second: &Command, point: usize, kill: boo
     let (Ok(mine), Ok(theirs)) = (mine, theirs) else {
         return (Some("a command panicked".to_owned()), call);
     };
-    let look = || -> Result<(), String> {
+    let check = || -> Result<(), String> {
         world.settle(&[&mine, &theirs])?;
-        // What was not done is done now.
+        // Failed commands are repeated.
         for ended in [&mine, &theirs] {
             if ended.result.is_err() {
                 let again = world.run(&ended.command, None);
@@ -132,13 +134,14 @@ fn case(base: &World, first: &Command, second: &Command, point: usize, kill: boo
         }
         world.finish()
     };
-    let looked = catch_unwind(AssertUnwindSafe(look));
-    let looked = looked.unwrap_or_else(|_| Err("looking at the dataset panicked".to_owned()));
-    let told = |ended: &Ended| match &ended.result {
+    let checked = catch_unwind(AssertUnwindSafe(check));
+    let checked = checked.unwrap_or_else(|_| Err("checking the dataset panicked".to_owned()));
+    let outcome = |ended: &Ended| match &ended.result {
         Ok(version) => format!("ok {version:?}"),
         Err(e) => describe(e),
     };
-    let failure = looked.err().map(|e| format!("{e}\n      first: {}\n      second: {}", told(&mine), told(&theirs)));
+    let failure =
+        checked.err().map(|e| format!("{e}\n      first: {}\n      second: {}", outcome(&mine), outcome(&theirs)));
     (failure, call)
 }
 
@@ -146,7 +149,7 @@ fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// All pairs on one ground in one format.
+/// Tests all pairs on one ground in one format.
 fn all_pairs(ground: Ground, format: OutputFormat, pipe: usize) {
     many_threads();
     let base = start(ground, format, pipe);
@@ -158,7 +161,7 @@ fn all_pairs(ground: Ground, format: OutputFormat, pipe: usize) {
     let mut todo = Vec::new();
     let mut dice = Dice(seed);
     for (name, first) in &commands {
-        // As many calls as the command makes when nobody disturbs it.
+        // Count the calls that the command makes without interference.
         let world = base.copied();
         world.prepare(first);
         let gate = Gate::open();
@@ -173,7 +176,7 @@ fn all_pairs(ground: Ground, format: OutputFormat, pipe: usize) {
                 (_, Some(point)) => vec![point],
                 (Some(all), _) if all == "all" => (0..calls).collect(),
                 (Some(some), _) => (0..some.parse().unwrap()).map(|_| dice.below(calls)).collect(),
-                (None, _) => (0..FEW).map(|_| dice.below(calls)).collect(),
+                (None, _) => (0..DEFAULT_POINTS).map(|_| dice.below(calls)).collect(),
             };
             for point in points {
                 let both = wanted.is_some() || only.is_some();
@@ -185,11 +188,11 @@ fn all_pairs(ground: Ground, format: OutputFormat, pipe: usize) {
         }
     }
     if wanted.is_none() && pair.is_none() {
-        // A part of the pairs, each time others by another seed.
+        // Test a part of the pairs, which depends on the seed.
         let mut number = seed;
         todo.retain(|_| {
             number += 1;
-            number.is_multiple_of(PART)
+            number.is_multiple_of(PAIR_STEP)
         });
     }
     let mut failed: BTreeMap<String, usize> = BTreeMap::new();

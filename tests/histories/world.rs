@@ -1,15 +1,16 @@
-//! A small world for tests of what may happen to a dataset: sources of equal names and sizes, files of the user's, a store with
-//! locks or without, and a model that knows which records each version has to hold.
+//! A small environment for tests of a dataset's history: sources of equal names and sizes, the user's own files, a
+//! store with or without locks, and a model of the records of each version.
 //!
 //! ```text
-//! WORLD/in/<n>/export.csv     sources: each of them has the same name and, with as many rows, the same size
-//! WORLD/given/<n>/part.*      shards of somebody else's, to be linked
+//! WORLD/in/<n>/export.csv     sources: all have the same name and, if they have as many rows, the same size
+//! WORLD/given/<n>/part.*      shards of another program, to be linked
 //! WORLD/ds/                   the dataset, or memory:///ds
-//! WORLD/ds/mine/part-<n>.*    shards of somebody else's in the folder of the dataset
+//! WORLD/ds/mine/part-<n>.*    shards of another program in the folder of the dataset
 //! ```
 //!
-//! The model is a list of versions, each a multiset of records. It is brought forward by the entries of the log: an entry says
-//! which command made it, the command says what that does to the records, and nothing else may have happened.
+//! The model is a list of versions, each a multiset of records. It is advanced by the entries of the log: an entry
+//! names the command that made it, the command determines the effect on the records, and nothing else may have
+//! happened.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -47,16 +48,16 @@ use shardify::{
 
 use super::gate::{Gate, Gated};
 
-/// Where the dataset lies.
+/// Location of the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ground {
-    /// A folder: with locks, links and renames.
+    /// A local folder, with locks, links and renames.
     Local,
     /// A store without locks.
     Lockless,
 }
 
-/// A record as a reader of the shards sees it: id, whom it is about, and what it says.
+/// A record as readers of the shards see it: id, subject, and value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Record {
     pub(crate) id: String,
@@ -67,7 +68,7 @@ pub(crate) struct Record {
 /// A multiset of records.
 pub(crate) type Records = BTreeMap<Record, usize>;
 
-/// What somebody does to the dataset.
+/// A command on the dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Converts the file of this number.
@@ -76,12 +77,12 @@ pub(crate) enum Command {
     ConvertStdin(usize),
     /// Links or copies the shards of this number.
     AdoptLinked(usize),
-    /// Takes what lies in the folder.
+    /// Adopts the shards in the dataset's folder.
     AdoptInPlace,
     Compact,
     Sort,
     ZOrder,
-    /// Erases everybody's records about one subject.
+    /// Erases all records of one subject.
     Erase {
         who: String,
         all: bool,
@@ -89,22 +90,22 @@ pub(crate) enum Command {
     Vacuum,
     /// Removes the records of the file of this number.
     Remove(usize),
-    /// Goes back to a version, counted back from the newest.
+    /// Reverts to a version, counted back from the newest.
     Revert {
         back: u64,
     },
-    /// Names a version, counted back from the newest.
+    /// Tags a version, counted back from the newest.
     Tag {
         name: String,
         back: u64,
     },
     Untag(String),
-    /// Reads the newest version in every way: verifies it, exports it, looks up an id, makes its root.
+    /// Reads the newest version in every way: verifies it, exports it, looks up an id, computes its root.
     Read,
 }
 
 impl Command {
-    /// The operation that its entry names.
+    /// Returns the operation that its entry names.
     fn operation(&self) -> &'static str {
         match self {
             Self::Convert(_) | Self::ConvertStdin(_) => "convert",
@@ -116,7 +117,7 @@ impl Command {
             Self::Revert { .. } => "revert",
             Self::Tag { .. } => "tag",
             Self::Untag(_) => "untag",
-            Self::Read => "none, for it only reads",
+            Self::Read => "none (read-only)",
         }
     }
 
@@ -125,17 +126,17 @@ impl Command {
     }
 }
 
-/// How a command ended.
+/// Outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) command: Command,
-    /// The version that it reports, or why it failed.
+    /// The version that it reports, or its error.
     pub(crate) result: Result<Option<Version>, Error>,
     /// Whether it was ended from outside.
     pub(crate) killed: bool,
 }
 
-/// Reads the newest version of a dataset, if there is one; whatever is not as it should be is an error.
+/// Reads the newest version of a dataset, if there is one; any inconsistency is an error.
 fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Version> {
     if context.dataset(ds)?.latest()?.is_none() {
         return Ok(Version(0));
@@ -158,7 +159,7 @@ fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Ver
     if let Some(id) = ids.into_iter().next() {
         let wanted = manifest::Wanted { ids: vec![id.clone()], ..manifest::Wanted::default() };
         let report = manifest::find_wanted(context, ds, Some(&at), &wanted, &mut |_| Ok(()))?;
-        // Whom an erasure took out of all versions meanwhile, nobody finds.
+        // Records that were erased from all versions in the meantime cannot be found.
         if report.hits == 0 && !snapshot.is_overtaken()? {
             return Err(Error::integrity(format!("`{id}` was exported, and was not found")));
         }
@@ -168,11 +169,11 @@ fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Ver
 }
 
 impl Ended {
-    /// Whether it did its work, or said plainly that somebody else was faster.
+    /// Returns whether it succeeded, was ended, or failed because of a concurrent command.
     pub(crate) fn is_clean(&self) -> bool {
         match &self.result {
             Ok(_) => true,
-            // What a name is to mean may be gone when its turn comes.
+            // The version or tag that it names may be gone by the time it runs.
             Err(e) => {
                 self.killed
                     || e.kind() == Kind::Conflict
@@ -186,16 +187,16 @@ impl Ended {
     }
 }
 
-/// What is to be in each version.
+/// Expected content of each version.
 #[derive(Debug, Clone, Default)]
 struct Model {
     versions: Vec<Records>,
-    /// Subjects that must not come back.
+    /// Erased subjects, which must not be imported again.
     erased: BTreeSet<String>,
     tags: BTreeMap<String, Version>,
 }
 
-/// Texts that somebody pipes in, by the number of the slot.
+/// Contents of standard input, by slot.
 static PIPED: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 fn piped<const SLOT: usize>() -> Box<dyn Read + Send> {
@@ -204,18 +205,18 @@ fn piped<const SLOT: usize>() -> Box<dyn Read + Send> {
 
 const PIPES: [fn() -> Box<dyn Read + Send>; 4] = [piped::<0>, piped::<1>, piped::<2>, piped::<3>];
 
-/// A dataset, all that is around it, and what is to be in it.
+/// A dataset, its environment, and its expected content.
 pub(crate) struct World {
     folder: tempfile::TempDir,
-    /// Folder of the world that this one is a copy of: its sources were converted from there.
+    /// Folder of the world from which this one was copied: the sources of its history are there.
     home: PathBuf,
     ground: Ground,
     pub(crate) format: OutputFormat,
     memory: Arc<RemoteStore>,
     model: Model,
-    /// Files of the user's, which no command may change.
+    /// The user's own files, which no command may change.
     canaries: BTreeMap<PathBuf, Vec<u8>>,
-    /// Records of shards that are there to be adopted in place.
+    /// Records of shards that can be adopted in place.
     in_place: Records,
     rows: usize,
     /// Slot of standard input.
@@ -231,7 +232,7 @@ fn odd_names() -> bool {
     std::env::var("SHARDIFY_ODD_NAMES").as_deref() != Ok("no")
 }
 
-/// Where files are fast and syncs cost nothing, if there is such a place.
+/// Creates a folder in memory if possible, where files are fast and syncs are free.
 fn fast_folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() {
@@ -242,19 +243,19 @@ fn fast_folder() -> tempfile::TempDir {
     made.unwrap()
 }
 
-/// The records of a source. All sources with as many rows have as many bytes.
+/// Returns the records of a source. All sources with as many rows have the same size.
 pub(crate) fn records_of(source: usize, rows: usize) -> Vec<Record> {
     let record = |row: usize| {
         let id = format!("s{source:03}r{row:02}");
         let value = format!("x{}", &blake3::hash(id.as_bytes()).to_hex()[..10]);
-        // A subject of its own, and one that sources share.
+        // One subject of its own, and subjects that sources share.
         let who = if row == 0 { format!("Q{source:02}") } else { format!("P{:02}", row % 4) };
         Record { id, who, value }
     };
     (0..rows).map(record).collect()
 }
 
-/// The records of shards of somebody else's. Nobody says whom samples of tar are about.
+/// Returns the records of a foreign shard. Samples of tar have no subjects.
 fn adopted_of(format: OutputFormat, source: usize, rows: usize) -> Vec<Record> {
     let mut records = records_of(source, rows);
     if format == OutputFormat::Tar {
@@ -280,7 +281,7 @@ fn multiset(records: impl IntoIterator<Item = Record>) -> Records {
 }
 
 impl World {
-    /// An empty world. Shards are ended at `target` bytes; sources have so many rows.
+    /// Creates an empty world. Shards end at `target` bytes; sources have `rows` rows.
     pub(crate) fn new(ground: Ground, format: OutputFormat, target: u64, rows: usize, pipe: usize) -> Self {
         let folder = fast_folder();
         let memory = Arc::new(RemoteStore::memory().unwrap());
@@ -319,7 +320,7 @@ impl World {
         world
     }
 
-    /// The same again, to be used for something else.
+    /// Copies the world, to be used for another case.
     pub(crate) fn copied(&self) -> Self {
         let folder = fast_folder();
         copy_tree(self.folder.path(), folder.path());
@@ -349,7 +350,7 @@ impl World {
         }
     }
 
-    /// A file of the user's, where the dataset lies or beside it.
+    /// Writes one of the user's own files, in the dataset's folder or beside it.
     fn write(&self, path: &str, bytes: &[u8]) {
         match self.ground {
             Ground::Local => {
@@ -368,13 +369,14 @@ impl World {
         }
     }
 
-    /// A file of the user's that nobody may touch.
+    /// Writes one of the user's own files and remembers its content.
     pub(crate) fn plant(&mut self, path: &str, bytes: &[u8]) {
         self.write(path, bytes);
         self.canaries.insert(path.into(), bytes.to_vec());
     }
 
-    /// Files of the user's where shards lie: what looks like a shard and is none, and whole shards of another dataset.
+    /// Writes the user's own files next to shards: files that are only named like shards, and whole shards of another
+    /// dataset.
     pub(crate) fn plant_beside_shards(&mut self) {
         let folders: BTreeSet<String> = self
             .snapshot()
@@ -398,7 +400,7 @@ impl World {
         }
     }
 
-    /// Puts shards of somebody else's into the folder of the dataset.
+    /// Writes foreign shards into the folder of the dataset.
     pub(crate) fn give_in_place(&mut self, number: usize) {
         let records = adopted_of(self.format, number, self.rows);
         let path = format!("ds/mine/part-{number:03}.{}", self.extension());
@@ -408,7 +410,7 @@ impl World {
         }
     }
 
-    /// The store of a location, behind a gate if there is one.
+    /// Returns settings that open stores behind a gate, if there is one.
     fn settings(&self, gate: Option<Arc<Gate>>) -> StoreSettings {
         let memory = Arc::clone(&self.memory);
         StoreSettings::default().opened_by(Arc::new(move |location: &Location| {
@@ -440,7 +442,7 @@ impl World {
         self.context(None).dataset(&self.dataset()).unwrap().latest().unwrap()
     }
 
-    /// Prepares what a command takes from outside. To be called once before the command runs, from one thread.
+    /// Prepares the inputs of a command. Must be called once before the command runs, from one thread.
     pub(crate) fn prepare(&self, command: &Command) {
         match command {
             Command::Convert(n) => {
@@ -466,13 +468,13 @@ impl World {
     pub(crate) fn run(&self, command: &Command, gate: Option<&Arc<Gate>>) -> Ended {
         let context = self.context(gate.cloned());
         let attempt = || self.attempt(&context, command);
-        // One that is stopped must not hold the threads that all others share.
+        // A paused read must not occupy threads of the global pool.
         let result = match command {
             Command::Read => rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap().install(attempt),
             _ => attempt(),
         };
         if let Some(gate) = gate {
-            gate.over();
+            gate.mark_finished();
         }
         Ended { command: command.clone(), result, killed: gate.is_some_and(|gate| gate.ended()) }
     }
@@ -496,7 +498,7 @@ impl World {
                     index: Some(Vec::new()),
                     ..ConvertOptions::default()
                 };
-                // A run that found nothing to do reports the newest version, which somebody else made.
+                // A run with nothing to do reports the newest version, which another command made.
                 let report = convert(context, &ds, &options)?;
                 report.version.filter(|_| report.sources > 0)
             }
@@ -568,7 +570,7 @@ impl World {
     }
 
     fn adopting(&self) -> adopt::AdoptOptions {
-        // Keys of tar are the ids.
+        // In tar, the keys are the ids.
         let columns = self.format != OutputFormat::Tar;
         adopt::AdoptOptions {
             id: if columns { vec!["rid".to_owned()] } else { Vec::new() },
@@ -577,7 +579,7 @@ impl World {
         }
     }
 
-    /// What a command does to records.
+    /// Returns the records after a command.
     fn effect(&self, command: &Command, before: &Records) -> Records {
         let mut after = before.clone();
         let mut add = |records: &Records| {
@@ -607,7 +609,8 @@ impl World {
         after
     }
 
-    /// Brings the model forward by what is in the log now, which the given commands must have put there, and looks at everything.
+    /// Advances the model by the new entries of the log, which the given commands must have made, and checks
+    /// everything.
     pub(crate) fn settle(&mut self, ended: &[&Ended]) -> Result<(), String> {
         for one in ended {
             if !one.is_clean() && !self.is_refused(one, ended) {
@@ -629,7 +632,7 @@ impl World {
             let before = self.model.versions.last().cloned().unwrap_or_default();
             let mut after = before.clone();
             if ["convert", "adopt", "erase", "remove", "revert"].contains(&entry.operation.as_str()) {
-                let at = whose(&left, &entry).ok_or_else(|| {
+                let at = run_of(&left, &entry).ok_or_else(|| {
                     format!("v{version} was made by `{}`, and nobody says so: {ended:?}", entry.operation)
                 })?;
                 let mine = left.remove(at);
@@ -655,7 +658,7 @@ impl World {
         }
         let seen = self.model.versions[usize::try_from(known.saturating_sub(1)).unwrap_or(0)..].to_vec();
         for one in left.iter().filter(|one| one.result.is_ok()) {
-            // Who says that all is done must be right: at some time since it began nothing was left to do.
+            // A command that reports no work must be right: at some time since it began, there was nothing to do.
             if !seen.iter().any(|then| self.effect(&one.command, then) == *then || self.is_known(&one.command, then)) {
                 return Err(format!("{:?} says that it is done, and nothing was committed", one.command));
             }
@@ -663,7 +666,7 @@ impl World {
         self.check(&snapshot)
     }
 
-    /// What a version that was reverted to held, but for who was erased since.
+    /// Returns the content of the version that an entry reverts to, without subjects that were erased since.
     fn then(&self, entry: &Entry) -> Result<Records, String> {
         let to = entry.arguments.get("to").and_then(|to| to.trim_start_matches('v').parse::<usize>().ok());
         let then = to.and_then(|to| self.model.versions.get(to - 1)).ok_or("a revert to no version")?;
@@ -671,7 +674,7 @@ impl World {
         Ok(then.iter().filter(stays).map(|(record, times)| (record.clone(), *times)).collect())
     }
 
-    /// Names are given and taken by those who say so.
+    /// Applies a tag entry to the model; one of the commands must have requested it.
     fn name(&mut self, entry: &Entry, ended: &[&Ended]) -> Result<(), String> {
         let argument = |name: &str| entry.arguments.get(name).cloned().unwrap_or_default();
         let asked = |one: &&Ended| match &one.command {
@@ -696,7 +699,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether what a command adds is there already.
+    /// Returns whether the records that a command adds are already present.
     fn is_known(&self, command: &Command, last: &Records) -> bool {
         let records = match command {
             Command::Convert(n) | Command::ConvertStdin(n) => records_of(*n, self.rows),
@@ -707,10 +710,10 @@ impl World {
         records.iter().filter(expected).all(|record| last.contains_key(record))
     }
 
-    /// Whether an adoption was refused because of somebody who was erased: shards are taken whole or not at all.
+    /// Returns whether a failure is expected because of an erasure: an adoption takes whole shards or fails.
     fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
         if ended.command == Command::Read {
-            // What an erasure that is under way has yet to delete is told as such.
+            // Files that a concurrent erasure has yet to delete are reported as such.
             let erases = |other: &Ended| matches!(other.command, Command::Erase { all: true, .. });
             let told = |error: &Error| describe(error).contains("holds records that were erased");
             return ended.result.as_ref().is_err_and(told) && others.iter().any(|other| erases(other));
@@ -723,7 +726,7 @@ impl World {
         let kind = ended.result.as_ref().err().map(Error::kind);
         let last = self.model.versions.last().cloned().unwrap_or_default();
         if kind == Some(Kind::Usage) && ended.command == Command::AdoptInPlace {
-            // There is nothing that could be adopted.
+            // Nothing can be adopted.
             return self.effect(&ended.command, &last) == last;
         }
         let input = kind == Some(Kind::Input);
@@ -733,7 +736,7 @@ impl World {
         input && records.iter().any(|record| self.model.erased.contains(&record.who) || meanwhile(&record.who))
     }
 
-    /// Who was erased is in no version any more, or does not come back.
+    /// Applies an erasure to the model.
     fn forget(&mut self, command: &Command) {
         let Command::Erase { who, all } = command else { return };
         self.model.erased.insert(who.clone());
@@ -748,7 +751,8 @@ impl World {
         found.pop().ok_or_else(|| format!("v{version} has no entry"))
     }
 
-    /// Every readable and tagged version has its records, in the shards and by their ids, and no file of the user's changed.
+    /// Checks that every readable and tagged version has its records, in the shards and by their ids, and that the
+    /// user's own files are unchanged.
     fn check(&self, newest: &Snapshot) -> Result<(), String> {
         let dataset = newest.dataset();
         for (name, version) in &self.model.tags {
@@ -781,13 +785,13 @@ impl World {
             }
             self.find_some(&snapshot, expected).map_err(|e| format!("{version} of {}: {e}", newest.version()))?;
         }
-        self.canaries_live()
+        self.check_canaries()
     }
 
-    /// Ids are found where they are, and nowhere else.
+    /// Checks for some ids that lookups find exactly their live records.
     fn find_some(&self, snapshot: &Snapshot, expected: &Records) -> Result<(), String> {
         let ever: BTreeSet<&String> = self.model.versions.iter().flat_map(|v| v.keys().map(|r| &r.id)).collect();
-        // A few of them, others in each version.
+        // Check a few ids, different ones in each version.
         let step = ever.len() / 3 + 1;
         for id in ever.into_iter().skip(usize::try_from(snapshot.version().0).unwrap() % step).step_by(step) {
             let times: usize = expected.iter().filter(|(record, _)| record.id == *id).map(|(_, times)| times).sum();
@@ -809,8 +813,8 @@ impl World {
         }
     }
 
-    /// No file of the user's has changed.
-    fn canaries_live(&self) -> Result<(), String> {
+    /// Checks that the user's own files are unchanged.
+    fn check_canaries(&self) -> Result<(), String> {
         for (path, bytes) in &self.canaries {
             if self.read(path).as_ref() != Some(bytes) {
                 return Err(format!("a file of the user's has changed or is gone: {}", path.display()));
@@ -819,16 +823,16 @@ impl World {
         Ok(())
     }
 
-    /// Everything is vacuumed and verified, byte for byte, and a second vacuum finds nothing to do.
+    /// Vacuums, verifies every readable version byte by byte, and checks that a second vacuum finds nothing to do.
     pub(crate) fn finish(&mut self) -> Result<(), String> {
-        // Two minutes later the leases of erasures that were ended have ended, too.
+        // Remove the leases of ended erasures, which would expire after two minutes.
         if let Some(newest) = self.snapshot() {
             let store = newest.dataset().store();
             for lease in store.list("_shardify/leases").map_err(|e| describe(&e))? {
                 store.delete(&lease.path).map_err(|e| describe(&e))?;
             }
         }
-        // Each vacuum makes a version, and the next one may delete what only the version before needed.
+        // Each vacuum makes a version, and the next one may delete objects that only the previous version needed.
         for _ in 0..3 {
             let ended = self.run(&Command::Vacuum, None);
             if ended.result.is_err() && self.snapshot().is_none() {
@@ -857,8 +861,8 @@ impl World {
     }
 }
 
-/// Which of several runs made an entry: the one that reports the version, else one that did not come to report.
-fn whose(runs: &[&Ended], entry: &Entry) -> Option<usize> {
+/// Returns the run that made an entry: the one that reports the version, else one that was ended before its report.
+fn run_of(runs: &[&Ended], entry: &Entry) -> Option<usize> {
     let same = |one: &Ended| one.command.operation() == entry.operation;
     let reports = |one: &Ended| matches!(&one.result, Ok(Some(version)) if *version == entry.version);
     let silent = |one: &Ended| one.result.is_err() && one.killed;
@@ -867,7 +871,7 @@ fn whose(runs: &[&Ended], entry: &Entry) -> Option<usize> {
         .or_else(|| runs.iter().position(|one| same(one) && silent(one)))
 }
 
-/// An error with its causes.
+/// Formats an error with its causes.
 pub(crate) fn describe(error: &Error) -> String {
     let mut text = format!("[{:?}] {error}", error.kind());
     let mut cause = std::error::Error::source(error);
@@ -933,7 +937,7 @@ fn tar_records(bytes: &[u8]) -> Result<Vec<Record>, String> {
     Ok(out)
 }
 
-/// Of formats that have no other reader here: what the sidecars say of the records, whose values follow from their ids.
+/// Reads the records of formats without another reader here from the sidecars; the values follow from the ids.
 fn sidecar_records(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, String> {
     let mut out = Vec::new();
     for batch in read_sidecar(store, &shard.sidecar()).map_err(|e| describe(&e))? {
@@ -947,7 +951,7 @@ fn sidecar_records(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<Record>, 
     Ok(out)
 }
 
-/// A shard as other programs write them.
+/// Encodes a shard as other programs do.
 fn foreign_shard(format: OutputFormat, records: &[Record]) -> Vec<u8> {
     use arrow::{
         array::StringArray,
@@ -979,7 +983,7 @@ fn foreign_shard(format: OutputFormat, records: &[Record]) -> Vec<u8> {
                 header.set_mode(0o644);
                 header.set_entry_type(tar::EntryType::Regular);
                 header.set_cksum();
-                // As GNU tar writes it: six digits.
+                // GNU tar writes six digits.
                 let sum = format!("{:06o}\0 ", header.cksum().unwrap());
                 header.as_mut_bytes()[148..156].copy_from_slice(sum.as_bytes());
                 out.extend_from_slice(header.as_bytes());

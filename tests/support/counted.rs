@@ -1,8 +1,8 @@
-//! A store that counts: requests, bytes read and written, and how many requests had to wait for one another.
+//! A store that counts requests, bytes read and written, and how many requests had to wait for one another.
 //!
-//! Every request takes some time more than the store needs, so that those that are under way together overlap, and one
-//! that begins after another has ended may have waited for it. The longest such chain is the depth: what a lookup costs
-//! at a remote store is the depth times the time of a round trip.
+//! Every request takes longer than the store needs by a fixed delay. So concurrent requests overlap, and a request that
+//! begins after another has ended may have waited for it. The length of the longest such chain is the depth: at a
+//! remote store, a lookup takes the depth times the round-trip time.
 #![expect(dead_code, unreachable_pub, reason = "each binary uses a part of this")]
 
 use std::{
@@ -18,7 +18,7 @@ use shardify::{
     storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
 };
 
-/// A request: what, of which object, bytes, from when to when.
+/// A request: operation, object, bytes, start and end.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub what: &'static str,
@@ -28,7 +28,7 @@ pub struct Request {
     end: Instant,
 }
 
-/// Sums over requests.
+/// Totals over requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sums {
     pub listings: u64,
@@ -36,7 +36,7 @@ pub struct Sums {
     pub heads: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// Requests of the longest chain in which each began after the one before had ended.
+    /// Length of the longest chain of requests in which each began after the previous one had ended.
     pub depth: u64,
 }
 
@@ -52,7 +52,7 @@ impl Counted {
         Arc::new(Self { inner, delay, requests: Mutex::default() })
     }
 
-    /// What was asked for since the last call.
+    /// Returns the requests since the last call.
     pub fn take(&self) -> Vec<Request> {
         self.requests.lock().map(|mut requests| std::mem::take(&mut *requests)).unwrap_or_default()
     }
@@ -76,7 +76,7 @@ impl Counted {
     }
 }
 
-/// Sums over requests.
+/// Computes totals over requests.
 pub fn sums(requests: &[Request]) -> Sums {
     let mut sums = Sums::default();
     let mut ordered: Vec<&Request> = requests.iter().collect();
@@ -126,7 +126,7 @@ impl Store for Counted {
         self.count("head", path, |_| 0, || self.inner.head(path))
     }
 
-    /// The shards of these tests are on record and nowhere else.
+    /// The shards of these tests are listed but do not exist.
     fn check_present(&self, _objects: &[(&str, Option<u64>)]) -> Result<()> {
         Ok(())
     }

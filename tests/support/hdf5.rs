@@ -1,5 +1,5 @@
-//! HDF5 files made by hand: some variables of bytes, in chunks that lie between each other, as a program writes them that goes
-//! on in time.
+//! HDF5 files assembled byte by byte: several variables of bytes whose chunks are interleaved, as a program writes them
+//! that appends one time step after another.
 //!
 //! ```text
 //! superblock   root   headers   v0[0] v1[0] v2[0] v0[1] v1[1] ... v0[63] v1[63] v2[63] leaf0 leaf1 leaf2   v0[64] ...   roots
@@ -8,9 +8,9 @@
 
 use hdf5_reader::checksum::jenkins_lookup3;
 
-const NOWHERE: u64 = u64::MAX;
+const UNDEFINED_ADDRESS: u64 = u64::MAX;
 
-/// Children of a node.
+/// Children of a B-tree node.
 const CHILDREN: u64 = 64;
 
 fn message(kind: u8, data: &[u8]) -> Vec<u8> {
@@ -23,21 +23,21 @@ fn header(messages: &[Vec<u8>]) -> Vec<u8> {
     let mut out = b"OHDR\x02\x02".to_vec();
     out.extend_from_slice(&u32::try_from(messages.len()).unwrap().to_le_bytes());
     out.extend_from_slice(&messages);
-    summed(out)
+    with_checksum(out)
 }
 
-fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = jenkins_lookup3(&bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-/// A node of the tree of chunks: `first` is the record of its first child, each of which has so many records.
+/// Encodes a node of a chunk B-tree: `first` is the record of its first child, and each child has `step` records.
 fn node(level: u8, first: u64, step: u64, chunk: u32, children: &[u64]) -> Vec<u8> {
     let mut out = b"TREE\x01".to_vec();
     out.push(level);
     out.extend_from_slice(&u16::try_from(children.len()).unwrap().to_le_bytes());
-    [NOWHERE, NOWHERE].iter().for_each(|sibling| out.extend_from_slice(&sibling.to_le_bytes()));
+    [UNDEFINED_ADDRESS, UNDEFINED_ADDRESS].iter().for_each(|sibling| out.extend_from_slice(&sibling.to_le_bytes()));
     for number in 0..=children.len() as u64 {
         out.extend_from_slice(&chunk.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
@@ -46,12 +46,13 @@ fn node(level: u8, first: u64, step: u64, chunk: u32, children: &[u64]) -> Vec<u
             out.extend_from_slice(&child.to_le_bytes());
         }
     }
-    // Nodes have room for all children they may have.
+    // Nodes have room for the maximum number of children.
     out.resize(24 + 65 * 32 + 64 * 8, 0);
     out
 }
 
-/// A file with `variables` named `v0`, `v1` ..., each of `records` chunks of `chunk` bytes: `v(record, chunk)`.
+/// Encodes a file with `variables` variables named `v0`, `v1` ..., each of `records` chunks of `chunk` bytes:
+/// `v(record, chunk)`.
 pub(crate) fn interleaved(variables: u64, records: u64, chunk: u32) -> Vec<u8> {
     let header_at = |number: u64| 1024 + number * 256;
     let mut out = vec![0; usize::try_from(header_at(variables)).unwrap()];
@@ -90,7 +91,9 @@ pub(crate) fn interleaved(variables: u64, records: u64, chunk: u32) -> Vec<u8> {
     let root = header(&links);
     out[48..48 + root.len()].copy_from_slice(&root);
     let mut superblock = b"\x89HDF\r\n\x1a\n\x02\x08\x08\x00".to_vec();
-    [0, NOWHERE, out.len() as u64, 48].iter().for_each(|number| superblock.extend_from_slice(&number.to_le_bytes()));
-    out[..48].copy_from_slice(&summed(superblock));
+    [0, UNDEFINED_ADDRESS, out.len() as u64, 48]
+        .iter()
+        .for_each(|number| superblock.extend_from_slice(&number.to_le_bytes()));
+    out[..48].copy_from_slice(&with_checksum(superblock));
     out
 }

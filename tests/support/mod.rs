@@ -1,4 +1,4 @@
-//! Running the real binary on real files, for the tests of the command line.
+//! Runs the real binary on real files, for tests of the command line.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 #![expect(unreachable_pub, reason = "binaries have no outside")]
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 #[path = "../../src/format/corpus.rs"]
 pub mod corpus;
 
-/// What a run printed, and how it ended.
+/// Output and exit code of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -23,19 +23,19 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The objects printed with `--json`.
+    /// Returns the objects printed with `--json`.
     pub fn objects(&self) -> Vec<Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The last object, which must be the summary.
+    /// Returns the last object, which must be the summary.
     pub fn summary(&self) -> Value {
         let last = self.objects().pop().unwrap_or_else(|| panic!("no output: {self:?}"));
         assert_eq!(last["type"], "summary", "{self:?}");
         last
     }
 
-    /// The same, if the run succeeded.
+    /// Asserts that the run succeeded.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
@@ -43,7 +43,7 @@ impl Ran {
     }
 }
 
-/// A folder to work in.
+/// A temporary working folder.
 pub struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -66,7 +66,7 @@ impl Folder {
         self.write(name, std::fs::read(testdata_path(testdata)).unwrap());
     }
 
-    /// The same without what lies beside the shards.
+    /// Returns the shards of a dataset without the files beside them.
     pub fn only_shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
         let formats = [".parquet", ".tar", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecord.gz"];
         let mut out = self.shards(dataset);
@@ -74,7 +74,7 @@ impl Folder {
         out
     }
 
-    /// Members of all tars of a dataset.
+    /// Returns the members of all tars of a dataset.
     pub fn members(&self, dataset: &str) -> BTreeMap<String, Vec<u8>> {
         let mut out = BTreeMap::new();
         for (_, bytes) in self.only_shards(dataset) {
@@ -88,7 +88,7 @@ impl Folder {
         out
     }
 
-    /// Runs shardify here; arguments are split at spaces.
+    /// Runs shardify in this folder; arguments are split at spaces.
     pub fn run(&self, arguments: &str) -> Ran {
         self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>())
     }
@@ -97,7 +97,7 @@ impl Folder {
         self.run_input(arguments, b"")
     }
 
-    /// Runs shardify here with this as standard input.
+    /// Runs shardify in this folder with the given standard input.
     pub fn run_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
         let mut child = Command::new(env!("CARGO_BIN_EXE_shardify"))
             .args(arguments)
@@ -108,7 +108,7 @@ impl Folder {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Who does not read its input may be gone already.
+        // A program that does not read its input may have exited already.
         let _ = child.stdin.take().unwrap().write_all(input);
         let output = child.wait_with_output().unwrap();
         Ran {
@@ -118,7 +118,7 @@ impl Folder {
         }
     }
 
-    /// Paths and contents of all shards of a dataset and of what lies beside them, sorted by path.
+    /// Returns the paths and contents of all shards of a dataset and of the files beside them, sorted by path.
     pub fn shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
         let root = self.path().join(dataset);
         let mut out = Vec::new();
@@ -135,7 +135,7 @@ impl Folder {
         out
     }
 
-    /// The same with paths below the folders of runs, whose names are random.
+    /// Returns the same with paths relative to the folders of runs, whose names are random.
     pub fn shards_below_tags(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
         let below = |(path, bytes): (String, Vec<u8>)| (path.split_once('/').unwrap().1.to_owned(), bytes);
         let shards = self.shards(dataset).into_iter().filter(|(path, _)| !path.starts_with(".nv-meta"));
@@ -144,7 +144,7 @@ impl Folder {
         out
     }
 
-    /// What is printed with this folder's name and times taken out.
+    /// Replaces this folder's name in an output and removes times.
     pub fn redact(&self, text: &str) -> String {
         let mut out = text.replace(&self.path().to_string_lossy().into_owned(), "[FOLDER]");
         let canonical = self.path().canonicalize().unwrap();
@@ -153,7 +153,7 @@ impl Folder {
     }
 }
 
-/// A text without the random names of folders of runs.
+/// Removes the random names of folders of runs from a text.
 pub fn without_tags(text: &str) -> String {
     let is_tag = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
     let parts = text.split('/').map(|part| match part.char_indices().rev().nth(15) {
@@ -163,7 +163,7 @@ pub fn without_tags(text: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Changes an entry of the log as a program would that writes entries by the rules of the format.
+/// Changes a log entry as another program could that follows the format.
 pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut entry: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     change(&mut entry);
@@ -172,7 +172,7 @@ pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, shardify::codec::seal::close_json(json).unwrap()).unwrap();
 }
 
-/// A file of `testdata/`.
+/// Returns the path of a file of `testdata/`.
 pub fn testdata_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
 }

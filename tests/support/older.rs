@@ -1,4 +1,5 @@
-//! Datasets as releases before format 4 left them: without checksums of metadata, whose other checks are to be seen at work.
+//! Creates datasets as releases before format 4 wrote them: without checksums of metadata, so that other checks are
+//! exercised.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -13,19 +14,19 @@ use bytes::Bytes;
 use parquet::arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder};
 use serde_json::Value;
 
-/// Takes all checksums of metadata out of a dataset, and makes it one of format 3.
+/// Removes all checksums of metadata from a dataset and makes it one of format 3.
 pub fn make_older(dataset: &Path) {
     let system = dataset.join("_shardify");
     for list in files(&system.join("lists")) {
         without_column(&list, "beside", &mut |text| {
-            // Sidecars lie where the paths of their shards say.
+            // The path of a sidecar follows from the path of its shard.
             let beside: Value = serde_json::from_str(text).unwrap();
             let Some(at) = beside["at"].as_str() else { return };
             let (_, name) = at.split_once("/adopted/").unwrap();
-            let there = system.join("sidecar/adopted").join(name);
-            fs::create_dir_all(there.parent().unwrap()).unwrap();
-            if !there.exists() {
-                fs::rename(dataset.join(at), there).unwrap();
+            let target = system.join("sidecar/adopted").join(name);
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            if !target.exists() {
+                fs::rename(dataset.join(at), target).unwrap();
             }
         });
     }
@@ -33,7 +34,7 @@ pub fn make_older(dataset: &Path) {
         let mut entry: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         without_seals(&mut entry);
         entry["format"] = 3.into();
-        // Its root would be made by another rule.
+        // Format 3 computes roots by another rule.
         entry.as_object_mut().unwrap().remove("root");
         fs::write(&path, serde_json::to_vec_pretty(&entry).unwrap()).unwrap();
     }

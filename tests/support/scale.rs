@@ -1,8 +1,8 @@
-//! Datasets of many records without their data: a log with lists and an id index, made by the program's own writers, and
-//! sidecars of those shards in which something is looked up.
+//! Datasets of many records without their data: a log with lists and an id index, made by the program's own writers,
+//! and sidecars of only those shards in which something is looked up.
 //!
-//! Record `n` has the id `R` and `n` in twelve digits. Shards have some records fewer or more than one another, as real
-//! ones have.
+//! Record `n` has the id `R` and `n` in twelve digits. Shards differ slightly in their number of records, as real ones
+//! do.
 #![expect(unreachable_pub, reason = "binaries have no outside")]
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -23,13 +23,13 @@ use shardify::{
     units::Size,
 };
 
-/// Records of a source.
+/// Records per source.
 const SOURCE_RECORDS: u64 = 1_000_000;
 
-/// Ids that are hashed at a time.
+/// Number of ids that are hashed at a time.
 const BATCH: u64 = 1 << 20;
 
-/// A dataset of so many records in so many shards.
+/// Number of records and shards of a dataset.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     pub records: u64,
@@ -40,7 +40,7 @@ pub fn id(record: u64) -> String {
     format!("R{record:012}")
 }
 
-/// [`id`] of consecutive records, made by counting, because there may be a billion.
+/// Returns the [`id`]s of consecutive records, by counting in the text, because there may be a billion.
 fn ids(start: u64, end: u64) -> StringArray {
     let mut text = id(start).into_bytes();
     let mut ids = StringBuilder::new();
@@ -62,7 +62,7 @@ fn noise(i: u64) -> u64 {
 }
 
 impl Scale {
-    /// First record of a shard; of the one after the last, the number of records.
+    /// Returns the first record of a shard; for the shard after the last, the number of records.
     pub fn first(self, shard: u64) -> u64 {
         let even = u64::try_from(u128::from(self.records) * u128::from(shard) / u128::from(self.shards)).unwrap_or(0);
         let width = self.records / self.shards / 16;
@@ -130,7 +130,7 @@ impl Scale {
         }
     }
 
-    /// Writes the sidecar of a shard, as if the shard were there.
+    /// Writes the sidecar of a shard, as if the shard existed.
     pub fn write_sidecar(self, dataset: &Dataset, shard: u64) -> Result<()> {
         let records: Vec<u64> = (self.first(shard)..self.first(shard + 1)).collect();
         let mut writer = SidecarWriter::create(dataset.store().as_ref(), &Self::path(shard))?;
@@ -153,7 +153,7 @@ impl Scale {
     }
 }
 
-/// Merges what is crowded, as `compact` does, until nothing is; returns what was replaced.
+/// Merges crowded segments, as `compact` does, until there are none; returns the replaced segments.
 pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
     let mut replaced = Vec::new();
     loop {
@@ -175,7 +175,7 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
 }
 
 pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
-    // As little alike as real ones are, whatever the path.
+    // Checksums are as random as real ones, regardless of the path.
     let mut checksum = [0; 32];
     for (i, part) in checksum.chunks_mut(8).enumerate() {
         part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
@@ -196,7 +196,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         version: Version(0),
         committed_at: Timestamp::UNIX_EPOCH,
         order: None,
-        // As long as what a shard has, of an object that none of them has.
+        // As long as that of a real shard; the sealed object does not exist.
         beside: Some(Arc::new(Beside {
             at: None,
             seals: BTreeMap::from([("records".to_owned(), Seal::whole(bytes, checksum))]).into(),

@@ -1,4 +1,4 @@
-//! The pipeline of `convert`: sources in, finished but unpublished shards out.
+//! The pipeline of `convert`: turns sources into finished but unpublished shards.
 //!
 //! ```text
 //! records | samples --(read: workers)--> Gather (order) --> Cut (units) --(encode: workers)--> Appender (write)
@@ -42,14 +42,14 @@ use crate::{
     storage::{Store, sys::release_freed_memory},
 };
 
-/// What is to be converted.
+/// Input of the pipeline.
 #[derive(Debug)]
 pub enum Work<'a> {
-    /// Sources that hold records, all to one schema.
+    /// Sources that contain records; all are converted to one schema.
     Records {
         /// The sources.
         sources: &'a [RecordSource],
-        /// Columns of all of them united.
+        /// United columns of all sources.
         schema: SchemaRef,
     },
     /// Samples made of files.
@@ -58,17 +58,17 @@ pub enum Work<'a> {
         files: &'a [SourceFile],
         /// The samples.
         samples: &'a Samples,
-        /// How they are read.
+        /// How the files are read.
         reading: &'a Reading,
-        /// Samples to be rejected unread, by number, and why.
+        /// Samples to reject without reading them, by number, with the reasons.
         left_out: &'a BTreeMap<usize, String>,
-        /// Where the hash of each file goes; empty where nobody asks for it.
+        /// Receives the hash of each file; empty if the hashes are not needed.
         hashes: &'a [AtomicU64],
     },
 }
 
 impl Work<'_> {
-    /// What a store that sources lie in has failed with.
+    /// Returns the failure of a store of sources, if there was one.
     fn fault(&self) -> Option<Error> {
         match self {
             Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
@@ -77,16 +77,16 @@ impl Work<'_> {
     }
 }
 
-/// Heads of files read at a time from a local disk.
+/// Files on a local disk whose heads are read at a time.
 const LOCAL_OPENING: usize = 16;
 
-/// Requests in flight to a remote store: what counts is how long each takes, not the processor.
+/// Requests in flight to a remote store, where latency matters more than the processor.
 const REMOTE_REQUESTS: usize = 64;
 
-/// Does work that opens many files in parallel, by as many threads as that takes.
+/// Runs parallel work that opens many files in a thread pool large enough for it.
 ///
 /// # Errors
-/// When threads cannot be started.
+/// Fails if threads cannot be started.
 pub fn opening<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
     let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
     if files <= rayon::current_num_threads() {
@@ -96,37 +96,37 @@ pub fn opening<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + S
     Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
 }
 
-/// Everything that the pipeline needs besides the work.
+/// Everything that the pipeline needs besides its input.
 pub struct Pipeline<'a> {
     /// Store of the dataset.
     pub store: &'a Arc<dyn Store>,
-    /// Makes bytes of records.
+    /// Encodes records.
     pub encoder: &'a Encoder,
-    /// Names shards.
+    /// Paths and format of shards.
     pub naming: ShardNaming,
-    /// Size of a shard.
+    /// Target size of a shard, in bytes.
     pub target: u64,
-    /// Bounds.
+    /// Memory limits.
     pub memory: MemoryPlan,
-    /// Threads.
+    /// Number of threads.
     pub jobs: usize,
-    /// What to do with bad records.
+    /// How bad records are handled.
     pub on_error: OnError,
-    /// Columns whose types the user gave.
+    /// Columns whose types the user specified.
     pub given: &'a [String],
     /// Validates record names while reading; `None` if every name is acceptable.
     pub names: Option<&'a NameGate>,
-    /// Finds samples without parts that others have; `None` if they are kept.
+    /// Finds samples that lack parts of others; `None` if such samples are kept.
     pub parts: Option<&'a PartsGate>,
-    /// Resolves subject ids; `None` if a column has them, or if there are none.
+    /// Resolves subject ids; `None` if a column has them or there are none.
     pub subjects: Option<&'a SubjectResolver>,
-    /// Leaves out erased records; `None` if nothing was erased.
+    /// Filters out erased records; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Destination of rejected records; `None` if they are not kept.
     pub rejects: Option<&'a RejectsFile>,
-    /// Names of sources, in the order of the work.
+    /// Names and properties of sources, in the order of the input.
     pub facts: &'a [SourceFacts],
-    /// Names the run.
+    /// Id of the transaction.
     pub transaction: &'a TransactionId,
     /// Receives progress events and notes.
     pub observer: &'a dyn Observer,
@@ -134,10 +134,10 @@ pub struct Pipeline<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// What the pipeline made.
+/// Result of the pipeline.
 #[derive(Debug)]
 pub struct Converted {
-    /// Shards without names.
+    /// Finished shards, not published yet.
     pub shards: Vec<FinishedShard>,
     /// Records written.
     pub records: u64,
@@ -145,26 +145,27 @@ pub struct Converted {
     pub segments: Segments,
 }
 
-/// Runs the pipeline. Counts are in `tally` even when it fails; a misfit is a failure noted there.
+/// Runs the pipeline. Counts are in `tally` even if it fails; a value that does not fit its column is a failure
+/// recorded there.
 ///
 /// # Errors
-/// When a source cannot be read, a record is bad and `on_error` says fail, or the store fails.
+/// Fails if a source cannot be read, a record is bad and `on_error` is `Fail`, or the store fails.
 pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
     tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
-        // Whoever waits for a size that will never come must not keep the scope open, also when this thread panics.
+        // A thread that waits for a size must not keep the scope open after a failure, also if this thread panics.
         let _closing = Closing(&feedback);
         let memory = &pipeline.memory;
-        // Only in Parquet have samples columns that they must fit.
+        // Only Parquet has columns that samples must fit.
         let columns = match pipeline.encoder.output() {
             Output::Parquet(parquet) => Some(parquet.schema()),
             Output::Stream(_) => None,
         };
         let outcomes = match work {
             Work::Records { sources, schema } => read_records(scope, Parser { pipeline, sources, schema, columns }),
-            Work::Samples { files, samples, reading, left_out, hashes } => {
-                let reader = SampleReader { pipeline, files, samples, left_out, hashes, columns };
+            Work::Samples { files, samples, reading, left_out: skipped, hashes } => {
+                let reader = SampleReader { pipeline, files, samples, skipped, hashes, columns };
                 read_samples(scope, reader, reading)
             }
         };
@@ -183,7 +184,7 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
         };
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
         let result = append(pipeline, encoded);
-        // A decoder may have taken a failed read for the end of a source.
+        // A decoder may have treated a failed read as the end of a source.
         result.and_then(|converted| match work.fault() {
             Some(fault) => Err(fault),
             None => Ok(converted),
@@ -191,11 +192,11 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
     })
 }
 
-/// What came of reading the sources, in order.
+/// Results of reading the sources, in order.
 type Outcomes<'scope> = Box<dyn Iterator<Item = Result<ReadOutcome>> + Send + 'scope>;
 
-/// Whether the run goes on without what cannot be read. It does where the bytes are at fault, never where the store is.
-fn survives(error: &Error, on_error: OnError) -> bool {
+/// Returns whether the run continues without an unreadable part: if its bytes are at fault, but never if the store is.
+fn can_skip(error: &Error, on_error: OnError) -> bool {
     on_error != OnError::Fail
         && !matches!(error.kind(), Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
 }
@@ -226,7 +227,7 @@ fn encode(encoder: &Encoder, feedback: &Feedback, unit: EncodeUnit) -> Result<En
         Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
         Output::Stream(_) => 0,
     };
-    let encoded = encoder.encode_telling(unit, |bytes| feedback.tell(number, bytes + footer));
+    let encoded = encoder.encode_reporting(unit, |bytes| feedback.report(number, bytes + footer));
     if encoded.is_err() {
         feedback.close();
     }
@@ -250,7 +251,7 @@ fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>
     Ok(Converted { shards, records, segments })
 }
 
-/// The block, unless it has samples with parts for which there is no column.
+/// Returns the block, or a misfit if one of its samples has a part without a column for it.
 fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
     let (Payload::Samples(samples), Some(schema)) = (&block.payload, columns) else { return Parsed::Block(block) };
     let misfit = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {

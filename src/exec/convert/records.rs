@@ -1,5 +1,5 @@
-//! Reads sources of records: one thread cuts them into splits, in order, and workers parse these. Sources that are small are opened, cut
-//! and parsed by one worker.
+//! Reads sources of records: one thread cuts them into splits, in order, and workers parse the splits. Small sources
+//! are opened, cut and parsed by one worker.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -9,7 +9,7 @@ use std::{
 use arrow::datatypes::{Fields, SchemaRef};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, fitting, survives};
+use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip, fitting};
 use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -34,12 +34,12 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
     let Parser { pipeline, sources, .. } = parser;
     let memory = &pipeline.memory;
     let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
-    let (room, least) = (Arc::clone(&budget), memory.split_bytes / REQUESTS_FOR_ONE);
+    let (room, min_bytes) = (Arc::clone(&budget), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
     let requests = requests(sources, *memory, pipeline.on_error).map_while(move |request| {
-        let bytes = request.as_ref().map_or(0, |request| request.bytes(sources, memory.split_bytes).max(least));
+        let bytes = request.as_ref().map_or(0, |request| request.bytes(sources, memory.split_bytes).max(min_bytes));
         room.acquire(bytes).then(|| request.map(|request| (bytes, request)))
     });
-    let window = memory.parse_window * usize::try_from(REQUESTS_FOR_ONE).unwrap_or(1);
+    let window = memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1);
     let parse = move |(bytes, request)| Ok((bytes, parser.parse(request)?));
     let read = ordered(scope, requests, workers(sources, pipeline), window, pipeline.cancel, parse);
     Box::new(Released::new(read, budget).flat_map(|reads| match reads {
@@ -48,11 +48,11 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
     }))
 }
 
-/// What a worker is asked to read.
+/// A request to a worker.
 enum ReadRequest {
     /// A split of a source.
     Split(usize, Split),
-    /// The source came to its end; the hash of its bytes.
+    /// The source has ended; carries the hash of its bytes.
     End(usize, u64),
     /// The rest of the source cannot be read.
     Broken(usize, Error),
@@ -62,7 +62,7 @@ enum ReadRequest {
 
 type Requests<'a> = Box<dyn Iterator<Item = Result<ReadRequest>> + Send + 'a>;
 
-/// Requests for all sources, one after the other.
+/// Requests for all sources, one source after the other.
 fn requests(
     sources: &[RecordSource],
     memory: MemoryPlan,
@@ -72,30 +72,31 @@ fn requests(
         if is_small(source) {
             return Box::new(std::iter::once(Ok(ReadRequest::Whole(i))));
         }
-        Box::new(surviving(i, source, requests_of(i, source, memory), on_error))
+        Box::new(until_first_error(i, source, requests_of(i, source, memory), on_error))
     })
 }
 
-/// What is to be said about a source: that its store has failed, where it has, and else what was found.
-fn blamed(file: &SourceFile, error: Error) -> Error {
+/// Returns the failure of the source's store if there was one, else `error`.
+fn store_fault_or(file: &SourceFile, error: Error) -> Error {
     file.fault().unwrap_or(error)
 }
 
-/// Ends the requests of a source at its first error, which is a request itself where the run goes on without bad sources.
-fn surviving<'a>(
+/// Ends the requests of a source at its first error. The error becomes a request itself if the run continues without
+/// bad sources.
+fn until_first_error<'a>(
     i: usize,
     source: &'a RecordSource,
     requests: Requests<'a>,
     on_error: OnError,
 ) -> impl Iterator<Item = Result<ReadRequest>> + Send {
-    let mut over = false;
+    let mut ended = false;
     requests.map_while(move |request| {
-        if over {
+        if ended {
             return None;
         }
-        Some(match request.map_err(|e| blamed(&source.file, e)) {
-            Err(e) if survives(&e, on_error) => {
-                over = true;
+        Some(match request.map_err(|e| store_fault_or(&source.file, e)) {
+            Err(e) if can_skip(&e, on_error) => {
+                ended = true;
                 Ok(ReadRequest::Broken(i, e))
             }
             other => other,
@@ -105,13 +106,13 @@ fn surviving<'a>(
 
 fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<'_> {
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let by_itself = source.reader.reads_by_itself();
+    let opens_source = source.reader.reads_by_itself();
     let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
     let tap = {
         let hasher = Arc::clone(&hasher);
         move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
     };
-    let input = if by_itself { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
+    let input = if opens_source { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
     let input = match input {
         Ok(input) => input,
         Err(e) => return Box::new(std::iter::once(Err(e))),
@@ -124,11 +125,11 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
             })
         });
     let end = std::iter::once_with(move || {
-        let hash = match (by_itself, source.file.etag()) {
+        let hash = match (opens_source, source.file.etag()) {
             (false, _) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
-            // Where the store vouches for the content it is not read twice.
+            // The store's ETag identifies the content, so it is not read a second time for a hash.
             (true, Some(_)) => 0,
-            // Nor is it fetched for that alone.
+            // A remote source is not fetched for its hash alone.
             (true, None) if source.file.is_remote() => 0,
             (true, None) => content_hash(&source.file)?,
         };
@@ -137,42 +138,43 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
     Box::new(splits.chain(end))
 }
 
-/// Sources up to so many bytes are opened, cut and parsed by one worker, so that many of them are open at a time.
+/// Maximum bytes of a source that is opened, cut and parsed by one worker, so that many such sources are open at a
+/// time.
 const SMALL_SOURCE: u64 = 256 << 10;
 
 fn is_small(source: &RecordSource) -> bool {
     !source.packed && !source.reader.reads_by_itself() && source.file.bytes() <= SMALL_SOURCE
 }
 
-/// Requests that may be in flight instead of one for a full split: small sources make small requests.
-const REQUESTS_FOR_ONE: u64 = 32;
+/// Requests that may be in flight per full split, because small sources make small requests.
+const SMALL_REQUESTS_PER_SPLIT: u64 = 32;
 
 impl ReadRequest {
-    /// Bytes that count against those in flight, when `most` are those of a full split.
-    fn bytes(&self, sources: &[RecordSource], most: u64) -> u64 {
+    /// Returns the bytes that count against the budget; `split_bytes` are those of a full split.
+    fn bytes(&self, sources: &[RecordSource], split_bytes: u64) -> u64 {
         match self {
             Self::Split(_, Split { content: Content::Bytes(bytes), .. }) => bytes.len() as u64,
-            // What comes of them may be many times larger.
-            Self::Split(..) => most,
+            // Parsed content may be many times larger than its split.
+            Self::Split(..) => split_bytes,
             Self::Whole(source) => sources[*source].file.bytes(),
             Self::End(..) | Self::Broken(..) => 0,
         }
     }
 }
 
-/// Number of workers that read.
+/// Returns the number of workers that read.
 fn workers(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> usize {
-    // What small sources take has room for many requests; splits of large ones have not.
+    // Many requests fit the budget if all sources are small; splits of large sources would not.
     let remote = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
     if remote { REMOTE_REQUESTS } else { pipeline.jobs }
 }
 
-/// Turns requests of sources into what there is to gather.
+/// Parses the requested splits.
 #[derive(Clone, Copy)]
 pub(super) struct Parser<'a> {
     pub(super) pipeline: &'a Pipeline<'a>,
     pub(super) sources: &'a [RecordSource],
-    /// Columns that rows are brought to.
+    /// Columns to which rows are cast.
     pub(super) schema: &'a SchemaRef,
     /// Columns that samples must fit; `None` if the format has none.
     pub(super) columns: Option<&'a SchemaRef>,
@@ -191,7 +193,7 @@ impl Parser<'_> {
     fn whole(&self, source: usize) -> Result<Vec<ReadOutcome>> {
         let on_error = self.pipeline.on_error;
         let all = requests_of(source, &self.sources[source], self.pipeline.memory);
-        let requests = surviving(source, &self.sources[source], all, on_error);
+        let requests = until_first_error(source, &self.sources[source], all, on_error);
         let reads: Vec<Vec<ReadOutcome>> = requests.map(|request| self.parse(request?)).collect::<Result<_>>()?;
         Ok(reads.into_iter().flatten().collect())
     }
@@ -205,13 +207,13 @@ impl Parser<'_> {
             }
             _ => reader.parse(split, self.schema),
         };
-        let mut parsed = match result.map_err(|e| blamed(file, e)) {
-            Err(error) if survives(&error, self.pipeline.on_error) => {
+        let mut parsed = match result.map_err(|e| store_fault_or(file, e)) {
+            Err(error) if can_skip(&error, self.pipeline.on_error) => {
                 return Ok(ReadOutcome::Broken { source, error, records: split.rows().unwrap_or(1) });
             }
             parsed => parsed?,
         };
-        let (mut left_out, mut erased) = (Vec::new(), 0);
+        let (mut skipped, mut erased) = (Vec::new(), 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
             if let Some(resolver) = self.pipeline.subjects {
@@ -222,27 +224,27 @@ impl Parser<'_> {
             }
             if let Some(names) = self.pipeline.names {
                 let whole = std::mem::replace(block, RecordBlock::empty());
-                (*block, left_out) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
+                (*block, skipped) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
             }
             if let Some(parts) = self.pipeline.parts {
                 let whole = std::mem::replace(block, RecordBlock::empty());
                 let (rest, incomplete) = parts.pass(whole).map_err(at)?;
                 *block = rest;
-                left_out.extend(incomplete);
+                skipped.extend(incomplete);
             }
         }
         let parsed = match parsed {
             Parsed::Block(block) => fitting(block, self.columns),
             misfit @ Parsed::Misfit(_) => misfit,
         };
-        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, left_out, erased })
+        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, skipped, erased })
     }
 }
 
-/// Types of all columns of all tables, looked at in full.
+/// Infers the types of all columns of all tables from all values.
 ///
 /// # Errors
-/// When a source cannot be read.
+/// Fails if a source cannot be read.
 pub fn infer_all(
     sources: &[RecordSource],
     memory: MemoryPlan,
@@ -252,7 +254,7 @@ pub fn infer_all(
 ) -> Result<Vec<Fields>> {
     let mut fields = vec![Fields::empty(); sources.len()];
     std::thread::scope(|scope| {
-        // What cannot be read says nothing about types, and is dealt with when it is converted.
+        // An unreadable source says nothing about types; the conversion itself handles it.
         let requests = requests(sources, memory, OnError::Skip);
         let results = ordered(scope, requests, jobs, memory.parse_window, cancel, |request| {
             let source = match request {
@@ -263,9 +265,12 @@ pub fn infer_all(
                 ReadRequest::Whole(source) => source,
             };
             let mut seen = Fields::empty();
-            for request in
-                surviving(source, &sources[source], requests_of(source, &sources[source], memory), OnError::Skip)
-            {
+            for request in until_first_error(
+                source,
+                &sources[source],
+                requests_of(source, &sources[source], memory),
+                OnError::Skip,
+            ) {
                 if let ReadRequest::Split(_, split) = request? {
                     seen = unite_lists(&seen, &sources[source].reader.infer(&split));
                 }

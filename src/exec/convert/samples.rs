@@ -1,5 +1,5 @@
-//! Reads samples made of files: several splits at a time, and more of them than there are processors, since what takes time is
-//! waiting for the disk or the store.
+//! Reads samples made of files: several splits at a time, and more of them than there are processors, because most of
+//! the time is spent waiting for the disk or the store.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, fitting, survives};
+use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip, fitting};
 use crate::{
     error::{Kind, Result},
     exec::{
@@ -30,33 +30,34 @@ use crate::{
     scan::SourceFile,
 };
 
-/// Files of a split at most, where opening one costs little.
+/// Maximum files of a split if opening a file is cheap.
 const LOCAL_FILES: usize = 256;
 
-/// Bytes of such a split at most: small, so that many of them are read at a time.
+/// Maximum bytes of such a split: small, so that many are read at a time.
 const LOCAL_BYTES: u64 = 1 << 20;
 
-/// Files read at a time from a local disk at least: more than processors, for while one waits for the disk others go on.
+/// Minimum number of local files read at a time: more than processors, so that others proceed while one waits for the
+/// disk.
 const LOCAL_REQUESTS: usize = 32;
 
-/// Files of a split at most where each is a request to a remote store, which others should not have to wait for.
+/// Maximum files of a split if each file is a request to a remote store, so that no split waits long for its last file.
 const REMOTE_FILES: usize = 8;
 
-/// How files of samples are read.
+/// Plan for reading the files of samples.
 #[derive(Debug)]
 pub struct Reading {
-    /// Ranges of samples to read together.
+    /// Ranges of samples that are read together.
     splits: Vec<Range<usize>>,
-    /// Splits that are read at a time.
+    /// Number of splits read at a time.
     requests: usize,
-    /// Splits that are read or wait for their turn.
+    /// Number of splits that are read or queued.
     window: usize,
     /// Byte budget for splits in flight.
     budget: u64,
 }
 
 impl Reading {
-    /// Plans to read the files within `memory`. What comes out does not depend on it.
+    /// Plans to read the files within `memory`. The output does not depend on the plan.
     pub fn new(files: &[SourceFile], samples: &Samples, memory: MemoryPlan, jobs: usize) -> Self {
         let budget = 4 * memory.split_bytes * memory.parse_window as u64;
         if files.iter().any(SourceFile::is_remote) {
@@ -85,7 +86,7 @@ pub(super) struct SampleReader<'a> {
     pub(super) pipeline: &'a Pipeline<'a>,
     pub(super) files: &'a [SourceFile],
     pub(super) samples: &'a Samples,
-    pub(super) left_out: &'a BTreeMap<usize, String>,
+    pub(super) skipped: &'a BTreeMap<usize, String>,
     pub(super) hashes: &'a [AtomicU64],
     /// Columns that samples must fit; `None` if the format has none.
     pub(super) columns: Option<&'a SchemaRef>,
@@ -97,10 +98,10 @@ impl SampleReader<'_> {
     }
 
     fn read(&self, range: &Range<usize>, spare: &Spare) -> Result<ReadOutcome> {
-        let rejects = rejects_of(self.left_out, range);
-        let wanted: Vec<usize> = range.clone().filter(|i| !self.left_out.contains_key(i)).collect();
+        let rejects = rejects_of(self.skipped, range);
+        let wanted: Vec<usize> = range.clone().filter(|i| !self.skipped.contains_key(i)).collect();
         let sample = |i: usize| self.samples.get(i, self.files);
-        // Streams hash what they frame.
+        // Stream formats hash the framed records instead.
         let hashed = self.columns.is_some();
         let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, spare)?;
         annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
@@ -109,7 +110,7 @@ impl SampleReader<'_> {
             source: 0,
             offset: 0,
             parsed: fitting(block, self.columns),
-            left_out: rejects,
+            skipped: rejects,
             erased: 0,
         })
     }
@@ -137,7 +138,7 @@ fn row_in(range_start: usize, sample: usize) -> u32 {
     u32::try_from(sample - range_start).unwrap_or(u32::MAX)
 }
 
-/// Assigns subject ids to samples by their files, and stores the hash of each file; each only if asked for.
+/// Assigns subject ids to samples by their files and stores the hash of each file, both only if requested.
 fn annotate_samples<'a>(
     block: &mut RecordBlock,
     resolver: Option<&SubjectResolver>,
@@ -159,8 +160,8 @@ fn annotate_samples<'a>(
     }
 }
 
-/// Samples of a range that are not to be read.
-fn rejects_of(left_out: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Reject> {
+/// Returns the rejects for samples of a range that are not read.
+fn rejects_of(skipped: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Reject> {
     let reject = |(sample, reason): (&usize, &String)| Reject {
         row: row_in(range.start, *sample),
         line: 0,
@@ -169,10 +170,10 @@ fn rejects_of(left_out: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<R
         reason: reason.clone(),
         raw: Bytes::new(),
     };
-    left_out.range(range.clone()).map(reject).collect()
+    skipped.range(range.clone()).map(reject).collect()
 }
 
-/// Rows of a block that was read of some samples of a range become rows of the range.
+/// Maps rows of a block, read from some samples of a range, to rows of the range.
 fn renumber(block: &mut RecordBlock, wanted: &[usize], start: usize) {
     let in_range = |row: u32| wanted.get(row as usize).map_or(row, |sample| row_in(start, *sample));
     block.rows.iter_mut().for_each(|row| *row = in_range(*row));
@@ -186,39 +187,39 @@ fn read_range<'a>(
     spare: &Spare,
 ) -> Result<RecordBlock> {
     match read_block(samples.clone(), hashed, spare, &read_file) {
-        Err(e) if !survives(&e, on_error) => Err(e),
-        // One file cannot be read: find out which sample it is of, and take the others.
-        Err(_) => read_apart(samples, hashed, spare),
+        Err(e) if !can_skip(&e, on_error) => Err(e),
+        // One file cannot be read: read sample by sample to find it, and keep the others.
+        Err(_) => read_one_by_one(samples, hashed, spare),
         read => read,
     }
 }
 
 fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
-    let gone = "it vanished since it was listed, or is a link that leads nowhere; leave it out with --exclude";
+    let gone = "it was deleted after it was listed, or is a broken link; skip it with --exclude";
     let read = file.read_whole(into);
     read.map_err(|e| if e.kind() == Kind::Storage { e.hint(gone) } else { e })
 }
 
-/// Reads samples one by one; those that cannot be read become rejects.
-fn read_apart<'a>(
+/// Reads samples one by one; unreadable samples become rejects.
+fn read_one_by_one<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>,
     hashed: bool,
     spare: &Spare,
 ) -> Result<RecordBlock> {
     let mut all = RecordBlock::empty();
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     for (sample, row) in samples.zip(0..) {
         match read_block(std::iter::once(sample), hashed, spare, &read_file) {
             Ok(block) => {
                 if let Payload::Samples(samples) = block.payload {
                     all.rows.extend(samples.iter().map(|_| row));
-                    taken.extend(samples);
+                    accepted.extend(samples);
                 }
                 all.hashes.extend(block.hashes);
                 all.rejects.extend(block.rejects.into_iter().map(|reject| Reject { row, ..reject }));
                 all.bytes_in += block.bytes_in;
             }
-            Err(e) if !survives(&e, OnError::Skip) => return Err(e),
+            Err(e) if !can_skip(&e, OnError::Skip) => return Err(e),
             Err(e) => all.rejects.push(Reject {
                 row,
                 line: 0,
@@ -229,6 +230,6 @@ fn read_apart<'a>(
             }),
         }
     }
-    all.payload = Payload::Samples(taken);
+    all.payload = Payload::Samples(accepted);
     Ok(all)
 }

@@ -1,8 +1,8 @@
-//! What a sort compares: one row of bytes per record, in the order of which the records are to be.
+//! Sort keys: one byte string per record; the records are ordered by comparing these.
 //!
-//! Bytes are made by Arrow's row format: nulls first, numbers by value (NaN last, -0 before 0), text and binary by their
-//! bytes, booleans false first, dates and timestamps by time. The record number comes last, so no two rows are equal and
-//! ties keep the order of the records however the work was divided.
+//! The keys use Arrow's row format: nulls first, numbers by value (NaN last, -0 before 0), text and binary by their
+//! bytes, booleans false first, dates and timestamps by time. The record number comes last, so no two keys are equal
+//! and ties keep the order of the records, however the work was divided.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::{
     plan::sort::{MOST_ZORDER_COLUMNS, RANK_BITS, interleave, spread},
 };
 
-/// Values of a column that quantiles are taken from.
+/// Number of a column's values from which quantiles are computed.
 pub(super) const SAMPLE_ROWS: u64 = 1 << 16;
 
-/// Makes rows of bytes.
+/// Builds the keys of records.
 #[derive(Debug)]
 pub(super) struct Keys {
     converter: RowConverter,
@@ -31,7 +31,7 @@ pub(super) struct Keys {
     curve: Option<Vec<Ranks>>,
 }
 
-/// Checks that an order can be made of the columns of a schema, and returns their indexes.
+/// Checks that the columns of a schema support an order, and returns their indexes.
 pub(super) fn columns_of(schema: &SchemaRef, order: &Order) -> Result<Vec<usize>> {
     let option = match order.by {
         Arrangement::Sort => "--sort-by",
@@ -80,15 +80,15 @@ fn sortable(data_type: &DataType) -> bool {
         || matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..))
 }
 
-/// Makes rows of bytes of columns of these types.
+/// Creates the converter of columns of these types to keys.
 pub(super) fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result<RowConverter> {
     let options = SortOptions { descending: false, nulls_first: true };
     Ok(RowConverter::new(types.map(|t| SortField::new_with_options(t.clone(), options)).collect())?)
 }
 
 impl Keys {
-    /// For batches of `schema`, whose column `record` holds record numbers. `sample` has values of each column of a
-    /// Z-order.
+    /// Creates keys for batches of `schema` whose column `record` contains record numbers. `curve` has the ranks of
+    /// each column of a Z-order.
     pub(super) fn new(schema: &SchemaRef, columns: &[usize], record: usize, curve: Option<Vec<Ranks>>) -> Result<Self> {
         let types = columns.iter().map(|column| schema.field(*column).data_type());
         let number = std::iter::once(&DataType::UInt64);
@@ -99,8 +99,8 @@ impl Keys {
         Ok(Self { converter, columns: columns.to_vec(), record, curve })
     }
 
-    /// Rows of bytes without any rows yet.
-    pub(super) fn none(&self) -> Rows {
+    /// Returns an empty list of keys.
+    pub(super) fn empty(&self) -> Rows {
         self.converter.empty_rows(0, 0)
     }
 
@@ -123,15 +123,15 @@ impl Keys {
         Ok(self.converter.append(rows, &columns)?)
     }
 
-    /// The keys of a batch.
+    /// Returns the keys of a batch.
     pub(super) fn of(&self, batch: &RecordBatch) -> Result<Rows> {
-        let mut rows = self.none();
+        let mut rows = self.empty();
         self.append(&mut rows, batch)?;
         Ok(rows)
     }
 }
 
-/// Begin of a row of bytes, which settles most comparisons.
+/// Returns the first 16 bytes of a key, which decide most comparisons.
 pub(super) fn prefix(row: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let taken = row.len().min(16);
@@ -139,7 +139,7 @@ pub(super) fn prefix(row: &[u8]) -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// Ranks of the values of a column: between which quantiles of a sample they lie.
+/// Ranks of a column's values: positions between the quantiles of a sample.
 #[derive(Debug)]
 pub(super) struct Ranks {
     converter: RowConverter,
@@ -147,7 +147,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    /// Takes quantiles of a sample.
+    /// Computes quantiles of a sample.
     pub(super) fn new(sample: &[ArrayRef], data_type: &DataType) -> Result<Self> {
         let converter = converter(std::iter::once(data_type))?;
         let mut bounds: Vec<OwnedRow> = Vec::new();

@@ -1,7 +1,6 @@
-//! Sorting shards: an external merge sort over whole records, which makes a set of shards that do not overlap.
+//! Sorts shards: an external merge sort over whole records that produces a set of shards with disjoint ranges.
 //!
-//! Every record travels with its row of the sidecar, its number and its first version, so that whatever moves it moves
-//! all of it:
+//! Every record travels with its sidecar row, its number and its first version, so each move affects all of them:
 //!
 //! ```text
 //! unsorted shards -> runs of --memory / 9, sorted side by side -> temporary files --+
@@ -9,8 +8,8 @@
 //!                                                                                       numbers -> places of the set
 //! ```
 //!
-//! Sums of hashes over all columns of all records, taken when they are read and again when they are encoded, have to
-//! agree before anything is committed.
+//! The sum of hashes over all columns of all records is computed when they are read and again when they are encoded;
+//! both must agree before anything is committed.
 
 mod keys;
 mod runs;
@@ -67,9 +66,9 @@ pub type Input = (ShardMeta, Vec<NumberRun>);
 pub struct Sort {
     /// Shards whose records are in another order.
     pub unsorted: Vec<Input>,
-    /// Shards in the wanted order, by the sets that they are of, each in the order of its set.
+    /// Shards in the wanted order, grouped by set, each group in the order of its set.
     pub sets: Vec<Vec<Input>>,
-    /// What the folder of the new shards has behind the name of the compaction: `/`, or `/key=value/`.
+    /// Path of the new shards' folder below that of the compaction: `/`, or `/key=value/`.
     pub partition: String,
     /// Name of the new set.
     pub set: String,
@@ -81,47 +80,48 @@ impl Sort {
     }
 }
 
-/// How sorts are done.
+/// Settings for sorts.
 pub struct Sorter<'a> {
     /// The dataset whose shards are sorted.
     pub rewriter: Rewriter<'a>,
-    /// Where record numbers are and were.
+    /// Current and former places of record numbers.
     pub runs: &'a RunTable,
-    /// What records are to be ordered by.
+    /// Order of the records.
     pub order: &'a Order,
     /// Names and codec of new shards.
     pub naming: &'a ShardNaming,
-    /// Bytes of a shard.
+    /// Target size of a shard, in bytes.
     pub target: u64,
-    /// Sizes that keep it within its memory.
+    /// Memory limits.
     pub memory: SortMemory,
-    /// Threads to work with.
+    /// Number of threads.
     pub jobs: usize,
 }
 
-/// What a sort made.
+/// Result of a sort.
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// The new shards, in order.
     pub shards: Vec<FinishedShard>,
-    /// Where their records are, if that cannot be told by runs.
+    /// Tables of places of their records, if runs cannot express them.
     pub places: Vec<PlaceRef>,
-    /// The tables of places.
+    /// The staged tables of places.
     pub staged: Vec<Staged>,
 }
 
-/// A plain run costs every command that opens the dataset memory; with more of them than one for so many records, numbers
-/// stand beside the shard instead.
+/// Minimum average number of records per plain run. Plain runs use memory in every command that opens the dataset, so
+/// if there are more of them, a table of numbers beside the shard replaces them.
 const RECORDS_PER_RUN: u64 = 256;
 
-/// Pairs of record number and row that are sorted at a time.
+/// Pairs of record number and row to sort at a time.
 const PAIRS: usize = 1 << 20;
 
-/// Least and greatest value of each shard in an order, as bytes that compare like the values; `None` for shards without
-/// records. Of shards that are in that order, only the ends are read.
+/// Returns the minimum and maximum value of each shard in an order, as bytes that compare like the values; `None` for
+/// shards without records. For shards in that order, only the first and last rows are read.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when a shard cannot be read.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the columns cannot be ordered that way; also fails if a shard cannot
+/// be read.
 pub fn ranges(
     dataset: &Dataset,
     shards: &[(&ShardMeta, bool)],
@@ -157,7 +157,7 @@ pub fn ranges(
         .collect()
 }
 
-/// Columns of a record on its way: those of the shard, of the sidecar, its number and first version.
+/// Columns of a record while it is sorted: those of the shard, those of the sidecar, its number and its first version.
 struct Layout {
     data: SchemaRef,
     all: SchemaRef,
@@ -172,7 +172,7 @@ impl Layout {
         Self { data, all: Arc::new(Schema::new(all)) }
     }
 
-    /// Where the column of record numbers is.
+    /// Returns the index of the column of record numbers.
     fn record(&self) -> usize {
         self.all.fields().len() - 2
     }
@@ -194,7 +194,7 @@ impl Layout {
     }
 }
 
-/// A sum of hashes of records, in any order.
+/// Order-independent sum of the hashes of records.
 #[derive(Debug, Default)]
 struct Sum {
     hashes: AtomicU64,
@@ -213,7 +213,7 @@ impl Sum {
     }
 }
 
-/// A row group on its way to a shard.
+/// An encoded row group of sorted records.
 struct SortedGroup {
     group: RowGroup,
     rows: SidecarGroups,
@@ -221,11 +221,11 @@ struct SortedGroup {
 }
 
 impl Sorter<'_> {
-    /// Sorts the records of some shards.
+    /// Sorts the records of shards.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when an input is damaged, or the
-    /// store fails.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if they cannot be ordered that way; also fails if an input is damaged
+    /// or the store fails.
     pub fn sort(&self, sort: &Sort) -> Result<Sorted> {
         let layout = Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?);
         let columns = columns_of(&layout.data, self.order)?;
@@ -237,7 +237,7 @@ impl Sorter<'_> {
         let (read, written) = (Sum::default(), Sum::default());
         let (sets, doubtful): (Vec<&Vec<Input>>, Vec<&Vec<Input>>) =
             sort.sets.iter().partition(|set| self.streams(set, &layout, &columns).unwrap_or(false));
-        // Each set that is streamed holds open a shard, with pages of every column.
+        // Each streamed set keeps one shard open, with pages of every column.
         let (sets, more) = sets.split_at(sets.len().min(self.memory.fan_in / 8).max(1).min(sets.len()));
         let unsorted: Vec<&Input> =
             sort.unsorted.iter().chain(doubtful.into_iter().chain(more.iter().copied()).flatten()).collect();
@@ -258,7 +258,7 @@ impl Sorter<'_> {
         Ok(sorted)
     }
 
-    /// Whether the shards of a set can be taken as sorted: widened values may be in another order.
+    /// Returns whether the shards of a set are sorted for this sort: values that are widened may have another order.
     fn streams(&self, set: &[Input], layout: &Layout, columns: &[usize]) -> Result<bool> {
         for (shard, _) in set {
             let file = self.rewriter.open(shard)?;
@@ -274,7 +274,7 @@ impl Sorter<'_> {
         Ok(true)
     }
 
-    /// Quantiles of the columns of a Z-order, from records at equal distances.
+    /// Computes quantiles of the columns of a Z-order from a sample of records at equal distances.
     fn ranks(&self, sort: &Sort, layout: &Layout, columns: &[usize]) -> Result<Vec<Ranks>> {
         let records: u64 = sort.inputs().map(|(shard, _)| shard.records).sum();
         let every = records.div_ceil(SAMPLE_ROWS).max(1);
@@ -290,7 +290,7 @@ impl Sorter<'_> {
                 let rows = batch.num_rows() as u64;
                 let wanted: UInt64Array = (at..at + rows).filter(|row| row % every == 0).map(|row| row - at).collect();
                 at += rows;
-                // A shard without any of the columns has as many nulls.
+                // A shard without any of the columns yields as many nulls.
                 let batch = cast_to(&batch, &schema)?;
                 for (column, sample) in samples.iter_mut().enumerate() {
                     sample.push(arrow::compute::take(batch.column(column), &wanted, None)?);
@@ -300,7 +300,7 @@ impl Sorter<'_> {
         samples.iter().zip(&fields).map(|(sample, field)| Ranks::new(sample, field.data_type())).collect()
     }
 
-    /// Sorts records in runs that fit into memory.
+    /// Sorts records into runs that fit into memory.
     fn spill(&self, inputs: &[&Input], layout: &Layout, keys: &Keys, read: &Sum) -> Result<Vec<Run>> {
         let location = self.rewriter.store().location();
         std::thread::scope(|scope| {
@@ -330,7 +330,7 @@ impl Sorter<'_> {
         })
     }
 
-    /// The records of a sorted set, as they come, with the rows of a batch.
+    /// Returns the records of a sorted set in order, and the number of rows of a batch.
     fn stream<'s>(&'s self, set: &'s [Input], layout: &'s Layout, read: &'s Sum) -> (Batches<'s>, usize) {
         let rows = set.iter().map(|(shard, _)| self.rows_of_batch(shard)).min().unwrap_or(1);
         let batches = set.iter().flat_map(|input| self.records(input, layout));
@@ -346,7 +346,7 @@ impl Sorter<'_> {
         batch_rows(shard.raw_bytes.max(shard.bytes), shard.records, self.memory.batch_bytes)
     }
 
-    /// The records of a shard, with all that travels with them.
+    /// Returns the records of a shard with their sidecar rows, numbers and first versions.
     fn records<'s>(&'s self, input: &'s Input, layout: &'s Layout) -> Batches<'s> {
         match self.open_records(input, layout) {
             Ok(records) => records,
@@ -399,7 +399,7 @@ impl Sorter<'_> {
         Ok(Box::new(std::iter::from_fn(move || next().transpose())))
     }
 
-    /// Encodes records as they come and appends them to shards.
+    /// Encodes sorted records and appends them to shards.
     fn write(&self, sort: &Sort, layout: &Layout, merged: Merged<'_>, written: &Sum) -> Result<Sorted> {
         let parquet = &sorted_parquet_encoder(self.naming.codec, &layout.data, self.order)?;
         let mut shards = Shards::new(self, sort, parquet);
@@ -436,7 +436,7 @@ impl Sorter<'_> {
                 let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?)?;
                 Ok(SortedGroup { group: parquet.encode(&data)?, rows, numbers })
             };
-            // One thread encodes by columns on all processors while another merges.
+            // One thread encodes, by columns on all processors, while another merges.
             for unit in ordered(scope, groups, 1, 2, self.rewriter.cancel, encode) {
                 shards.append(unit?)?;
             }
@@ -444,7 +444,7 @@ impl Sorter<'_> {
         })
     }
 
-    /// Bytes of a row group: as many as there may be, but few enough to end a shard near its target.
+    /// Returns the byte limit of a row group: as large as allowed, but small enough to end a shard near its target.
     fn group_bytes(&self, sort: &Sort) -> u64 {
         let sum = |of: fn(&ShardMeta) -> u64| sort.inputs().map(|(shard, _)| of(shard)).sum::<u64>().max(1);
         let (raw, stored) = (sum(|shard| shard.raw_bytes), sum(|shard| shard.bytes));
@@ -453,14 +453,14 @@ impl Sorter<'_> {
     }
 }
 
-/// Batches that are cut to other lengths.
+/// Cuts batches to other lengths.
 struct Slices<I> {
     batches: I,
     rest: Option<RecordBatch>,
 }
 
 impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
-    /// The next `rows` rows.
+    /// Returns the next `rows` rows.
     fn take(&mut self, rows: usize) -> Result<RecordBatch> {
         let mut parts: Vec<RecordBatch> = Vec::new();
         let mut missing = rows;
@@ -486,7 +486,7 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
     }
 }
 
-/// Shards that grow as sorted records come.
+/// Shards that are written from sorted records.
 struct Shards<'a> {
     sorter: &'a Sorter<'a>,
     parquet: &'a ParquetEncoder,
@@ -495,18 +495,18 @@ struct Shards<'a> {
     open: Option<(ParquetShardWriter, NumbersWriter, Bounds)>,
     finished: Vec<(FinishedShard, Staged, Bounds)>,
     pairs: Pairs<'a>,
-    /// Plain runs of all shards, while there are few.
+    /// Plain runs of all shards, as long as there are few.
     plain: Option<BTreeMap<usize, PlainRuns>>,
     plain_runs: u64,
-    /// Number and first version of the last record.
+    /// Number and first version of the previous record.
     last: (u64, Version),
     records: u64,
 }
 
-/// First record, records and ordinal of each run of a shard.
+/// First record number, length and first row of each run of a shard.
 type PlainRuns = Vec<(u64, u64, u64)>;
 
-/// Least and greatest record number of a shard, and its records.
+/// Minimum and maximum record number of a shard, and its number of records.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     first: u64,
@@ -579,7 +579,8 @@ impl<'a> Shards<'a> {
         Ok(())
     }
 
-    /// Ends the last shard, and says where the records are: by runs if those are few, else by numbers and places.
+    /// Finishes the last shard and records where the records are: as plain runs if there are few, else as numbers and
+    /// places.
     fn finish(mut self) -> Result<Sorted> {
         self.roll()?;
         let mut sorted = Sorted::default();
@@ -606,7 +607,7 @@ impl<'a> Shards<'a> {
     }
 }
 
-/// Where each record is, to be ordered by record number.
+/// Collects the place of each record and orders them by record number.
 struct Pairs<'a> {
     sorter: &'a Sorter<'a>,
     pending: Vec<(u64, u32, u32)>,

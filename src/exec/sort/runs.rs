@@ -1,5 +1,5 @@
-//! Sorted runs: records that fit into memory are sorted there and written to a temporary file, in Arrow's stream format,
-//! compressed with LZ4; a merge of all runs is the order of everything.
+//! Sorted runs: as many records as fit into memory are sorted and written to a temporary file, in Arrow's stream
+//! format, compressed with LZ4. A merge of all runs yields the total order.
 //!
 //! ```text
 //! batches -> keys -> order of rows -> gathered a batch at a time -> file
@@ -26,25 +26,25 @@ use crate::{
     storage::{Location, Scratch, scratch},
 };
 
-/// Batches in order, from wherever they come.
+/// Batches in order, from any source.
 pub(super) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
 
-/// Rows of about `bytes` bytes in all that have `rows` rows, so that they make batches of `batch_bytes`.
+/// Returns the number of rows of a batch of `batch_bytes`, given that `rows` rows have `bytes` bytes.
 pub(super) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> usize {
     let rows = batch_bytes.saturating_mul(rows.max(1)) / bytes.max(1);
     usize::try_from(rows.clamp(1, BATCH_ROWS as u64)).unwrap_or(1)
 }
 
-/// A sorted run in a temporary file, which goes with it.
+/// A sorted run in a temporary file, which is deleted on drop.
 #[derive(Debug)]
 pub(super) struct Run {
     file: Scratch,
-    /// Rows of its batches.
+    /// Rows of each of its batches.
     batch_rows: usize,
 }
 
 impl Run {
-    /// Writes what is sorted already; `None` when there is nothing.
+    /// Writes batches that are already sorted; `None` if there are no rows.
     pub(super) fn write(
         location: &Location,
         schema: &SchemaRef,
@@ -75,7 +75,7 @@ impl Run {
     ) -> Result<Option<Self>> {
         let bytes: u64 = batches.iter().map(logical_bytes).sum();
         let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut rows = keys.none();
+        let mut rows = keys.empty();
         rows.reserve(count, 24 * count);
         let mut places = Vec::with_capacity(count);
         for (number, batch) in batches.iter().enumerate() {
@@ -93,7 +93,7 @@ impl Run {
         Self::write(location, schema, order.chunks(rows_of_batch).map(gather))
     }
 
-    /// Its batches; the file goes with them.
+    /// Returns its batches; the file is deleted when they are dropped.
     fn open(self) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
         let reader = StreamReader::try_new(self.file.open()?, None)?;
         let file = self.file;
@@ -104,7 +104,7 @@ impl Run {
     }
 }
 
-/// Numbers of rows in ascending order of their keys.
+/// Returns the row indexes in ascending order of their keys.
 fn order(rows: &Rows) -> Result<Vec<u32>> {
     let count = u32::try_from(rows.num_rows()).map_err(|_| Error::internal("a run has too many rows"))?;
     let mut order: Vec<(u128, u32)> = (0..count).zip(rows).map(|(i, row)| (prefix(row.data()), i)).collect();
@@ -113,7 +113,7 @@ fn order(rows: &Rows) -> Result<Vec<u32>> {
     Ok(order.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Merges runs until there are at most `fan_in`.
+/// Merges runs until at most `fan_in` remain.
 pub(super) fn reduce(
     mut runs: Vec<Run>,
     fan_in: usize,
@@ -141,9 +141,9 @@ struct Cursor<'a> {
     keys: Rows,
     row: usize,
     prefix: u128,
-    /// Where its batch stands among those that rows are gathered from.
+    /// Index of its batch in the batches that rows are gathered from.
     source: usize,
-    /// Last key of the batch before.
+    /// Last key of the previous batch.
     before: Vec<u8>,
 }
 
@@ -161,7 +161,7 @@ impl Cursor<'_> {
 pub(super) struct Merged<'a> {
     keys: &'a Keys,
     cursors: Vec<Cursor<'a>>,
-    /// Numbers of the cursors that have rows: no parent comes after its children.
+    /// Binary heap of the cursors that have rows; the root has the smallest key.
     heap: Vec<usize>,
     /// Batches that rows are gathered from.
     sources: Vec<RecordBatch>,
@@ -170,7 +170,7 @@ pub(super) struct Merged<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// Starts to merge runs, and batches that are in order already.
+    /// Starts to merge runs and batches that are already in order.
     pub(super) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
         let mut inputs: Vec<(Batches<'a>, usize)> = Vec::new();
         for run in runs {
@@ -182,7 +182,7 @@ impl<'a> Merged<'a> {
         let mut merged =
             Self { keys, cursors: Vec::new(), heap: Vec::new(), sources: Vec::new(), batch_rows, failed: false };
         for (batches, _) in inputs {
-            let (keys, before) = (merged.keys.none(), Vec::new());
+            let (keys, before) = (merged.keys.empty(), Vec::new());
             merged.cursors.push(Cursor { batches, keys, row: 0, prefix: 0, source: 0, before });
             let cursor = merged.cursors.len() - 1;
             if merged.load(cursor)? {
@@ -195,7 +195,7 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
-    /// Reads the next batch of a run; false when there is none.
+    /// Reads the next batch of a run; returns false if there is none.
     fn load(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
         loop {
@@ -249,7 +249,7 @@ impl<'a> Merged<'a> {
             return Ok(None);
         }
         let batch = interleave_record_batch(&self.sources.iter().collect::<Vec<_>>(), &wanted)?;
-        // Only the batches that still have rows are kept.
+        // Only batches that still have rows are kept.
         let mut kept = Vec::with_capacity(self.heap.len());
         for number in &self.heap {
             let cursor = &mut self.cursors[*number];
@@ -261,7 +261,8 @@ impl<'a> Merged<'a> {
     }
 }
 
-/// Whether a batch is in order, and comes after the one before. What is not would make a merge that looks right.
+/// Verifies that a batch is in order and follows the previous one; otherwise the merge would silently produce a wrong
+/// order.
 fn check_order(cursor: &mut Cursor<'_>) -> Result<()> {
     let last = cursor.keys.row(cursor.keys.num_rows() - 1).data();
     let sorted = cursor.keys.iter().is_sorted() && *cursor.before < *cursor.key();
@@ -269,8 +270,8 @@ fn check_order(cursor: &mut Cursor<'_>) -> Result<()> {
         cursor.before = last.to_vec();
         return Ok(());
     }
-    Err(Error::integrity("expected records in the order that their shards claim, found others")
-        .hint("sort by other columns first, then by these: that reads all shards as if they were not sorted"))
+    Err(Error::integrity("expected records in the order that their shards state, found another order")
+        .hint("sort by other columns first, then by these again; that sorts all shards from scratch"))
 }
 
 impl Iterator for Merged<'_> {
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Sorted in runs of any size and merged with any fan, rows are in the order of one stable sort.
+        /// Rows that are sorted in runs of any size and merged with any fan-in have the order of one stable sort.
         #[test]
         fn runs_merge_to_a_stable_sort(
             values in prop::collection::vec(prop::option::weighted(0.9, -5..5_i64), 1..300),
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_claims_to_be_sorted_has_to_be() {
+    fn batches_stated_as_sorted_are_checked() {
         let column: ArrayRef = Arc::new(Int64Array::from(vec![3, 1]));
         let records: ArrayRef = Arc::new(UInt64Array::from(vec![0, 1]));
         let batch = RecordBatch::try_from_iter([("v", column), ("n", records)]).unwrap();
