@@ -106,7 +106,8 @@ pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
     let [Some(uncompressed), Some(compressed)] = sizes else {
         return Err(Fault::Malformed("expected a page header with sizes"));
     };
-    let size = |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found a negative one"));
+    let size =
+        |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found a negative one"));
     let (encoding, kind) = match kind {
         Some(0) => (fields[2], PageKind::Data { levels: [fields[3], fields[4]] }),
         Some(2) => (fields[2], PageKind::Dictionary),
