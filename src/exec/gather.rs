@@ -20,7 +20,7 @@ use crate::{
     events::{Event, Observer},
     format::{Misfit, Parsed, parquet::logical_bytes},
     plan::roll::RowGroupPlanner,
-    record::{Payload, RecordBlock, Reject, Sample, numbers::Numbers},
+    record::{Oddity, Payload, RecordBlock, Reject, Remark, Sample, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -98,6 +98,10 @@ pub struct Tally {
     pub blank_lines: u64,
     /// Records with missing fields.
     pub padded: u64,
+    /// Damaged records that were read in another way than their neighbours.
+    pub repaired: u64,
+    /// Lines that are no records and were left out.
+    pub skipped_lines: u64,
     /// Entries of archives that are no files.
     pub passed_over: u64,
     /// Per source.
@@ -314,6 +318,8 @@ struct Position {
     lines: u64,
     first_offset: u64,
     head_lines: Option<u64>,
+    /// Unusual lines, of each reason the first and how many; lines count from 1 within the source.
+    remarks: Vec<Remark>,
 }
 
 impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
@@ -388,6 +394,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
+        self.tell_remarks();
         self.position = Position { source: Some(source), ..Position::default() };
         let facts = &self.sources[source];
         let mut tally = self.tally();
@@ -438,9 +445,8 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         for reject in left_out {
             self.reject(source, reject, quiet)?;
         }
-        if let Some((line, why)) = block.doubtful.as_deref().copied() {
-            let line = self.line(source, line);
-            self.observer.event(Event::Note(format!("{}, line {line}: {why}", self.sources[source].name.name)));
+        for remark in &block.remarks {
+            self.remark(source, *remark);
         }
         let base = self.position.records;
         self.position.records += records;
@@ -453,6 +459,13 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;
+            for remark in &block.remarks {
+                match remark.oddity {
+                    Oddity::Doubtful => {}
+                    Oddity::Repaired => tally.repaired += remark.count,
+                    Oddity::Skipped => tally.skipped_lines += remark.count,
+                }
+            }
             tally.passed_over += block.passed_over;
             tally.sources[source].records += records;
         }
@@ -475,6 +488,24 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         };
         self.pieces.push_back((piece, bytes));
         Ok(())
+    }
+
+    /// Adds to what is unusual about the source.
+    fn remark(&mut self, source: usize, remark: Remark) {
+        let line = self.line(source, remark.line);
+        match self.position.remarks.iter_mut().find(|one| one.why == remark.why) {
+            Some(one) => one.count += remark.count,
+            None => self.position.remarks.push(Remark { line, ..remark }),
+        }
+    }
+
+    /// Tells what was unusual about the source that was read last.
+    fn tell_remarks(&mut self) {
+        let Some(source) = self.position.source else { return };
+        for Remark { line, count, why, .. } in std::mem::take(&mut self.position.remarks) {
+            let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+            self.observer.event(Event::Note(format!("{}, line {line}: {why}{more}", self.sources[source].name.name)));
+        }
     }
 
     fn reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
@@ -603,7 +634,10 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             }
             match self.input.next() {
                 Some(read) => self.take(read?)?,
-                None => self.ended = true,
+                None => {
+                    self.tell_remarks();
+                    self.ended = true;
+                }
             }
         }
     }

@@ -170,6 +170,30 @@ pub struct Reject {
     pub raw: Bytes,
 }
 
+/// What was done about an unusual line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oddity {
+    /// It was taken as it stands, and looks wrong.
+    Doubtful,
+    /// It was taken as a record in another reading than that of its neighbours.
+    Repaired,
+    /// It is no record and was left out.
+    Skipped,
+}
+
+/// Lines of a split that are unusual for one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remark {
+    /// The first of them, counted from 0 within the split.
+    pub line: u64,
+    /// How many there are.
+    pub count: u64,
+    /// What was done about them.
+    pub oddity: Oddity,
+    /// The reason.
+    pub why: &'static str,
+}
+
 /// Records read from one split, in input order.
 #[derive(Debug, Clone)]
 pub struct RecordBlock {
@@ -190,8 +214,8 @@ pub struct RecordBlock {
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
-    /// A line, counted from 0 within the split, that was taken and looks wrong, and why.
-    pub doubtful: Option<Box<(u64, &'static str)>>,
+    /// What is unusual about lines of the split.
+    pub remarks: Vec<Remark>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
     pub passed_over: u64,
     /// Bytes of input that this block stands for.
@@ -210,7 +234,7 @@ impl RecordBlock {
             lines: 0,
             blank_lines: 0,
             padded: 0,
-            doubtful: None,
+            remarks: Vec::new(),
             passed_over: 0,
             bytes_in: 0,
         }

@@ -98,6 +98,12 @@ fn oddities(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     if report.records_padded > 0 {
         writeln!(w, "  padded     {} with fewer fields than the header", plural(report.records_padded, "record"))?;
     }
+    if report.records_repaired > 0 {
+        writeln!(w, "  repaired   {} (see the notes)", plural(report.records_repaired, "record"))?;
+    }
+    if report.lines_skipped > 0 {
+        writeln!(w, "  skipped    {} (not records)", plural(report.lines_skipped, "line"))?;
+    }
     if report.samples_renamed > 0 {
         writeln!(w, "  renamed    {} for readers that could not take them", plural(report.samples_renamed, "sample"))?;
     }

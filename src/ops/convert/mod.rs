@@ -312,6 +312,8 @@ impl<'a> Conversion<'a> {
             entries_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
+            records_repaired: 0,
+            lines_skipped: 0,
             ids_repeated: 0,
             records_similar: 0,
             rejects: None,
@@ -609,6 +611,8 @@ impl<'a> Conversion<'a> {
         report.counts.reconcile()?;
         report.blank_lines = tally.blank_lines;
         report.records_padded = tally.padded;
+        report.records_repaired = tally.repaired;
+        report.lines_skipped = tally.skipped_lines;
         report.entries_passed_over = tally.passed_over;
         report.folder = Some(naming.tag.clone());
         let memory = self.memory();

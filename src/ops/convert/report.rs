@@ -53,6 +53,10 @@ pub struct ConvertReport {
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
+    /// Damaged records that were read in another way than their neighbours, such as with another delimiter.
+    pub records_repaired: u64,
+    /// Lines that are no records and were left out, such as a header that stands there again.
+    pub lines_skipped: u64,
     /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
     /// millions that follow one another.
     pub ids_repeated: u64,
