@@ -2,7 +2,7 @@
 //!
 //! An [`Error`] carries a [`Kind`] (which decides the exit code), a one-line message with what was expected and what
 //! was found, the [`Place`] in the input, hints for the user, and the cause. Messages start in lower case and never
-//! repeat their cause; the command line prints message, place, causes and hints on lines of their own.
+//! repeat their cause; the command line prints message, place, causes and hints on separate lines.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What kind of failure it is; each kind has one exit code.
+/// Kind of failure; each kind has one exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// The command line or configuration asks for something impossible.
     Usage,
-    /// Sources or options differ from what the dataset has, and the user has to say what to do about it.
+    /// Sources or options differ from those of the dataset, and the user has to decide how to proceed.
     Changed,
     /// Input data is malformed.
     Input,
-    /// Somebody else committed first, or holds the lock; nothing was committed.
+    /// Another run committed first, or holds the lock; nothing was committed.
     Conflict,
     /// The file system or object store failed.
     Storage,
@@ -33,7 +33,7 @@ pub enum Kind {
     Internal,
 }
 
-/// Where in an input the problem is.
+/// Location of the problem in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// File or URL.
@@ -70,19 +70,20 @@ impl fmt::Display for Place {
     }
 }
 
-/// Whether what failed may have taken effect all the same.
+/// Whether a failed operation may have taken effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// Nothing was changed, or what was changed has been taken back.
+    /// Nothing was changed, or the change was undone.
     #[default]
     None,
-    /// It is not known, as when the answer of a store was lost: nothing that it would refer to may be deleted.
+    /// Unknown, for example because the response of a store was lost: nothing that the operation would refer to may be
+    /// deleted.
     Possible,
-    /// It took effect and can be seen, but it may not survive a power cut.
+    /// It took effect and is visible, but it may not survive a power cut.
     Certain,
 }
 
-/// A failure with its facts. Boxed inside, so that `Result<T>` stays small.
+/// A failure with its context. Boxed, so that `Result<T>` stays small.
 #[derive(Debug)]
 pub struct Error(Box<Facts>);
 
@@ -119,7 +120,7 @@ impl Error {
         integrity => Integrity, internal => Internal,
     }
 
-    /// Creates the error of a run that made something else than it meant to and noticed before the commit.
+    /// Creates the error of a run that detected before the commit that its output is wrong.
     pub fn mistaken(message: impl Into<String>) -> Self {
         Self::integrity(message).hint("nothing was committed; please report this as a bug")
     }
@@ -129,61 +130,61 @@ impl Error {
         Self::new(Kind::Interrupted, "interrupted; nothing was committed")
     }
 
-    /// Names the file or URL.
+    /// Sets the file or URL.
     #[must_use]
     pub fn at(mut self, source: impl Into<String>) -> Self {
         self.0.place.source = Some(source.into());
         self
     }
 
-    /// Names the line, counted from 1.
+    /// Sets the line, counted from 1.
     #[must_use]
     pub fn line(mut self, line: u64) -> Self {
         self.0.place.line = Some(line);
         self
     }
 
-    /// Names the byte offset, counted from 0.
+    /// Sets the byte offset, counted from 0.
     #[must_use]
     pub fn byte(mut self, byte: u64) -> Self {
         self.0.place.byte = Some(byte);
         self
     }
 
-    /// Names the column.
+    /// Sets the column.
     #[must_use]
     pub fn column(mut self, column: impl Into<String>) -> Self {
         self.0.place.column = Some(column.into());
         self
     }
 
-    /// Adds a thing to do about it.
+    /// Adds a suggestion what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hints.push(hint.into());
         self
     }
 
-    /// Sets the error underneath.
+    /// Sets the underlying error.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<Cause>) -> Self {
         self.0.cause = Some(cause.into());
         self
     }
 
-    /// Says whether what failed may have taken effect.
+    /// Sets whether the failed operation may have taken effect.
     #[must_use]
     pub fn effect_is(mut self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
 
-    /// Whether what failed may have taken effect.
+    /// Returns whether the failed operation may have taken effect.
     pub fn effect(&self) -> Effect {
         self.0.effect
     }
 
-    /// The same once more, its causes as one text: for a failure that has to be told again.
+    /// Returns a copy with its causes as one text, for a failure that is reported more than once.
     #[must_use]
     pub fn repeated(&self) -> Self {
         let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
@@ -194,22 +195,22 @@ impl Error {
         Self(Box::new(Facts { kind: *kind, message, place, hints, cause, effect: *effect }))
     }
 
-    /// Kind of the failure.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The message alone, without place, cause or hints.
+    /// Returns the message alone, without place, cause or hints.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Where it happened.
+    /// Returns where the failure occurred.
     pub fn place(&self) -> &Place {
         &self.0.place
     }
 
-    /// Things to do about it.
+    /// Returns the suggestions what to do.
     pub fn hints(&self) -> &[String] {
         &self.0.hints
     }
@@ -230,7 +231,7 @@ impl std::error::Error for Error {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        // A wrapped error of ours keeps its own kind and place when it travelled through an `io::Read` or `io::Write`.
+        // An [`Error`] that passed through an `io::Read` or `io::Write` keeps its own kind and place.
         match error.downcast::<Self>() {
             Ok(ours) => ours,
             Err(error) => Self::storage("input or output failed").cause(error),
@@ -248,7 +249,7 @@ impl From<arrow::error::ArrowError> for Error {
     fn from(error: arrow::error::ArrowError) -> Self {
         use arrow::error::ArrowError;
         match error {
-            // What a reader or writer underneath failed with is no bug.
+            // A failure of the underlying reader or writer is not a bug.
             ArrowError::IoError(_, io) => Self::from(io),
             ArrowError::ExternalError(inner) => match inner.downcast::<std::io::Error>() {
                 Ok(io) => Self::from(*io),

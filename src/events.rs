@@ -1,4 +1,4 @@
-//! What a running operation tells its observer, and how it is told to stop.
+//! Progress events of a running operation, and its cancellation.
 //!
 //! Library code never prints; it sends [`Event`]s. Only the command line turns them into a progress line. An observer
 //! must return at once: events are sent from the threads that do the work.
@@ -10,15 +10,15 @@ use std::sync::{
 
 use crate::error::{Error, Result};
 
-/// Something that happened.
+/// A progress event.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// A phase began; `bytes` is the work ahead where it is known.
+    /// A phase began; `bytes` is the work ahead if it is known.
     Phase {
         /// What is being done, as a gerund: `reading`.
         name: &'static str,
-        /// Bytes that this phase will go through.
+        /// Bytes that this phase will process.
         bytes: Option<u64>,
     },
     /// Input was consumed.
@@ -30,20 +30,20 @@ pub enum Event {
     },
     /// A shard was finished (not yet committed).
     Shard {
-        /// Its size on disk.
+        /// Size in bytes.
         bytes: u64,
     },
-    /// Something the user should know that is not an error.
+    /// Information for the user that is not an error.
     Note(String),
 }
 
 /// Receives events; implementations must not block.
 pub trait Observer: Send + Sync {
-    /// Takes note of one event.
+    /// Handles one event.
     fn event(&self, event: Event);
 }
 
-/// An observer that ignores everything.
+/// An observer that ignores all events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -51,22 +51,22 @@ impl Observer for Silent {
     fn event(&self, _event: Event) {}
 }
 
-/// A flag that any thread may raise to stop the run; clones share it.
+/// A cancellation flag that any thread may set; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks the run to stop.
+    /// Requests that the run stops.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the run was asked to stop.
+    /// Whether cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails with [`Error::interrupted`] once the run was asked to stop.
+    /// Fails with [`Error::interrupted`] if cancellation was requested.
     ///
     /// # Errors
     /// When [`Cancel::cancel`] was called on any clone.

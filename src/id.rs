@@ -1,4 +1,4 @@
-//! Newtypes for the numbers and hashes that name things, so that one is never taken for another.
+//! Newtypes for numbers and hashes that identify things, so that they cannot be confused.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256, block_api::compress256};
 pub struct Version(pub u64);
 
 impl Version {
-    /// The version that the next commit makes.
+    /// Returns the version that the next commit creates.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
@@ -23,16 +23,16 @@ impl fmt::Display for Version {
     }
 }
 
-/// Hash under which the id index keeps a record id or subject id: the first eight bytes, big-endian, of the SHA-256
-/// of the id's UTF-8 text, so that any SQL engine with `sha256` can compute it too.
+/// Hash of a record id or subject id in the id index: the first eight bytes, big-endian, of the SHA-256 of the id's
+/// UTF-8 text, so that any SQL engine with `sha256` can compute it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdHash(pub u64);
 
-/// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
+/// Initial state of SHA-256 (FIPS 180-4, 5.3.3).
 const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// Where the length in bits stands in the last block of SHA-256.
+/// Offset of the length in bits within the last SHA-256 block.
 const LENGTH_AT: usize = 56;
 
 impl IdHash {
@@ -40,8 +40,8 @@ impl IdHash {
     pub fn of(id: &str) -> Self {
         let text = id.as_bytes();
         if text.len() < LENGTH_AT {
-            // Nearly all ids are one block with their padding, which is put together here for less than the general
-            // hasher takes for it.
+            // Nearly all ids fit into one block with their padding; building that block here is faster than the general
+            // hasher.
             let mut block = [0; 64];
             block[..text.len()].copy_from_slice(text);
             block[text.len()] = 0x80;
@@ -58,28 +58,29 @@ impl IdHash {
 }
 
 impl IdHash {
-    /// Hash of a private id, which is the begin of its token: 16 hexadecimal digits. Of other texts anything.
+    /// Returns the hash of a private id, which is the first 16 hexadecimal digits of its token. The result for other
+    /// texts is unspecified.
     pub fn of_token(token: &str) -> Self {
         Self(token.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
     }
 }
 
-/// Names one run that writes to a dataset: 32 hexadecimal digits that no other run has. An entry of the log that carries
-/// it was written by that run, and so was every object whose path holds it or its [tag](Self::tag).
+/// Identifies one run that writes to a dataset: 32 hexadecimal digits that no other run has. The run wrote every log
+/// entry that contains its id, and every object whose path contains the id or its [tag](Self::tag).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct TransactionId(pub String);
 
-/// Hexadecimal digits of a tag.
+/// Number of hexadecimal digits of a tag.
 const TAG_DIGITS: usize = 16;
 
 impl TransactionId {
-    /// Makes an id from the randomness of the operating system, and from facts that no two runs share.
+    /// Creates an id from the operating system's randomness and from facts that no two runs share.
     pub fn fresh() -> Self {
         use std::{collections::hash_map::RandomState, hash::BuildHasher, time::SystemTime};
         let mut hasher = blake3::Hasher::new();
         let mut random = [0_u8; 32];
-        // Where the system has no randomness yet, what follows has to do.
+        // If the system has no randomness yet, the facts below must suffice.
         let drawn = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK).unwrap_or(0);
         hasher.update(&random[..drawn]);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
@@ -89,36 +90,38 @@ impl TransactionId {
         Self(hasher.finalize().to_hex()[..32].to_owned())
     }
 
-    /// Name of the folder of the shards that the run writes: the first 16 digits.
+    /// Returns the name of the folder for the run's shards: the first 16 digits.
     pub fn tag(&self) -> &str {
         self.0.get(..TAG_DIGITS).unwrap_or(&self.0)
     }
 
-    /// Name of one of several folders of the run, numbered from 0: `<tag>`, `<tag>-2`, `<tag>-3` ...
+    /// Returns the name of one of several folders of the run, numbered from 0: `<tag>`, `<tag>-2`, `<tag>-3` ...
     pub fn tag_of(&self, folder: usize) -> String {
         if folder == 0 { self.tag().to_owned() } else { format!("{}-{}", self.tag(), folder + 1) }
     }
 }
 
-/// The tag of the run that wrote objects in a folder of this name, `<tag>` or `<tag>-2`; `None` for other names.
+/// Returns the tag of the run that wrote the objects in a folder of this name, `<tag>` or `<tag>-2`; `None` for other
+/// names.
 pub fn run_of_folder(folder: &str) -> Option<&str> {
     let (tag, serial) = folder.split_once('-').unwrap_or((folder, "2"));
     let is_serial = !serial.is_empty() && serial.bytes().all(|b| b.is_ascii_digit());
     (is_serial && tag.len() == TAG_DIGITS && is_hex(tag)).then_some(tag)
 }
 
-/// The tag of the run whose id a name begins with, as in `<32 digits>.json` or `<32 digits>-0-shards-0.parquet`.
+/// Returns the tag of the run whose id is at the start of a name, as in `<32 digits>.json` or
+/// `<32 digits>-0-shards-0.parquet`.
 pub fn run_of_name(name: &str) -> Option<&str> {
     let (id, rest) = (name.get(..2 * TAG_DIGITS)?, name.get(2 * TAG_DIGITS..)?);
     (is_hex(id) && (rest.is_empty() || rest.starts_with(['.', '-']))).then(|| &id[..TAG_DIGITS])
 }
 
-/// Whether all of it are lower-case hexadecimal digits.
+/// Whether a text consists of lower-case hexadecimal digits only.
 pub fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// A new UUID of version 7 (RFC 9562, 5.7): milliseconds since 1970, then bits that no two runs share.
+/// Creates a UUID of version 7 (RFC 9562, 5.7): milliseconds since 1970, then bits that no two runs share.
 pub fn run_uuid() -> String {
     use std::time::SystemTime;
     let millis = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis());

@@ -1,7 +1,7 @@
-//! shardify turns piles of files and dumps into sized training shards, keeps them compacted, and can always say where
-//! a record is, where it came from and which versions held it.
+//! shardify turns piles of files and dumps into sized training shards, keeps them compacted, and records where each
+//! record is, where it came from and which versions contain it.
 //!
-//! The way of a record:
+//! Data flow:
 //!
 //! ```text
 //! location -> scan::SourceFile -> split -> format::<in> -> RecordBlock -> exec (parallel, in order, bounded)
@@ -10,8 +10,8 @@
 //! find:     Snapshot -> id index -> record number -> run table -> shard, ordinal, offset, origin, versions
 //! ```
 //!
-//! Modules stand in layers and import only downwards; `tests/architecture/` enforces it. `ARCHITECTURE.md` is the
-//! map, `docs/FORMAT.md` describes every byte written.
+//! Modules form layers and import only from lower ones; `tests/architecture/` enforces this. `ARCHITECTURE.md` is the
+//! map of the code, `docs/FORMAT.md` specifies every byte on disk.
 
 pub mod array;
 pub mod cli;

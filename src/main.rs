@@ -6,10 +6,10 @@ use shardify::{cli, events::Cancel, storage::sys};
 
 fn main() -> ExitCode {
     sys::keep_freed_memory();
-    sys::survive_file_limits();
+    sys::ignore_file_size_signal();
     let cancel = Cancel::default();
     let raised = cancel.clone();
-    // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible then either.
+    // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible in that case either.
     let _ = ctrlc::set_handler(move || {
         if raised.is_cancelled() {
             leave();
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     cli::main(std::env::args_os(), &cancel)
 }
 
-/// A second Ctrl-C does not wait for threads to notice the first.
+/// Exits at once on a second Ctrl-C, without waiting for threads to notice the first.
 #[expect(clippy::exit, reason = "the user insists")]
 fn leave() {
     std::process::exit(130);

@@ -1,4 +1,4 @@
-//! Sizes, durations and instants as people type and read them: `128MiB`, `7d`, `2026-11-21`.
+//! Sizes, durations and instants in the notation of users: `128MiB`, `7d`, `2026-11-21`.
 //!
 //! Binary units (`KiB`, `MiB`, `GiB`, `TiB`) are powers of 1024, decimal ones (`KB`, `MB`, `GB`, `TB`) of 1000.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct Size(pub u64);
 
 impl Size {
-    /// `n` mebibytes.
+    /// Returns the size of `n` mebibytes.
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
@@ -94,7 +94,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(bad)
 }
 
-/// Writes a number with thousands separated: `6,500,000`.
+/// Formats a number with thousands separators: `6,500,000`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

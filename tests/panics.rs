@@ -1,8 +1,10 @@
 //! A bug in the middle of a run: whoever is told of events panics, at each event of a conversion in turn.
 //!
-//! The run ends, neither waiting for ever nor with success; nothing is committed; the same command then does all of it.
+//! The run ends, neither waiting for ever nor with success; nothing is committed; the same command then does all of it. The
+//! program itself panics where no thread can be started, and says so as a failure like others.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
+#[expect(dead_code, reason = "these tests use a part of it")]
 mod support;
 
 use std::{
@@ -112,4 +114,47 @@ fn a_conversion_to_tar_ends_wherever_it_panics() {
 #[test]
 fn a_conversion_to_tfrecord_ends_wherever_it_panics() {
     ends_wherever_it_panics(OutputFormat::TfRecord, 20_000);
+}
+
+/// Runs the program where the standard library panics: no system has the memory for stacks of this size.
+fn without_threads(folder: &Folder, arguments: &[&str]) -> std::process::Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(arguments)
+        .current_dir(folder.path())
+        .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
+        .env("RUST_BACKTRACE", "full")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_panic_of_the_program_is_told_as_a_bug_to_report() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("in.csv"), "id\n1\n").unwrap();
+    let ran = without_threads(&folder, &["convert", "in.csv"]);
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(70), "{told}");
+    let lines: Vec<&str> = told.lines().collect();
+    let [error, hint] = lines[..] else { panic!("expected an error and a hint: {told}") };
+    assert!(error.starts_with("error: the program met a bug: failed to spawn thread"), "{told}");
+    assert!(hint.starts_with(" hint: please report this"), "{told}");
+    assert!(!folder.path().join("shards/_shardify/log").exists(), "nothing is committed");
+    let ran = without_threads(&folder, &["convert", "in.csv", "--json"]);
+    assert_eq!(ran.status.code(), Some(70));
+    let object: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!((&object["type"], &object["code"]), (&"error".into(), &70.into()), "{object}");
+    folder.run("convert in.csv").ok();
+}
+
+/// Whoever reads the completions may stop before their end, and a disk may be full.
+#[test]
+fn completions_that_cannot_be_written_are_no_bug() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_shardify"));
+    let ran = program.args(["completions", "bash"]).stdout(full).output().unwrap();
+    assert_eq!(ran.status.code(), Some(5), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ran = program.stdout(writer).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
 }

@@ -1,10 +1,10 @@
-//! Units of time as CF conventions write them, `days since 1970-01-01`, in all calendars that they know.
+//! Time units of the CF conventions, such as `days since 1970-01-01`, in all CF calendars.
 //!
 //! | calendar | becomes |
 //! |---|---|
 //! | standard, gregorian, proleptic_gregorian, julian | timestamp: the instant, in microseconds |
 //! | noleap, 365_day | timestamp with the same year, month, day and time, which every calendar has |
-//! | all_leap, 366_day, 360_day | text, for there may be a 30th of February |
+//! | all_leap, 366_day, 360_day | text, because there may be a 30th of February |
 
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ const DAY: i128 = 86_400_000_000;
 /// The first day of the Gregorian calendar, 1582-10-15, in days since 1970.
 const GREGORIAN: i64 = -141_427;
 
-/// How days are counted.
+/// A CF calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calendar {
     /// Julian up to 1582-10-04, Gregorian from 1582-10-15 on.
@@ -30,17 +30,17 @@ pub enum Calendar {
     Days360,
 }
 
-/// What numbers of a time axis mean.
+/// Units and calendar of a time axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeUnits {
-    /// Microseconds of a unit.
+    /// Microseconds per unit.
     unit: i128,
     calendar: Calendar,
-    /// Where counting begins, in microseconds from day 0 of the calendar.
+    /// Start of counting, in microseconds from day 0 of the calendar.
     epoch: i128,
 }
 
-/// Days in the months before a month, of a year without a leap day.
+/// Days before each month of a year without a leap day.
 const MONTHS: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
 
 impl Calendar {
@@ -56,7 +56,7 @@ impl Calendar {
         })
     }
 
-    /// Whether days have names that timestamps have too.
+    /// Whether the calendar's dates can be timestamps.
     pub fn has_timestamps(self) -> bool {
         !matches!(self, Self::AllLeap | Self::Days360)
     }
@@ -70,7 +70,8 @@ impl Calendar {
         }
     }
 
-    /// Days from day 0 of the calendar, which is 1970-01-01 where it has real days; `None` where there is no such day.
+    /// Returns the days from day 0 of the calendar, which is 1970-01-01 in calendars with real days; `None` for invalid
+    /// dates.
     fn day(self, year: i64, month: i64, day: i64) -> Option<i64> {
         if !(1..=12).contains(&month) || day < 1 {
             return None;
@@ -96,7 +97,7 @@ impl Calendar {
                     found
                 } else {
                     let found = Self::Julian.day(year, month, day)?;
-                    // Ten days never were.
+                    // The ten days that the Gregorian reform skipped are invalid.
                     return (found < GREGORIAN).then_some(found);
                 }
             }
@@ -104,7 +105,7 @@ impl Calendar {
         })
     }
 
-    /// Year, month and day of a day.
+    /// Returns year, month and day of a day.
     fn date(self, day: i64) -> (i64, i64, i64) {
         if self == Self::Days360 {
             let of_year = day.rem_euclid(360);
@@ -119,23 +120,23 @@ impl Calendar {
     }
 }
 
-/// Days from 1970-01-01 to the first day of a year of the Gregorian calendar.
+/// Returns the days from 1970-01-01 to the first day of a Gregorian year.
 fn gregorian_days(year: i64) -> i64 {
     let y = year - 1;
     y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) - 719_162
 }
 
-/// The same for the Julian calendar.
+/// Returns the days from 1970-01-01 to the first day of a Julian year.
 fn julian_days(year: i64) -> i64 {
     let y = year - 1;
     y * 365 + y.div_euclid(4) - 719_164
 }
 
 impl TimeUnits {
-    /// Reads `UNIT since DATE`, in a calendar; `None` when these are no units of time at all.
+    /// Parses `UNIT since DATE` in a calendar; `None` if the text does not have this form.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when they are, but say nothing that can be counted.
+    /// [`Kind::Input`](crate::error::Kind::Input) when it has this form but the unit, date or calendar is invalid.
     pub fn parse(units: &str, calendar: &str) -> Option<Result<Self>> {
         let lower = units.trim().to_ascii_lowercase();
         let (unit, since) = lower.split_once(" since ")?;
@@ -181,7 +182,7 @@ impl TimeUnits {
         self.calendar.has_timestamps()
     }
 
-    /// The point in time so many units after the start, in microseconds of the calendar.
+    /// Returns the time that is `number` units after the start, in microseconds of the calendar.
     fn at_integer(&self, number: i128) -> Option<i128> {
         number.checked_mul(self.unit)?.checked_add(self.epoch)
     }
@@ -210,28 +211,28 @@ impl TimeUnits {
         Some(if fraction == 0 { text } else { format!("{text}.{fraction:06}") })
     }
 
-    /// Timestamps in microseconds since 1970 of integers.
+    /// Converts an integer to a timestamp in microseconds since 1970.
     pub fn timestamp_of_integer(&self, number: i128) -> Option<i64> {
         self.timestamp(self.at_integer(number)?)
     }
 
-    /// The same of floats, to the microsecond.
+    /// Converts a float to a timestamp, rounded to the microsecond.
     pub fn timestamp_of_double(&self, number: f64) -> Option<i64> {
         self.timestamp(self.at_double(number)?)
     }
 
-    /// Dates as text of integers.
+    /// Converts an integer to a date as text.
     pub fn text_of_integer(&self, number: i128) -> Option<String> {
         self.text(self.at_integer(number)?)
     }
 
-    /// The same of floats.
+    /// Converts a float to a date as text.
     pub fn text_of_double(&self, number: f64) -> Option<String> {
         self.text(self.at_double(number)?)
     }
 }
 
-/// `12:30:15.5 +01:00` as microseconds of UTC since midnight.
+/// Parses `12:30:15.5 +01:00` as microseconds of UTC since midnight.
 fn time_of_day(text: &str) -> Option<i128> {
     let text = text.trim().trim_end_matches(['z', 'Z']).trim_end_matches("utc").trim();
     if text.is_empty() {
@@ -276,8 +277,8 @@ mod tests {
     }
 
     #[test]
-    fn days_have_the_numbers_that_cftime_gives_them() {
-        // Seconds since 1970 of `cftime.num2date(N, units, calendar)`, brought to the proleptic Gregorian calendar.
+    fn day_numbers_agree_with_cftime() {
+        // Seconds since 1970 of `cftime.num2date(N, units, calendar)`, converted to the proleptic Gregorian calendar.
         for (text, calendar, number, seconds) in [
             ("days since 1970-01-01", "standard", 1, 86_400),
             ("hours since 1900-01-01 00:00:0.0", "gregorian", 876_581, 946_702_800),
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn invalid_units_are_rejected() {
         assert!(TimeUnits::parse("kelvin", "standard").is_none());
         for (units, calendar) in [
             ("months since 1970-01-01", ""),
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_comes_back() {
+    fn every_day_round_trips() {
         for calendar in [Calendar::NoLeap, Calendar::AllLeap, Calendar::Days360] {
             for day in -800..800 {
                 let (year, month, of_month) = calendar.date(day);

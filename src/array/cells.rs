@@ -1,14 +1,14 @@
-//! Rows that are cells: the values of a source along all dimensions of its largest variable.
+//! Rows of `--flatten`: one row per cell of a source, along all dimensions of its largest variable.
 //!
 //! ```text
-//! t2m(time, lat, lon)   as it is stored, one value a row; packed values are keys to what they mean
+//! t2m(time, lat, lon)   as stored, one value per row; packed values are keys into their decoded values
 //! time(time)            each value for all cells of its record:    0 0 0 0 0 0 1 1 1 1 1 1
-//! lat(lat)              for all cells of its row of the map:       0 0 0 1 1 1 0 0 0 1 1 1
-//! lon(lon)              over and over:                             0 1 2 0 1 2 0 1 2 0 1 2
+//! lat(lat)              each value for all cells of its map row:   0 0 0 1 1 1 0 0 0 1 1 1
+//! lon(lon)              all values, repeated:                      0 1 2 0 1 2 0 1 2 0 1 2
 //! ```
 //!
-//! Columns are [coded](crate::record::coded) where that takes less than their values: few coordinates stand in many rows,
-//! and of packed numbers there are not many.
+//! Columns are [coded](crate::record::coded) where keys take less space than values: few coordinates are repeated in
+//! many rows, and packed numbers have few different values.
 
 use std::{
     borrow::Cow,
@@ -31,23 +31,24 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    record::coded::{MOST_VALUES, batch_of, coded},
+    record::coded::{MAX_VALUES, batch_of, coded},
 };
 
-/// Rows for each value of packed numbers, at least, where these are keys: all that could occur are decoded.
+/// Minimum number of rows per possible value of packed numbers for these to become keys: all possible values are
+/// decoded.
 const ROWS_PER_VALUE: usize = 4;
 
-/// Cells of some records.
+/// Cells of consecutive records.
 #[derive(Debug)]
 pub struct Cells {
-    /// A row for each cell; columns may be coded.
+    /// One row per cell; columns may be coded.
     pub batch: RecordBatch,
-    /// A hash for each record: a chain of XXH3-64 over what is stored of its variables, each with the hash before it as
-    /// seed. Cells are too many and too small to have one each.
+    /// One hash per record: a chain of XXH3-64 over the stored bytes of its variables, each seeded with the hash before
+    /// it. Cells are too many and too small for individual hashes.
     pub hashes: Vec<u64>,
 }
 
-/// Cells of a source, `count` from `first` on, which are those of whole records.
+/// Reads `count` cells of a source from number `first` on, which must be those of whole records.
 ///
 /// # Errors
 /// As [`rows`](super::rows::rows).
@@ -72,14 +73,14 @@ pub fn cells(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result
     Ok(Cells { batch: batch_of(&fields(plan), columns, rows)?, hashes })
 }
 
-/// Lengths of the dimensions of cells in a range of records, and their names.
+/// Returns the lengths and names of the dimensions of the cells in a range of records.
 fn grid<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
     let along = plan.dim.iter().map(|dim| (dim.as_str(), records.count[0]));
     let within = plan.cells.iter().flatten().map(|(dim, length)| (dim.as_str(), *length));
     along.chain(within).collect()
 }
 
-/// The numbers of cells along a dimension.
+/// Returns the indices of cells along a dimension.
 fn index_column(plan: &Plan, dim: &str, records: &Slab) -> Result<ArrayRef> {
     let grid = grid(plan, records);
     let axis = grid.iter().position(|(name, _)| *name == dim).unwrap_or(0);
@@ -89,30 +90,30 @@ fn index_column(plan: &Plan, dim: &str, records: &Slab) -> Result<ArrayRef> {
     spread(Arc::new(Int64Array::from_iter_values(numbers)), &grid, &[axis])
 }
 
-/// Gives each cell its value of an array that has only the dimensions `axes` of the grid.
+/// Assigns to each cell its value of an array that has only the dimensions `axes` of the grid.
 fn spread(values: ArrayRef, grid: &[(&str, u64)], axes: &[usize]) -> Result<ArrayRef> {
-    if values.len() <= MOST_VALUES && values.data_type().is_primitive() {
+    if values.len() <= MAX_VALUES && values.data_type().is_primitive() {
         return Ok(Arc::new(pattern(grid, axes, values.len())?.with_values(values)));
     }
     Ok(take(values.as_ref(), &UInt64Array::from(repeated::<u64>(grid, axes)), None)?)
 }
 
-/// Keys of coordinates, of which those of one split are mostly those of the next.
+/// Coordinate keys; consecutive splits mostly need the same ones.
 static PATTERNS: Mutex<Vec<Pattern>> = Mutex::new(Vec::new());
 
-/// Bytes of keys that are kept.
-const KEPT: usize = 8 << 20;
+/// Maximum bytes of keys that are kept.
+const MAX_KEPT_BYTES: usize = 8 << 20;
 
-/// Keys of all cells of a grid into arrays with some of its dimensions.
+/// Keys of all cells of a grid into an array with some of its dimensions.
 #[derive(Debug, Clone)]
 struct Pattern {
     lengths: Vec<u64>,
     axes: Vec<usize>,
-    /// Without values yet.
+    /// Keys without values.
     keys: DictionaryArray<UInt16Type>,
 }
 
-/// Keys into an array of so many values that has only the dimensions `axes` of the grid.
+/// Returns keys into an array of `values` values that has only the dimensions `axes` of the grid.
 fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<DictionaryArray<UInt16Type>> {
     let lengths: Vec<u64> = grid.iter().map(|(_, length)| *length).collect();
     let patterns = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,13 +126,13 @@ fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<Dictio
     let mut patterns = patterns();
     patterns.push(Pattern { lengths, axes: axes.to_vec(), keys: keys.clone() });
     let bytes = |patterns: &[Pattern]| patterns.iter().map(|pattern| pattern.keys.len() * 2).sum::<usize>();
-    while bytes(&patterns) > KEPT {
+    while bytes(&patterns) > MAX_KEPT_BYTES {
         patterns.remove(0);
     }
     Ok(keys)
 }
 
-/// For each cell of the grid the number of its element in an array that has only the dimensions `axes` of it.
+/// Returns for each cell of the grid the number of its element in an array that has only the dimensions `axes`.
 fn repeated<N: Copy + Default + AddAssign + TryFrom<u64>>(grid: &[(&str, u64)], axes: &[usize]) -> Vec<N> {
     let mut strides = vec![0; grid.len()];
     let mut stride = 1;
@@ -143,7 +144,7 @@ fn repeated<N: Copy + Default + AddAssign + TryFrom<u64>>(grid: &[(&str, u64)], 
     let Some(cells) = usize::try_from(cells).ok().filter(|cells| *cells > 0) else { return Vec::new() };
     let mut numbers = Vec::with_capacity(cells);
     numbers.push(N::default());
-    // From the last dimension on: all cells so far once more for each further index.
+    // From the last dimension on: the cells so far are repeated for each further index.
     for ((_, length), stride) in grid.iter().zip(strides).rev() {
         let block = numbers.len();
         for index in 1..*length {
@@ -185,7 +186,7 @@ fn cell_column(
     if whole { Ok(values) } else { spread(values, &grid, &axes) }
 }
 
-/// Adds what is stored of a variable to the hashes of the records.
+/// Adds the stored bytes of a variable to the hashes of the records.
 fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
     let (bytes, width) = match &read.varied {
         None => (Cow::Borrowed(&read.bytes), read.width),
@@ -208,7 +209,7 @@ fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
     }
 }
 
-/// Packed numbers as keys to what they mean; `None` where that would not be less.
+/// Converts packed numbers to keys into their decoded values; `None` if that would not be smaller.
 pub(super) fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Result<Option<ArrayRef>> {
     macro_rules! of {
         ($type:ty) => {
@@ -231,15 +232,15 @@ pub(super) fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Resul
         _ => None,
     };
     let Some((keys, table)) = found else { return Ok(None) };
-    // A number that never occurs may mean nothing that there is a value for.
+    // Decoding a number that never occurs may fail.
     match flat(column, plan, Values::Fixed(table)) {
         Ok(values) if values.data_type().is_primitive() => coded(keys, values).map(Some),
         _ => Ok(None),
     }
 }
 
-/// For each number its distance from the least one, and all numbers from the least to the greatest one as they would be
-/// stored.
+/// Returns the distance of each number from the smallest one, and the stored form of all numbers from the smallest to
+/// the largest one.
 fn keyed<const N: usize, T: Copy + Ord>(
     stored: &[[u8; N]],
     read: impl Fn([u8; N]) -> T,
@@ -251,7 +252,7 @@ fn keyed<const N: usize, T: Copy + Ord>(
     let greatest = stored.iter().fold(first, |greatest, value| greatest.max(read(*value)));
     let wide = |value: T| distance(value, least).iter().rev().fold(0_usize, |all, byte| all << 8 | usize::from(*byte));
     let values = wide(greatest) + 1;
-    if values > MOST_VALUES || values.saturating_mul(ROWS_PER_VALUE) > stored.len() {
+    if values > MAX_VALUES || values.saturating_mul(ROWS_PER_VALUE) > stored.len() {
         return None;
     }
     let key = |value: &[u8; N]| {

@@ -1,13 +1,13 @@
-//! CF conventions: which stored values are missing, how packed ones are unpacked, and which are times.
+//! CF conventions: missing values, packed values and times.
 //!
 //! ```text
 //! stored --_Unsigned--> stored --missing_value, _FillValue, valid_range--> null
 //!                              --scale_factor, add_offset--> float        --units since--> timestamp
 //! ```
 //!
-//! The rules are those of netCDF4-python, with which results agree value by value and null by null: a variable of a netCDF
-//! file that names no `_FillValue` has that of its type, unless that is a byte; unpacked values are float32 where both the
-//! stored type and the factors are small enough for it, else float64.
+//! The rules are those of netCDF4-python; results agree value by value and null by null. A variable of a netCDF file
+//! without a `_FillValue` has the default of its type, unless the type is a byte. Unpacked values are float32 if both
+//! the stored type and the factors are small enough, else float64.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use arrow::{
 use super::{Attribute, DType, Variable, calendar::TimeUnits, dtype::primitive};
 use crate::error::{Error, Result};
 
-/// How stored values of a variable are to be taken.
+/// Decoding of a variable's stored values.
 #[derive(Debug, Clone, Default)]
 pub struct Decode {
-    /// Signed integers that mean unsigned ones, or the other way round.
-    other_sign: bool,
-    /// Numbers that mean nothing, as they are stored.
+    /// Whether integers are interpreted with the opposite signedness.
+    flip_sign: bool,
+    /// Numbers that represent missing values, as stored.
     missing: Missing,
     scale: Option<Scale>,
     time: Option<TimeUnits>,
@@ -35,7 +35,7 @@ pub struct Decode {
 struct Missing {
     integers: Vec<i128>,
     doubles: Vec<f64>,
-    /// Smallest and largest number that means something.
+    /// Smallest and largest valid number.
     at_least: Option<Bound>,
     at_most: Option<Bound>,
 }
@@ -50,15 +50,15 @@ struct Bound {
 struct Scale {
     factor: Option<f64>,
     offset: Option<f64>,
-    /// Whether float32 is enough for the product, and for the sum.
+    /// Whether float32 suffices for the product, and for the sum.
     single: [bool; 2],
 }
 
 impl Decode {
-    /// What the attributes of a variable say.
+    /// Derives the decoding from the attributes of a variable.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when units are those of a time that cannot be counted.
+    /// [`Kind::Input`](crate::error::Kind::Input) when its time units are invalid.
     pub fn of(variable: &Variable) -> Result<Self> {
         let mut stored = match &variable.dtype {
             dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(4 | 8)) => dtype.clone(),
@@ -67,11 +67,11 @@ impl Decode {
         let mut decode = Self::default();
         let unsigned = variable.attribute("_Unsigned").and_then(Attribute::text).map(str::to_ascii_lowercase);
         match (&stored, unsigned.as_deref()) {
-            (DType::Int(width), Some("true")) => (decode.other_sign, stored) = (true, DType::UInt(*width)),
-            (DType::UInt(width), Some("false")) => (decode.other_sign, stored) = (true, DType::Int(*width)),
+            (DType::Int(width), Some("true")) => (decode.flip_sign, stored) = (true, DType::UInt(*width)),
+            (DType::UInt(width), Some("false")) => (decode.flip_sign, stored) = (true, DType::Int(*width)),
             _ => {}
         }
-        decode.missing = missing(variable, &stored, decode.other_sign);
+        decode.missing = missing(variable, &stored, decode.flip_sign);
         decode.scale = scale(variable, &stored);
         if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::text)) {
             let calendar = variable.attribute("calendar").and_then(Attribute::text).unwrap_or("standard");
@@ -81,9 +81,9 @@ impl Decode {
         Ok(decode)
     }
 
-    /// Whether values are taken as they are stored.
+    /// Whether values are used as they are stored.
     pub fn is_plain(&self) -> bool {
-        !self.other_sign && self.missing == Missing::default() && self.scale.is_none() && self.time.is_none()
+        !self.flip_sign && self.missing == Missing::default() && self.scale.is_none() && self.time.is_none()
     }
 
     /// Whether some values may be null.
@@ -91,7 +91,7 @@ impl Decode {
         self.missing != Missing::default() || self.time.is_some()
     }
 
-    /// Type of the column that stored values become.
+    /// Returns the type of the column that stored values become.
     pub fn column_type(&self, stored: &DType, raw: bool) -> DataType {
         match (&self.time, &self.scale) {
             (Some(time), _) if time.has_timestamps() => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -104,16 +104,16 @@ impl Decode {
 
     fn signed(&self, stored: &DType) -> DType {
         match stored {
-            DType::Int(width) if self.other_sign => DType::UInt(*width),
-            DType::UInt(width) if self.other_sign => DType::Int(*width),
+            DType::Int(width) if self.flip_sign => DType::UInt(*width),
+            DType::UInt(width) if self.flip_sign => DType::Int(*width),
             other => other.clone(),
         }
     }
 
-    /// Stored numbers, in native order, as a column.
+    /// Decodes stored numbers, in native order, to a column.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) for a time beyond what timestamps reach.
+    /// [`Kind::Input`](crate::error::Kind::Input) for a time outside the range of timestamps.
     pub fn column(&self, stored: &DType, bytes: &[u8]) -> Result<ArrayRef> {
         let stored = self.signed(stored);
         match &stored {
@@ -148,7 +148,7 @@ impl Decode {
         let values = bytes.as_chunks::<N>().0;
         let missing: Vec<T> = self.missing.integers.iter().filter_map(|value| T::try_from(*value).ok()).collect();
         let bound = |bound: &Option<Bound>| bound.and_then(|bound| bound.integer);
-        // A bound beyond the type bounds nothing, or everything.
+        // A bound outside the range of the type excludes nothing, or everything.
         let (low, high) = (bound(&self.missing.at_least), bound(&self.missing.at_most));
         let plain = low.is_none() && high.is_none();
         let nulls = if plain && !missing.iter().any(|missing| occurs(values, |value| read(value) == *missing)) {
@@ -189,7 +189,7 @@ impl Decode {
         #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
         let valid = BooleanBuffer::collect_bool(values.len(), |i| {
             let value = read(values[i]);
-            // NaN is out of no bounds.
+            // NaN is within all bounds.
             let outside = low.is_some_and(|low| value < low) || high.is_some_and(|high| value > high);
             missing.iter().all(|missing| *missing != value) && !outside && !(nan && value != value)
         });
@@ -214,7 +214,7 @@ impl Scale {
         double: impl Fn(T) -> f64,
         single: impl Fn(T) -> f32,
     ) -> Result<ArrayRef> {
-        // A loop for each case, which the compiler makes of vector instructions.
+        // A separate loop for each case, so that the compiler can vectorise it.
         let (factor, offset) = (self.factor.unwrap_or(1.0), self.offset.unwrap_or(0.0));
         let (narrow_factor, narrow_offset) = (factor as f32, offset as f32);
         Ok(match self.single {
@@ -241,7 +241,7 @@ impl Scale {
     }
 }
 
-/// Whether there is such a value; looks at many at once.
+/// Whether such a value occurs; checks many values at a time.
 fn occurs<const N: usize>(values: &[[u8; N]], is: impl Fn([u8; N]) -> bool) -> bool {
     values.chunks(1024).any(|values| values.iter().fold(false, |found, value| found | is(*value)))
 }
@@ -262,7 +262,7 @@ fn times(
             Number::Integer(number) => number.to_string(),
             Number::Double(number) => number.to_string(),
         };
-        Error::input(format!("expected a time that a timestamp reaches, found {found} units after the start"))
+        Error::input(format!("expected a time within the range of timestamps, found {found} units after the start"))
             .hint("keep the numbers as they are with --raw")
     };
     let is_null = |i| {
@@ -290,7 +290,7 @@ fn times(
     Ok(Arc::new(out.finish()))
 }
 
-/// What netCDF leaves where nobody wrote.
+/// Returns netCDF's default fill value for values that were never written.
 fn default_fill(stored: &DType) -> Option<Bound> {
     let integer = |integer: i128| Some(Bound { integer: Some(integer), double: 0.0 });
     match stored {
@@ -305,7 +305,7 @@ fn default_fill(stored: &DType) -> Option<Bound> {
     }
 }
 
-/// Numbers of an attribute as values of the stored type; those that are none of its values are left out.
+/// Converts the numbers of an attribute to the stored type; numbers that the type cannot represent are skipped.
 fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Bound> {
     let Some(attribute) = attribute else { return Vec::new() };
     let integers = attribute.integers();
@@ -359,7 +359,7 @@ fn scale(variable: &Variable, stored: &DType) -> Option<Scale> {
         Some((*attribute.doubles().first()?, *dtype == DType::Float(4)))
     };
     let (mut factor, mut offset) = (number("scale_factor"), number("add_offset"));
-    // One that changes nothing alone leaves the type alone too.
+    // A scale or offset that changes nothing does not change the type either, if it is the only one.
     if offset.is_none() {
         factor = factor.filter(|(factor, _)| *factor != 1.0);
     }
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_and_times_are_taken_as_they_are_meant() {
+    fn unsigned_attributes_and_times_are_decoded() {
         let byte = Attribute::Numbers(DType::Int(1), vec![0xff]);
         let given = variable(DType::Int(1), vec![("_Unsigned", text("true")), ("_FillValue", byte)]);
         let expected = UInt8Array::from(vec![Some(254), None]);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_left_alone_unless_it_is_missing() {
+    fn nan_stays_unless_it_is_missing() {
         let double = |value: f64| Attribute::Numbers(DType::Float(8), value.to_ne_bytes().to_vec());
         let values = [1.0_f64.to_ne_bytes(), f64::NAN.to_ne_bytes()].concat();
         let nan = variable(DType::Float(8), vec![("_FillValue", double(f64::NAN))]);

@@ -1,8 +1,8 @@
-//! What a header claims, held against what is stored.
+//! Plausibility check of a header's claims against the stored bytes.
 //!
-//! A header of a few bytes can claim more elements than there are atoms, and where chunks that nobody wrote hold the fill value
-//! every one of them can be read. Nothing that people store is compressed a thousand times over, so who claims more than that
-//! is either damaged, or a grid of which most was never written; for the latter there is an option.
+//! A header of a few bytes can claim more elements than there are atoms, and if chunks that were never written hold the
+//! fill value, every one of them can be read. Real data is not compressed a thousandfold, so a source that claims more
+//! is either damaged, or a grid of which most was never written; `--sparse` allows the latter.
 
 use super::{Header, records::Plan};
 use crate::{
@@ -10,19 +10,19 @@ use crate::{
     units::Size,
 };
 
-/// Elements that a stored byte may stand for, and how many there may be whatever is stored.
-const ELEMENTS: u64 = 1 << 10;
-const FEW_ELEMENTS: u64 = 1 << 20;
+/// Maximum elements per stored byte, and the number of elements that is always accepted.
+const ELEMENTS_PER_STORED_BYTE: u64 = 1 << 10;
+const ALWAYS_ALLOWED_ELEMENTS: u64 = 1 << 20;
 
-/// Bytes of elements that a stored byte may stand for, and how many there may be whatever is stored.
-const BYTES: u64 = 1 << 12;
-const FEW_BYTES: u64 = 64 << 20;
+/// Maximum bytes of elements per stored byte, and the number of bytes that is always accepted.
+const BYTES_PER_STORED_BYTE: u64 = 1 << 12;
+const ALWAYS_ALLOWED_BYTES: u64 = 64 << 20;
 
-/// Rows that a stored byte may stand for, and how many there may be whatever is stored.
-const ROWS: u64 = 1 << 8;
-const FEW_ROWS: u64 = 1 << 16;
+/// Maximum rows per stored byte, and the number of rows that is always accepted.
+const ROWS_PER_STORED_BYTE: u64 = 1 << 8;
+const ALWAYS_ALLOWED_ROWS: u64 = 1 << 16;
 
-/// Refuses a source of so many stored bytes that claims to hold too much for them.
+/// Rejects a source whose header claims more than its stored bytes can plausibly hold.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) that names the variable.
@@ -31,22 +31,25 @@ pub fn check(header: &Header, plan: &Plan, stored: u64) -> Result<()> {
         let variable = &header.variables[column.variable];
         let elements = variable.elements();
         let bytes = elements.saturating_mul(variable.dtype.width().unwrap_or(1) as u64);
-        let most = (stored.saturating_mul(BYTES).max(FEW_BYTES), stored.saturating_mul(ELEMENTS).max(FEW_ELEMENTS));
+        let most = (
+            stored.saturating_mul(BYTES_PER_STORED_BYTE).max(ALWAYS_ALLOWED_BYTES),
+            stored.saturating_mul(ELEMENTS_PER_STORED_BYTE).max(ALWAYS_ALLOWED_ELEMENTS),
+        );
         if bytes > most.0 || elements > most.1 {
             return Err(refused(stored, &format!("an array of the shape {:?} ({})", variable.shape, Size(bytes)))
                 .column(variable.name.as_str()));
         }
     }
-    // Patches may lie over each other.
-    if plan.patches.is_empty() && plan.rows() > stored.saturating_mul(ROWS).max(FEW_ROWS) {
+    // Patches may overlap.
+    if plan.patches.is_empty() && plan.rows() > stored.saturating_mul(ROWS_PER_STORED_BYTE).max(ALWAYS_ALLOWED_ROWS) {
         return Err(refused(stored, &format!("{} records", plan.rows())));
     }
     Ok(())
 }
 
 fn refused(stored: u64, found: &str) -> Error {
-    Error::input(format!("expected what {stored} stored bytes can hold, found {found}"))
-        .hint("the file is probably damaged; if most of its values were just never written, use --sparse")
+    Error::input(format!("expected no more than {stored} stored bytes can hold, found {found}"))
+        .hint("the file is probably damaged; if most of its values were never written, use --sparse")
 }
 
 #[cfg(test)]
@@ -61,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_stored_bytes_can_hold_is_refused() {
+    fn more_than_the_stored_bytes_can_hold_is_rejected() {
         checked(&[("t", 1_000), ("y", 1_000)], 1_400).unwrap();
         checked(&[("t", 365), ("y", 720), ("x", 1_440)], 1_500_000).unwrap();
         for dims in [
@@ -70,7 +73,7 @@ mod tests {
             &[("t", u64::MAX), ("y", 0)],
             &[("t", 4), ("y", 1 << 40)],
         ] {
-            // Some are too large even to be a plan.
+            // Some are too large even for a plan.
             let header = Header { variables: vec![Variable::plain("v", DType::Float(4), dims)], ..Header::default() };
             if let Ok(plan) = Plan::new(&header, &ArrayOptions::default()) {
                 let error = check(&header, &plan, 1_400).unwrap_err();

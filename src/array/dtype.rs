@@ -1,16 +1,16 @@
-//! Types of elements, and elements as columns.
+//! Types of elements, and conversion of elements to columns.
 //!
 //! | element | column |
 //! |---|---|
 //! | bool, int8 to int64, uint8 to uint64, float16 to float64 | the same |
 //! | complex | struct of `re` and `im` |
-//! | text of fixed or any length | text; binary where it is to stay raw |
+//! | text of fixed or any length | text; binary with `--raw` |
 //! | opaque bytes | binary of fixed size |
 //! | instants, time spans | timestamp, duration; "not a time" is null |
 //! | struct, array within a struct | struct, list of fixed size |
 //! | sequences of any length | list |
 //!
-//! How values of any length lie within others is told in [`nested`].
+//! [`nested`] describes how values of any length are packed within others.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 /// Type of an element. Widths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DType {
-    /// One byte, 0 or not.
+    /// One byte; any value except 0 is true.
     Bool,
     /// Signed integer.
     Int(usize),
@@ -39,19 +39,19 @@ pub enum DType {
     Float(usize),
     /// Two floats of this width each.
     Complex(usize),
-    /// Text of this width, filled up with NUL or blanks.
+    /// Text of this width, padded.
     Text(usize, Padding),
-    /// Text of so many UCS-4 characters, filled up with NUL.
+    /// Text of this many UCS-4 characters, padded with NUL.
     Wide(usize),
-    /// Bytes without a meaning.
+    /// Uninterpreted bytes.
     Opaque(usize),
-    /// Time since 1970 in units of so many of a unit, as int64; the smallest number is no time.
+    /// Time since 1970 as int64, in multiples of a unit; the smallest number is "not a time".
     Instant(TimeUnit, i64),
-    /// Time span in units of so many of a unit, as int64; the smallest number is none.
+    /// Duration as int64, in multiples of a unit; the smallest number is "not a time".
     Span(TimeUnit, i64),
     /// Named members.
     Struct(Vec<Member>, usize),
-    /// So many elements of a type.
+    /// A fixed number of elements of a type.
     Array(Box<Self>, usize),
     /// Text of any length.
     AnyText,
@@ -59,39 +59,39 @@ pub enum DType {
     AnyBytes,
     /// Any number of elements.
     Sequence(Box<Self>),
-    /// What cannot be read, and what it is.
+    /// A type that cannot be read, with a description.
     Refused(String),
 }
 
-/// What fills up text of fixed width.
+/// Padding of text of fixed width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// NUL, at the end.
+    /// NUL at the end.
     Nul,
     /// The first NUL ends the text.
     Terminated,
-    /// Blanks, at the end.
+    /// Blanks at the end.
     Blank,
 }
 
 /// A member of a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// Where it begins.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Its type.
+    /// Type of the member.
     pub dtype: DType,
 }
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// The number that stands for no time.
+/// The number that represents "not a time".
 pub const NOT_A_TIME: i64 = i64::MIN;
 
 impl DType {
-    /// Bytes of an element; `None` where they vary.
+    /// Returns the bytes of an element; `None` if they vary.
     pub fn width(&self) -> Option<usize> {
         Some(match self {
             Self::Bool => 1,
@@ -109,7 +109,7 @@ impl DType {
         })
     }
 
-    /// Why elements cannot be read, where they cannot.
+    /// Returns why elements cannot be read; `None` if they can.
     pub fn refusal(&self) -> Option<&str> {
         let within = match self {
             Self::Refused(why) => Some(why.as_str()),
@@ -117,11 +117,11 @@ impl DType {
             Self::Array(item, _) | Self::Sequence(item) => item.refusal(),
             _ => None,
         };
-        // How many of them there are could not be told from their bytes.
+        // The number of elements cannot be derived from their bytes.
         within.or_else(|| (self.width() == Some(0)).then_some("elements without a byte"))
     }
 
-    /// The name for people.
+    /// Returns the name for messages.
     pub fn name(&self) -> String {
         match self {
             Self::Bool => "bool".to_owned(),
@@ -147,7 +147,7 @@ impl DType {
         }
     }
 
-    /// How numpy writes the type, for elements in little-endian order; `None` where it has none that is no object.
+    /// Returns numpy's name of the type, for elements in little-endian order; `None` if numpy has only objects for it.
     pub fn numpy(&self) -> Option<String> {
         Some(match self {
             Self::Bool => "|b1".to_owned(),
@@ -164,7 +164,7 @@ impl DType {
         })
     }
 
-    /// The column type; with `raw` texts stay bytes.
+    /// Returns the column type; with `raw`, text stays binary.
     pub fn column_type(&self, raw: bool) -> DataType {
         match self {
             Self::Bool => DataType::Boolean,
@@ -185,7 +185,7 @@ impl DType {
             }
             Self::Text(..) | Self::AnyText if raw => DataType::Binary,
             Self::Text(..) | Self::Wide(_) | Self::AnyText => DataType::Utf8,
-            // A width of nothing is no type in Arrow.
+            // Arrow has no type of width 0.
             Self::Opaque(width) => match i32::try_from(*width) {
                 Ok(width) if width > 0 => DataType::FixedSizeBinary(width),
                 _ => DataType::Binary,
@@ -202,13 +202,13 @@ impl DType {
         }
     }
 
-    /// Elements as an array.
+    /// Converts elements to an array.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) for texts that are not UTF-8 and times that are too far away.
+    /// [`Kind::Input`](crate::error::Kind::Input) for text that is not UTF-8 and times outside the range of the column.
     pub fn column(&self, values: Values, raw: bool) -> Result<ArrayRef> {
         match (self, values) {
-            // Numbers are taken as they are.
+            // Numbers need no conversion.
             (Self::Int(width) | Self::UInt(width) | Self::Float(width), Values::Fixed(bytes))
                 if bytes.len() % width == 0 && bytes.as_ptr().align_offset(*width) == 0 =>
             {
@@ -282,7 +282,7 @@ impl DType {
         })
     }
 
-    /// Numbers as doubles; none where elements are no numbers.
+    /// Returns numbers as doubles; empty if elements are not numbers.
     pub fn doubles(&self, bytes: &[u8]) -> Vec<f64> {
         match self {
             Self::Float(4) => each(bytes, |b| f64::from(f32::from_ne_bytes(b))),
@@ -293,7 +293,7 @@ impl DType {
         }
     }
 
-    /// Integers; none where elements are others.
+    /// Returns integers; empty if elements are not integers.
     pub fn integers(&self, bytes: &[u8]) -> Vec<i128> {
         match self {
             Self::Int(1) => each(bytes, |b| i8::from_ne_bytes(b).into()),
@@ -318,7 +318,7 @@ impl DType {
         }
     }
 
-    /// Turns elements from big to little endian or back, in place.
+    /// Reverses the byte order of elements in place.
     pub fn swap(&self, bytes: &mut [u8]) {
         match self {
             Self::Int(width) | Self::UInt(width) | Self::Float(width) | Self::Complex(width) => reverse(bytes, *width),
@@ -363,20 +363,20 @@ pub(super) fn member_fields(members: &[Member], raw: bool) -> Fields {
 }
 
 impl DType {
-    /// Whether an element can mean nothing by itself.
+    /// Whether a single element may be null.
     pub fn may_be_null(&self) -> bool {
         matches!(self, Self::Instant(..) | Self::Span(..))
     }
 }
 
-/// The bytes of one member of every element.
+/// Collects the bytes of one member of every element.
 fn gather(bytes: &[u8], width: usize, offset: usize, own: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() / width.max(1) * own);
     bytes.chunks_exact(width.max(1)).for_each(|element| out.extend_from_slice(&element[offset..offset + own]));
     out
 }
 
-/// Numbers as an array.
+/// Converts numbers to an array.
 pub(super) fn primitive(
     data_type: DataType,
     bytes: &[u8],
@@ -396,8 +396,9 @@ fn times(data_type: DataType, bytes: &[u8], count: usize, scale: i64) -> Result<
     let numbers = each(bytes, i64::from_ne_bytes);
     for number in &numbers {
         let scaled = if *number == NOT_A_TIME { Some(0) } else { number.checked_mul(scale) };
-        let scaled =
-            scaled.ok_or_else(|| Error::input(format!("expected a time within 290 years or more, found {number}")))?;
+        let scaled = scaled.ok_or_else(|| {
+            Error::input(format!("expected a time that fits into a 64-bit timestamp, found {number}"))
+        })?;
         out.extend_from_slice(&scaled.to_ne_bytes());
     }
     let valid = BooleanBuffer::collect_bool(count, |i| numbers[i] != NOT_A_TIME);
@@ -425,7 +426,7 @@ pub(super) fn texts_or_bytes<'a>(values: impl Iterator<Item = &'a [u8]>, text: b
             Ok(text) => out.append_value(text),
             Err(_) => {
                 return Err(Error::input(format!("expected text in UTF-8, found other bytes in element {number}"))
-                    .hint("keep texts as bytes with --raw, or leave the variable out with --var"));
+                    .hint("keep texts as bytes with --raw, or choose other variables with --var"));
             }
         }
     }
@@ -473,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_lose_what_fills_them_up() {
+    fn padding_is_removed_from_texts() {
         let texts = |padding| {
             let column = column(&DType::Text(4, padding), b"a\0b\0 x  ");
             column.as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>()

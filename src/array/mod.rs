@@ -1,13 +1,14 @@
-//! Arrays as sources: one model that all array formats fill, one place that decides what their records are, and one
-//! that makes rows of them.
+//! Arrays as sources: one model for all array formats, one place that decides what their records are, and one that
+//! converts them to rows.
 //!
 //! ```text
 //! format::{npy, netcdf, hdf5, zarr}  -- Header, read(slab) -->  records::Plan (pure)  -->  rows (RecordBatch)
 //! ```
 //!
-//! A source holds variables. A variable has a type, a shape with named dimensions, chunks in which it is stored, and
-//! attributes. Formats only read: a hyperslab of a variable comes as bytes of native order, in C order. What a record is,
-//! which values are missing and how packed values are unpacked is decided in [`records`] and [`cf`], for all formats alike.
+//! A source has variables. A variable has a type, a shape with named dimensions, the shape of its stored chunks, and
+//! attributes. Formats only read: they return a hyperslab of a variable as bytes of native order, in C order. For all
+//! formats, [`records`] decides what a record is, and [`cf`] which values are missing and how packed values are
+//! unpacked.
 
 pub mod calendar;
 pub mod cells;
@@ -29,14 +30,14 @@ use std::any::Any;
 
 use crate::error::Result;
 
-/// Name of the file beside shards with what is the same for all their records. It begins with `_`, so that readers of a
-/// folder of shards pass it over.
+/// Name of the file beside shards with the values that are the same for all their records. It begins with `_`, so that
+/// readers of a folder of shards ignore it.
 pub const CONSTANTS_FILE: &str = "_constants.arrow";
 
-/// What a source says about its variables.
+/// Metadata of a source.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
-    /// The variables, in the order of the source; those of groups have dotted names.
+    /// Variables in the order of the source; names of variables in groups are dotted.
     pub variables: Vec<Variable>,
     /// Attributes of the source as a whole.
     pub attributes: Vec<(String, Attribute)>,
@@ -45,7 +46,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of memory that it takes, and what is decided of it; roughly.
+    /// Returns the approximate memory in bytes of the header and the plan made from it.
     pub fn held(&self) -> u64 {
         let attributes: usize = self.variables.iter().map(|variable| variable.attributes.len()).sum();
         (8 << 10) + (1 << 10) * self.variables.len() as u64 + 256 * (attributes + self.attributes.len()) as u64
@@ -55,29 +56,29 @@ impl Header {
 /// An array of a source.
 #[derive(Debug, Clone)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
     /// Type of an element.
     pub dtype: DType,
-    /// Length of each dimension; none for a single value.
+    /// Length of each dimension; empty for a single value.
     pub shape: Vec<u64>,
     /// Names of the dimensions.
     pub dims: Vec<String>,
-    /// Shape of the stored chunks, or of what lies together where axes are stored in another order; `None` where it is stored in
-    /// one piece in C order.
+    /// Shape of the stored chunks, or of contiguous parts if axes are stored in another order; `None` if the variable
+    /// is stored contiguously in C order.
     pub chunks: Option<Vec<u64>>,
-    /// How chunks are compressed, in the order of writing.
+    /// Compression of chunks, in the order of writing.
     pub codecs: Vec<String>,
-    /// Its attributes.
+    /// Attributes of the variable.
     pub attributes: Vec<(String, Attribute)>,
-    /// Whether its last dimension counts the characters of a text.
+    /// Whether the last dimension counts the characters of a text.
     pub characters: bool,
-    /// Whether values that nobody wrote have the fill value of netCDF, where the attributes name no other.
+    /// Whether values that were never written have netCDF's default fill value, unless attributes state another.
     pub fills: bool,
 }
 
 impl Variable {
-    /// One with dimensions of these names and lengths, and nothing else.
+    /// Creates a variable with dimensions of these names and lengths, and no other properties.
     #[cfg(test)]
     pub fn plain(name: &str, dtype: DType, dims: &[(&str, u64)]) -> Self {
         Self {
@@ -93,12 +94,12 @@ impl Variable {
         }
     }
 
-    /// An attribute by name.
+    /// Returns an attribute by name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|(found, _)| found == name).map(|(_, value)| value)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |all, length| all.saturating_mul(*length))
     }
@@ -118,7 +119,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// The text, where it is one.
+    /// Returns the text, if the value is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -127,7 +128,7 @@ impl Attribute {
         }
     }
 
-    /// The numbers as doubles; none where these are no numbers.
+    /// Returns the numbers as doubles; empty if the value is not numeric.
     pub fn doubles(&self) -> Vec<f64> {
         match self {
             Self::Numbers(dtype, bytes) => dtype.doubles(bytes),
@@ -135,7 +136,7 @@ impl Attribute {
         }
     }
 
-    /// The value for people: text as it is, numbers with commas.
+    /// Formats the value for messages: text as it is, numbers with commas.
     pub fn describe(&self) -> String {
         match self {
             Self::Text(text) | Self::Other(text) => text.clone(),
@@ -147,7 +148,7 @@ impl Attribute {
         }
     }
 
-    /// The numbers as integers; none where these are others.
+    /// Returns the numbers as integers; empty if the value has no integers.
     pub fn integers(&self) -> Vec<i128> {
         match self {
             Self::Numbers(dtype, bytes) => dtype.integers(bytes),
@@ -156,7 +157,7 @@ impl Attribute {
     }
 }
 
-/// Names dimensions that have no names: by axis and, where two arrays differ in length, by that too.
+/// Names unnamed dimensions: by axis and, where arrays differ in the length of an axis, also by length.
 pub fn name_dims(variables: &mut [Variable]) {
     let mut known: Vec<(usize, u64)> = Vec::new();
     for variable in variables.iter_mut().filter(|variable| variable.dims.is_empty()) {
@@ -176,34 +177,34 @@ pub fn name_dims(variables: &mut [Variable]) {
 pub enum Values {
     /// Elements of fixed width, one after the other, in native byte order.
     Fixed(Vec<u8>),
-    /// Elements of any length: texts, or values in native byte order; those that hold such values themselves are packed as
-    /// [`nested`] says.
+    /// Elements of any length: texts, or values in native byte order. Elements that contain such values are packed as
+    /// [`nested`] describes.
     Varied(Vec<Vec<u8>>),
 }
 
-/// An array source that can be read out of order, by many threads.
+/// An array source that supports random access from many threads.
 pub trait Arrays: Send + Sync + std::fmt::Debug {
-    /// What it holds.
+    /// Returns the metadata.
     fn header(&self) -> &Header;
 
     /// Reads a hyperslab of the variable with this number.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) naming the variable and the place, when the source is damaged or uses
-    /// what is not supported.
+    /// an unsupported feature.
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values>;
 
-    /// Asks for all that these hyperslabs need before they are read, where it comes over a network; it is held in memory for as
-    /// long as what is returned lives.
+    /// For remote sources, fetches everything that these hyperslabs need before they are read; the bytes stay in memory
+    /// as long as the returned guard lives.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When the bytes cannot be fetched.
     fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         let _ = wanted;
         Ok(None)
     }
 
-    /// Bytes of memory that it takes while nothing is read; roughly.
+    /// Returns the approximate memory in bytes of the idle source.
     fn held(&self) -> u64 {
         self.header().held()
     }

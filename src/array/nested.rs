@@ -1,14 +1,15 @@
-//! Values of any length within structs, arrays and sequences: how one element is packed into bytes, and columns of such elements.
+//! Values of any length within structs, arrays and sequences: packs one element into bytes, and converts packed
+//! elements to columns.
 //!
 //! ```text
-//! text, bytes      their length (u32), and they
-//! sequence         how many items (u32), and they
+//! text, bytes      length (u32), then the bytes
+//! sequence         number of items (u32), then the items
 //! struct, array    members or items, one after the other, without gaps
-//! all else         as ever
+//! all other types  as they are
 //! ```
 //!
-//! An element is packed whole, so that whoever moves elements about need not know what is in them. An element of no bytes at all stands
-//! for one that nobody wrote: zeros, and nothing of any length.
+//! An element is packed completely, so that code that moves elements need not know their type. An element of no bytes
+//! represents one that was never written: zeros, and empty values of any length.
 
 use std::sync::Arc;
 
@@ -20,10 +21,10 @@ use arrow::{
 use super::dtype::{DType, Member, item_field, member_fields, texts_or_bytes};
 use crate::error::{Error, Result};
 
-/// Packs the length of what comes next, or how many items come.
+/// Packs a length or a number of items.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) for more than 4 Gi of them.
+/// [`Kind::Input`](crate::error::Kind::Input) for numbers above 4 Gi.
 pub fn count(number: usize, out: &mut Vec<u8>) -> Result<()> {
     let number = u32::try_from(number);
     let number = number.map_err(|_| Error::input("expected less than 4 GiB in a value of any length, found more"))?;
@@ -31,7 +32,7 @@ pub fn count(number: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Packed elements as an array.
+/// Converts packed elements to an array.
 ///
 /// # Errors
 /// As [`DType::column`].
@@ -45,7 +46,7 @@ pub(super) fn column(dtype: &DType, elements: &[Vec<u8>], raw: bool) -> Result<A
     build(dtype, &mut rests, raw)
 }
 
-/// An element that nobody wrote.
+/// Packs an element that was never written.
 fn empty(dtype: &DType, out: &mut Vec<u8>) {
     match (dtype.width(), dtype) {
         (Some(width), _) => out.resize(out.len() + width, 0),
@@ -55,7 +56,7 @@ fn empty(dtype: &DType, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes an element off each rest, and makes a column of them.
+/// Removes an element from the front of each rest, and converts these elements to a column.
 fn build(dtype: &DType, rests: &mut [&[u8]], raw: bool) -> Result<ArrayRef> {
     if let Some(width) = dtype.width() {
         let mut bytes = Vec::with_capacity(width.saturating_mul(rests.len()));
@@ -98,7 +99,7 @@ fn build(dtype: &DType, rests: &mut [&[u8]], raw: bool) -> Result<ArrayRef> {
     }
 }
 
-/// Takes so many items off each rest, and makes one column of all of them.
+/// Removes a number of items from the front of each rest, and converts all of them to one column.
 fn items(
     item: &DType,
     rests: &mut [&[u8]],
@@ -108,7 +109,7 @@ fn items(
     if let Some(width) = item.width().filter(|width| *width > 0) {
         let mut bytes = Vec::new();
         for rest in rests.iter_mut() {
-            let own = length(rest)?.checked_mul(width).ok_or_else(cut)?;
+            let own = length(rest)?.checked_mul(width).ok_or_else(truncated)?;
             bytes.extend_from_slice(take(rest, own)?);
         }
         return item.fixed(&bytes, bytes.len() / width, raw);
@@ -123,7 +124,7 @@ fn items(
     build(item, &mut all, raw)
 }
 
-/// Takes an element off and drops it.
+/// Removes an element from the front.
 fn skip(dtype: &DType, rest: &mut &[u8]) -> Result<()> {
     match (dtype.width(), dtype) {
         (Some(width), _) => take(rest, width).map(drop),
@@ -138,19 +139,19 @@ fn skip(dtype: &DType, rest: &mut &[u8]) -> Result<()> {
 }
 
 fn number(rest: &mut &[u8]) -> Result<usize> {
-    let bytes = rest.first_chunk::<4>().ok_or_else(cut)?;
+    let bytes = rest.first_chunk::<4>().ok_or_else(truncated)?;
     *rest = &rest[4..];
-    usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| cut())
+    usize::try_from(u32::from_le_bytes(*bytes)).map_err(|_| truncated())
 }
 
 fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Result<&'a [u8]> {
-    let (own, after) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    let (own, after) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
     *rest = after;
     Ok(own)
 }
 
-fn cut() -> Error {
-    Error::internal("a packed value is cut short")
+fn truncated() -> Error {
+    Error::internal("a packed value is truncated")
 }
 
 #[cfg(test)]

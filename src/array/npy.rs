@@ -1,12 +1,12 @@
-//! The NPY form of an array: a header that is a Python literal, and the elements.
+//! The NPY format: a header that is a Python literal, and the elements.
 //!
 //! ```text
 //! 93 N U M P Y  major minor  length (2 bytes in version 1, 4 in 2 and 3, little endian)
 //! {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   blanks   \n     (Latin-1; UTF-8 in version 3)
-//! elements, in C order or, where the header says so, in Fortran order
+//! elements, in C order or, if the header says so, in Fortran order
 //! ```
 //!
-//! Objects, which numpy pickles, are refused by name: reading them would run what the file says.
+//! Objects, which numpy pickles, are rejected: reading them would execute code from the file.
 
 use arrow::datatypes::TimeUnit;
 
@@ -16,37 +16,37 @@ use crate::error::{Error, Result};
 /// The first bytes of every NPY file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// A header longer than this is no header.
+/// Maximum length of a header in bytes.
 const MAX_HEADER: usize = 1 << 20;
 
-/// Bytes before the text of a header of version 2 and 3.
+/// Bytes before the text of a version 2 or 3 header.
 const PREAMBLE: usize = 12;
 
-/// Levels of lists and structs.
+/// Maximum nesting depth of lists and structs.
 const MAX_DEPTH: usize = 32;
 
-/// What the header says.
+/// A parsed header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NpyHeader {
     /// Type of an element.
     pub dtype: DType,
-    /// Whether elements are in the order of the other kind of processor.
+    /// Whether elements are in the opposite byte order.
     pub swapped: bool,
     /// Shape.
     pub shape: Vec<u64>,
-    /// Whether the first index changes fastest.
+    /// Whether the first index varies fastest.
     pub fortran: bool,
-    /// Where elements begin.
+    /// Offset of the elements.
     pub offset: usize,
 }
 
-/// Bytes that are enough to see how long the header is.
+/// Number of bytes that contain the length of the header.
 pub const HEAD: usize = PREAMBLE;
 
-/// Where the elements of a file that begins so begin.
+/// Returns the offset of the elements, given the beginning of a file.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is no NPY file of a known version.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is not an NPY file of a supported version.
 pub fn data_offset(head: &[u8]) -> Result<usize> {
     let cut = || Error::input("expected an NPY header, found the end of the file");
     if !head.starts_with(MAGIC) {
@@ -67,11 +67,11 @@ pub fn data_offset(head: &[u8]) -> Result<usize> {
     Ok(start + length)
 }
 
-/// Reads the header; `head` holds all of it.
+/// Parses the header; `head` must contain all of it.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged, or elements are Python objects or of another type that
-/// cannot be read.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged, or elements are Python objects or of another
+/// unsupported type.
 pub fn parse(head: &[u8]) -> Result<NpyHeader> {
     let offset = data_offset(head)?;
     let start = if head[6] == 1 { 10 } else { PREAMBLE };
@@ -106,8 +106,8 @@ fn unexpected(what: &str, found: &str) -> Error {
     Error::input(format!("expected {what} in the NPY header, found {found}"))
 }
 
-/// The header of an array in C order and little endian whose elements numpy calls `descr`, which is a quoted type or a
-/// list of members.
+/// Returns the header of a little-endian array in C order with the numpy type `descr`, which is a quoted type or a list
+/// of members.
 pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
     let mut dims = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if shape.len() == 1 {
@@ -125,7 +125,7 @@ pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
     out
 }
 
-/// The type of a literal, and whether its elements are in the other byte order.
+/// Returns the type of a literal, and whether its elements are in the opposite byte order.
 fn dtype_of(descr: &Literal, depth: usize) -> Result<(DType, bool)> {
     let deeper = depth.checked_sub(1).ok_or_else(|| Error::input("expected fewer levels of structs"))?;
     match descr {
@@ -175,7 +175,7 @@ fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
             orders[usize::from(swapped)] = true;
         }
         let width = dtype.width().unwrap_or_default();
-        // numpy fills gaps with members without a name.
+        // numpy represents gaps by members without a name.
         if !name.is_empty() {
             out.push(Member { name, offset, dtype });
         }
@@ -187,18 +187,18 @@ fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
     Ok((DType::Struct(out, offset), orders[1]))
 }
 
-/// The type that is written so: a quoted type, or a list of members, with brackets of any kind.
+/// Parses a type description: a quoted type, or a list of members, with brackets of any kind.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is none.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is malformed.
 pub fn descr(text: &str) -> Result<(DType, bool)> {
     dtype_of(&Parser::parse(text)?, MAX_DEPTH)
 }
 
-/// A type that numpy writes as one text: `<f4`, `|S10`, `<M8[ns]`.
+/// Parses a type that numpy describes as one text: `<f4`, `|S10`, `<M8[ns]`.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is none.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is malformed.
 pub fn plain(text: &str) -> Result<(DType, bool)> {
     let refused = |why: &str| Ok((DType::Refused(format!("{why} ({text})")), false));
     let mut rest = text;
@@ -229,7 +229,7 @@ pub fn plain(text: &str) -> Result<(DType, bool)> {
             let (number, unit) = unit.trim_end_matches(']').split_at(unit.find(char::is_alphabetic).unwrap_or(0));
             let number: i64 = if number.is_empty() { 1 } else { number.parse().unwrap_or(1) };
             let (unit, scale) = match unit {
-                // Parquet has no seconds.
+                // Parquet has no timestamps in seconds.
                 "W" => (TimeUnit::Millisecond, 604_800_000),
                 "D" => (TimeUnit::Millisecond, 86_400_000),
                 "h" => (TimeUnit::Millisecond, 3_600_000),
@@ -239,13 +239,13 @@ pub fn plain(text: &str) -> Result<(DType, bool)> {
                 "us" => (TimeUnit::Microsecond, 1),
                 "ns" => (TimeUnit::Nanosecond, 1),
                 "" | "generic" => return Ok((DType::Int(8), swapped)),
-                _ => return refused("times in units that Arrow does not have"),
+                _ => return refused("times in units that Arrow does not support"),
             };
             let Some(scale) = number.checked_mul(scale) else { return refused("times in units that are too long") };
             if kind == 'M' { DType::Instant(unit, scale) } else { DType::Span(unit, scale) }
         }
         ('O', _) => return refused("Python objects, which only unpickling would read"),
-        ('T', _) => return refused("numpy's texts of any length, which NPY files only pickle"),
+        ('T', _) => return refused("numpy's variable-length strings, which NPY files store as pickles"),
         _ => return Err(unexpected("a type", text)),
     };
     Ok((dtype, swapped))
@@ -274,7 +274,7 @@ impl<'a> Parser<'a> {
         if parser.rest.trim().is_empty() { Ok(value) } else { Err(unexpected("the end", parser.rest)) }
     }
 
-    fn takes(&mut self, symbol: char) -> bool {
+    fn accepts(&mut self, symbol: char) -> bool {
         self.rest = self.rest.trim_start();
         let rest = self.rest.strip_prefix(symbol);
         self.rest = rest.unwrap_or(self.rest);
@@ -283,28 +283,28 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self, depth: usize) -> Result<Literal> {
         let depth = depth.checked_sub(1).ok_or_else(|| Error::input("expected fewer levels in the NPY header"))?;
-        if self.takes('{') {
+        if self.accepts('{') {
             let mut entries = Vec::new();
-            while !self.takes('}') {
+            while !self.accepts('}') {
                 let key = self.value(depth)?;
-                if !self.takes(':') {
+                if !self.accepts(':') {
                     return Err(unexpected("`:`", self.rest));
                 }
                 entries.push((key, self.value(depth)?));
-                if !self.takes(',') && !self.rest.starts_with('}') {
+                if !self.accepts(',') && !self.rest.starts_with('}') {
                     return Err(unexpected("`,`", self.rest));
                 }
             }
             return Ok(Literal::Dict(entries));
         }
         for (open, close) in [('(', ')'), ('[', ']')] {
-            if !self.takes(open) {
+            if !self.accepts(open) {
                 continue;
             }
             let mut values = Vec::new();
-            while !self.takes(close) {
+            while !self.accepts(close) {
                 values.push(self.value(depth)?);
-                if !self.takes(',') && !self.rest.starts_with(close) {
+                if !self.accepts(',') && !self.rest.starts_with(close) {
                     return Err(unexpected("`,`", self.rest));
                 }
             }
@@ -318,7 +318,7 @@ impl<'a> Parser<'a> {
             self.rest = rest;
         }
         for quote in ['\'', '"'] {
-            if self.takes(quote) {
+            if self.accepts(quote) {
                 return self.text(quote);
             }
         }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_told_apart() {
+    fn types_are_distinguished() {
         for (text, dtype) in [
             ("'|b1'", DType::Bool),
             ("'<i8'", DType::Int(8)),

@@ -1,4 +1,5 @@
-//! Where records lie in the arrays of their source: kept once for each source, and worked out from the row of a record.
+//! Positions of records in the arrays of their source: the layout is stored once per source; a record's position
+//! follows from its row.
 //!
 //! ```text
 //! {"record_dim":"time","dims":{"time":40,"lat":180,"lon":360},"patches":{"lat":[64,32],"lon":[64,64]},
@@ -15,35 +16,35 @@ use super::{
     records::{Plan, patch_starts},
 };
 
-/// What records of a source are, as far as it takes to find one of them in the source.
+/// The layout of a source's records, which locates a record in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Dimension along which records lie; absent when the source is one record.
+    /// Dimension along which the records are; absent if the source is one record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     record_dim: Option<String>,
-    /// Lengths of the dimensions that variables have.
+    /// Lengths of the variables' dimensions.
     dims: BTreeMap<String, u64>,
-    /// Of dimensions that are cut, the size of patches and the distance between them; the first varies slowest.
+    /// Size and distance of patches for each dimension that is cut; the first varies slowest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     patches: Vec<(String, u64, u64)>,
-    /// Dimensions along which each index is a record as well; the first varies slowest.
+    /// Dimensions in which each index is a separate record; the first varies slowest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cells: Vec<String>,
-    /// Variables that records hold something of, with their dimensions.
+    /// Variables of which records contain a part, with their dimensions.
     variables: Vec<(String, Vec<String>)>,
 }
 
-/// A part of some arrays.
+/// A part of several arrays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hyperslab {
-    /// First index of each dimension, and the one after the last.
+    /// First index of each dimension, and the index after the last.
     pub ranges: Vec<(String, Range<u64>)>,
     /// The arrays, with their dimensions.
     pub variables: Vec<(String, Vec<String>)>,
 }
 
 impl Hyperslab {
-    /// For people: `time[17:18], lat[0:64]`.
+    /// Formats the ranges for messages: `time[17:18], lat[0:64]`.
     pub fn describe(&self) -> String {
         let ranges = self.ranges.iter().map(|(dim, range)| format!("{dim}[{}:{}]", range.start, range.end));
         ranges.collect::<Vec<_>>().join(", ")
@@ -51,7 +52,7 @@ impl Hyperslab {
 }
 
 impl Layout {
-    /// That of a plan.
+    /// Creates the layout of a plan.
     pub fn of(header: &Header, plan: &Plan) -> Self {
         let mut dims = BTreeMap::new();
         let mut variables = Vec::with_capacity(plan.columns.len());
@@ -72,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// The part of the source that a row is, counted from 1; `None` when there is no such row.
+    /// Returns the part of the source that a row, counted from 1, represents; `None` if there is no such row.
     pub fn hyperslab(&self, row: u64) -> Option<Hyperslab> {
         let mut ranges: BTreeMap<&str, Range<u64>> =
             self.dims.iter().map(|(dim, length)| (dim.as_str(), 0..*length)).collect();
@@ -95,7 +96,7 @@ impl Layout {
             None if rest == 0 => None,
             _ => return None,
         };
-        // In the order in which variables have them.
+        // In the order of the variables' dimensions.
         let mut ordered: Vec<(String, Range<u64>)> = Vec::with_capacity(ranges.len());
         let mut by_rank: Vec<&(String, Vec<String>)> = self.variables.iter().collect();
         by_rank.sort_by_key(|(_, dims)| std::cmp::Reverse(dims.len()));
@@ -127,27 +128,27 @@ mod tests {
     }
 
     #[test]
-    fn rows_lead_to_boxes() {
+    fn rows_map_to_hyperslabs() {
         let option = |dim: &str, size| (dim.to_owned(), size);
-        let said = |options: &ArrayOptions, row| Some(layout(options).hyperslab(row)?.describe());
+        let describe = |options: &ArrayOptions, row| Some(layout(options).hyperslab(row)?.describe());
         let slices = ArrayOptions::default();
-        assert_eq!(said(&slices, 2).unwrap(), "time[1:2], lat[0:5], lon[0:4]");
-        assert_eq!((said(&slices, 0), said(&slices, 4)), (None, None));
+        assert_eq!(describe(&slices, 2).unwrap(), "time[1:2], lat[0:5], lon[0:4]");
+        assert_eq!((describe(&slices, 0), describe(&slices, 4)), (None, None));
         assert_eq!(layout(&slices).hyperslab(1).unwrap().variables.len(), 2);
         // Starts 0, 2, 3 of lat, and 0, 2 of lon.
         let patch = vec![option("lat", 2), option("lon", 2)];
         let patches = ArrayOptions { patch, ..ArrayOptions::default() };
-        assert_eq!(said(&patches, 6).unwrap(), "time[0:1], lat[3:5], lon[2:4]");
-        assert_eq!(said(&patches, 9).unwrap(), "time[1:2], lat[2:4], lon[0:2]");
-        assert_eq!((said(&patches, 18).is_some(), said(&patches, 19)), (true, None));
+        assert_eq!(describe(&patches, 6).unwrap(), "time[0:1], lat[3:5], lon[2:4]");
+        assert_eq!(describe(&patches, 9).unwrap(), "time[1:2], lat[2:4], lon[0:2]");
+        assert_eq!((describe(&patches, 18).is_some(), describe(&patches, 19)), (true, None));
         let strided = ArrayOptions { stride: vec![option("lat", 1)], ..patches };
-        assert_eq!(said(&strided, 4).unwrap(), "time[0:1], lat[1:3], lon[2:4]");
+        assert_eq!(describe(&strided, 4).unwrap(), "time[0:1], lat[1:3], lon[2:4]");
         let cells = ArrayOptions { flatten: true, ..ArrayOptions::default() };
-        assert_eq!(said(&cells, 20 + 6).unwrap(), "time[1:2], lat[1:2], lon[1:2]");
+        assert_eq!(describe(&cells, 20 + 6).unwrap(), "time[1:2], lat[1:2], lon[1:2]");
     }
 
     #[test]
-    fn layouts_come_back() {
+    fn layouts_round_trip() {
         let options = ArrayOptions { patch: vec![("lat".into(), 2)], ..ArrayOptions::default() };
         let layout = layout(&options);
         let text = serde_json::to_string(&layout).unwrap();

@@ -1,13 +1,13 @@
-//! Tensors in formats that have none: members of samples, and features.
+//! Tensors in formats without a tensor type: members of samples, and features.
 //!
 //! ```text
 //! tar        key.t2m.npy  key.mask.npy of nulls where numbers have no NaN   key.json: all other columns
 //! tfrecord   t2m: bytes   t2m/shape: int64 list   t2m/dtype: "<f4"   t2m/mask: bytes, 1 where a value is missing
 //! ```
 //!
-//! A missing float is NaN, a missing time is numpy's NaT; of other types a missing value is 0, and a mask says so. A column
-//! that may hold nulls always has its mask, so that all records look alike. Tensors that differ in their shapes look no
-//! different here: each says its own.
+//! A missing float is NaN, and a missing time is numpy's NaT. For other types a missing value is 0 and marked in a
+//! mask. A column that may have nulls always has its mask, so that all records have the same parts. Tensors with
+//! individual shapes are stored in the same way, because each states its shape.
 
 use std::{ops::Range, sync::Arc};
 
@@ -27,15 +27,15 @@ use crate::{
     schema::{may_miss_values, tensor_dims, tensor_item, tensor_shape},
 };
 
-/// Extension of the member with the columns that are no tensors.
+/// Extension of the member with the columns that are not tensors.
 const JSON: &str = "json";
 
-/// Whether a table has columns of tensors.
+/// Whether a table has tensor columns.
 pub fn has_tensors(fields: &Fields) -> bool {
     fields.iter().any(|field| tensor_dims(field).is_some())
 }
 
-/// How numpy calls the items of tensors of this type, and their width; `None` for those that it has not.
+/// Returns numpy's name and the width of a tensor's item type; `None` if numpy has no such type.
 fn numpy(data_type: &DataType) -> Option<(String, usize)> {
     let unit = |unit: &TimeUnit| match unit {
         TimeUnit::Second => "s",
@@ -56,28 +56,28 @@ fn numpy(data_type: &DataType) -> Option<(String, usize)> {
     })
 }
 
-/// The rows of a column of tensors as bytes.
+/// The rows of a tensor column as bytes.
 struct Dense<'a> {
     column: &'a ArrayRef,
     descr: String,
-    /// All rows, in little-endian order.
+    /// All rows in little-endian order.
     bytes: Buffer,
-    /// Bytes of a value.
+    /// Bytes per value.
     width: usize,
-    /// A byte per value, 1 where it is missing; there is one if the type has no value for that.
+    /// One byte per value, 1 if it is missing; `None` if the column has no mask ([`has_mask`]).
     mask: Option<Vec<u8>>,
     rows: Rows,
 }
 
-/// Where the values of rows are.
+/// Positions of the rows' values.
 enum Rows {
-    /// All rows have so many, and this shape.
+    /// All rows have this number of values and this shape.
     Alike(usize, Vec<u64>),
-    /// Each has its own.
+    /// Each row has its own number of values and shape.
     Each(Vec<usize>, Vec<Vec<u64>>),
 }
 
-/// All values of a column of tensors, and where those of rows are.
+/// Returns all values of a tensor column, and the positions of the rows' values.
 fn values_of(field: &Field, column: &ArrayRef) -> Option<(ArrayRef, Rows)> {
     if let Some(shape) = tensor_shape(field) {
         let list = column.as_fixed_size_list_opt()?;
@@ -99,11 +99,11 @@ fn values_of(field: &Field, column: &ArrayRef) -> Option<(ArrayRef, Rows)> {
 
 impl<'a> Dense<'a> {
     fn new(field: &Field, column: &'a ArrayRef) -> Result<Self> {
-        let wrong = || Error::internal("a column of tensors is none").column(field.name());
-        let (values, rows) = values_of(field, column).ok_or_else(wrong)?;
+        let not_tensors = || Error::internal("expected a column of tensors, found another type").column(field.name());
+        let (values, rows) = values_of(field, column).ok_or_else(not_tensors)?;
         let item = values.data_type().clone();
         let (descr, width) = numpy(&item)
-            .ok_or_else(|| Error::internal(format!("{item} is no type of tensors")).column(field.name()))?;
+            .ok_or_else(|| Error::internal(format!("{item} is not a tensor item type")).column(field.name()))?;
         let mut bytes = if item == DataType::Boolean {
             Buffer::from_vec(values.as_boolean().values().iter().map(u8::from).collect::<Vec<u8>>())
         } else {
@@ -121,7 +121,7 @@ impl<'a> Dense<'a> {
         let nulls = values.logical_nulls();
         let missing = |nulls: &NullBuffer| (0..nulls.len()).filter(|i| nulls.is_null(*i)).collect::<Vec<_>>();
         let missing = nulls.as_ref().filter(|nulls| nulls.null_count() > 0).map(missing).unwrap_or_default();
-        // Values are those of the column, as they lie there, unless some have to be changed.
+        // The column's buffer is used directly, unless some values have to be changed.
         if !missing.is_empty() || cfg!(target_endian = "big") {
             let mut changed = bytes.to_vec();
             if cfg!(target_endian = "big") {
@@ -147,9 +147,9 @@ impl<'a> Dense<'a> {
             dense.column.is_valid(*row) && dense.values(*row).len() as u64 != values
         };
         match (0..column.len()).find(differs) {
-            // Somebody else may have written it so.
+            // Such a column may come from another program.
             Some(row) => Err(Error::input(format!(
-                "expected as many values as the shape {:?} says, found {}",
+                "expected the number of values of shape {:?}, found {}",
                 dense.shape(row),
                 dense.values(row).len()
             ))
@@ -182,10 +182,11 @@ impl<'a> Dense<'a> {
     }
 }
 
-/// Makes samples of rows with tensors; `keys` are the keys, one per row.
+/// Converts rows with tensors to samples; `keys` has one key per row.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when two columns would be the same member, or a name cannot be that of one.
+/// [`Kind::Input`](crate::error::Kind::Input) when two columns would become the same member, or a name is not valid as
+/// an extension.
 pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     let fields = batch.schema_ref().fields();
     let mut parts: Vec<Vec<Part>> = vec![Vec::new(); batch.num_rows()];
@@ -228,30 +229,27 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     for (key, mut parts) in keys.iter().zip(parts) {
         parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].extension == pair[1].extension) {
-            return Err(Error::input(format!(
-                "expected variables whose names differ, found `{}` twice",
-                pair[0].extension
-            ))
-            .hint("readers of WebDataset do not tell upper from lower case; choose variables with --var"));
+            return Err(Error::input(format!("expected distinct variable names, found `{}` twice", pair[0].extension))
+                .hint("WebDataset readers ignore case; choose variables with --var"));
         }
         samples.push(Sample { key: key.clone(), origin: String::new(), subject: None, parts });
     }
     Ok(samples)
 }
 
-/// Extension of the member of a column, without that of its format.
+/// Returns the extension of a column's member, without that of its format.
 fn extension(field: &Field) -> Result<String> {
     let name = field.name().to_lowercase();
     let unfit = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
         return Err(Error::input(format!("expected a name that can be an extension, found `{}`", field.name()))
             .column(field.name())
-            .hint("choose variables with --var, or write --to parquet or tfrecord"));
+            .hint("choose variables with --var, or use --to parquet or --to tfrecord"));
     }
     Ok(name)
 }
 
-/// The columns with those of tensors as features: bytes, shape, type and mask.
+/// Returns the columns with tensors as features: bytes, shape, type and mask.
 pub fn feature_fields(fields: &Fields) -> Fields {
     let mut out = Vec::with_capacity(fields.len());
     for field in fields {
@@ -277,7 +275,7 @@ fn has_mask(field: &Field) -> bool {
     may_miss_values(field) && !named && !item.data_type().is_floating()
 }
 
-/// The rows with tensors as features.
+/// Converts tensors of the rows to features.
 ///
 /// # Errors
 /// When a batch is too large for Arrow.
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_of_any_shape_say_which() {
+    fn tensors_with_individual_shapes_state_them() {
         let narrow = batch().slice(1, 1);
         let item = || Field::new("item", DataType::Int16, true);
         let wide = tensor_field("n", DataType::Int16, true, &[3, 1], &[]).unwrap();

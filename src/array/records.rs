@@ -1,4 +1,4 @@
-//! What the records of an array source are: a plan made of its header alone.
+//! Plans what the records of an array source are, from its header alone.
 //!
 //! ```text
 //! t2m(time, lat, lon)  time(time)  lat(lat)          --record-dim time
@@ -7,11 +7,12 @@
 //!   --flatten               a row per cell: time, lat, lon, t2m
 //! ```
 //!
-//! Unless told, records lie along a dimension that can grow; without one, along the first dimension of the largest variable
-//! that another variable has too, or else along its first. A source of single values is one record.
+//! By default, records are along a dimension that can grow. Without one, they are along the first dimension of the
+//! largest variable that another variable has too, or else along its first dimension. A source of single values is one
+//! record.
 //!
-//! Patches begin every stride; where the last one would leave cells over, one more is moved back so that it ends at the
-//! edge, so that every cell is in a record and all records have one shape.
+//! Patches begin at every stride. If the last one does not reach the edge, one more patch is moved back so that it ends
+//! there. So every cell is in a record, and all records have one shape.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,48 +24,48 @@ use crate::{
     schema::tensor_field,
 };
 
-/// What users may say about records.
+/// User options for records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArrayOptions {
     /// Dimension along which records lie.
     pub record_dim: Option<String>,
-    /// Variables to take; all unless given.
+    /// Variables to read; empty for all.
     pub vars: Vec<String>,
     /// Whether values stay as they are stored.
     pub raw: bool,
     /// Size of patches, by dimension.
     pub patch: Vec<(String, u64)>,
-    /// Distance between patches, by dimension; their size unless given.
+    /// Distance between patches, by dimension; the patch size by default.
     pub stride: Vec<(String, u64)>,
     /// Whether each cell becomes a row.
     pub flatten: bool,
-    /// Whether there may be far more values than the stored bytes can hold.
+    /// Whether a source may claim far more values than its stored bytes can hold.
     pub sparse: bool,
-    /// Whether tensors may be [coded](crate::record::coded), for whoever gets the records takes keys.
+    /// Whether tensors may be [coded](crate::record::coded), because the consumer accepts keys.
     pub coded: bool,
 }
 
 /// A dimension that is cut into patches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
-    /// The dimension.
+    /// Name of the dimension.
     pub dim: String,
-    /// Its length.
+    /// Length of the dimension.
     pub length: u64,
     /// Length of a patch.
     pub size: u64,
-    /// Where patches begin.
+    /// First index of each patch.
     pub starts: Vec<u64>,
 }
 
-/// What becomes of a dimension of a variable.
+/// Role of a variable's dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// Each index is a record.
     Record,
-    /// It is cut into the patches with this number.
+    /// Cut into the patches with this number.
     Patch(usize),
-    /// It is taken as a whole.
+    /// Kept whole, with this length.
     Whole(u64),
 }
 
@@ -75,11 +76,11 @@ pub struct Column {
     pub variable: usize,
     /// The column.
     pub field: Field,
-    /// Type of its elements, texts joined.
+    /// Type of the elements, with characters joined to texts.
     pub dtype: DType,
-    /// How its values are taken.
+    /// Decoding of the values.
     pub decode: Decode,
-    /// Its dimensions, without that of the characters of a text.
+    /// Role of each dimension, without that of the characters of a text.
     pub axes: Vec<Axis>,
     /// Names of the dimensions.
     pub dims: Vec<String>,
@@ -90,7 +91,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Shape of what a record holds of it.
+    /// Returns the shape of the column's value in one record.
     pub fn shape(&self, patches: &[Patch]) -> Vec<u64> {
         let length = |axis: &Axis| match axis {
             Axis::Record => None,
@@ -101,20 +102,20 @@ impl Column {
     }
 }
 
-/// What the records of a source are.
+/// The plan of a source's records.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Dimension along which records lie; `None` when the source is one record.
+    /// Dimension along which the records are; `None` if the source is one record.
     pub dim: Option<String>,
-    /// Its length.
+    /// Length of that dimension.
     pub length: u64,
     /// Dimensions cut into patches.
     pub patches: Vec<Patch>,
-    /// Dimensions of the cells of a record, where each cell becomes a row.
+    /// Dimensions of the cells of a record if each cell becomes a row.
     pub cells: Option<Vec<(String, u64)>>,
     /// The columns.
     pub columns: Vec<Column>,
-    /// Numbers of variables that are the same for all records.
+    /// Numbers of the variables that are the same for all records.
     pub constants: Vec<usize>,
     /// Whether values stay as they are stored.
     pub raw: bool,
@@ -122,18 +123,18 @@ pub struct Plan {
     pub coded: bool,
 }
 
-/// What makes up this part of a record is much of it.
-const MUCH: u64 = 8;
+/// A column with at least one eighth of a row's bytes counts as large.
+const LARGE_COLUMN_DIVISOR: u64 = 8;
 
-/// Bytes assumed for a text of any length.
-const VARIED: u64 = 16;
+/// Bytes assumed for a value of any length.
+const VARIABLE_BYTES: u64 = 16;
 
 impl Plan {
-    /// Decides what records are.
+    /// Plans the records of a source.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) when options name what is not there, [`Kind::Input`](crate::error::Kind::Input)
-    /// when a variable cannot be read or its records are too large to count.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when options name something that does not exist,
+    /// [`Kind::Input`](crate::error::Kind::Input) when a variable cannot be read or its records are too large to count.
     pub fn new(header: &Header, options: &ArrayOptions) -> Result<Self> {
         let chosen = chosen(header, options)?;
         let views: Vec<View<'_>> = chosen.iter().map(|number| View::new(header, *number, options.raw)).collect();
@@ -147,7 +148,7 @@ impl Plan {
             plan.cells = Some(cells(&views, plan.dim.as_deref(), options)?);
         }
         for view in &views {
-            if plan.takes(view) {
+            if plan.varies(view) {
                 plan.columns.push(plan.column(header, view)?);
             } else {
                 plan.constants.push(view.number);
@@ -156,7 +157,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The plan of the constants: one record of all of them.
+    /// Returns the plan of the constants: one record of all of them.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -170,7 +171,7 @@ impl Plan {
     }
 
     /// Whether a variable differs between records.
-    fn takes(&self, view: &View<'_>) -> bool {
+    fn varies(&self, view: &View<'_>) -> bool {
         let has = |dim: &String| view.dims.contains(dim);
         self.cells.is_some()
             || self.dim.is_none()
@@ -188,7 +189,7 @@ impl Plan {
             .zip(view.shape)
             .map(|(dim, length)| match self.patches.iter().position(|patch| patch.dim == *dim) {
                 Some(patch) => Axis::Patch(patch),
-                // A matrix of times and times is sliced once.
+                // If a variable has the record dimension twice, only the first axis is sliced.
                 None if self.dim.as_ref() == Some(dim) && !std::mem::replace(&mut sliced, true) => Axis::Record,
                 None => Axis::Whole(*length),
             })
@@ -216,7 +217,7 @@ impl Plan {
             return Ok(Field::new(name, data_type, true));
         }
         if shape.contains(&0) {
-            // No format has tensors without elements.
+            // No format supports tensors without elements.
             return Ok(Field::new_list(name, Field::new("item", data_type, true), true));
         }
         let nullable = column.decode.gives_nulls() || column.dtype.may_be_null();
@@ -226,7 +227,7 @@ impl Plan {
             let dims: Vec<String> = kept.map(|(dim, _)| dim.clone()).collect();
             return tensor_field(name, data_type, nullable, &lengths, &dims);
         }
-        // Tensors hold numbers; other values lie in lists of lists.
+        // Tensors hold numbers; other values become nested lists.
         tensor_field(name, data_type.clone(), nullable, &lengths, &[])?;
         let item = Field::new("item", data_type, true);
         let list = |inner: Field, length: &usize| {
@@ -236,12 +237,12 @@ impl Plan {
         Ok(lengths.iter().rev().fold(item, list).with_name(name).with_nullable(true))
     }
 
-    /// Patches of a record; 1 without any.
+    /// Returns the number of patches per record; 1 without patches.
     pub fn patches_per_record(&self) -> u64 {
         self.patches.iter().map(|patch| patch.starts.len() as u64).product()
     }
 
-    /// Rows of an index along the records.
+    /// Returns the number of rows per index of the record dimension.
     pub fn rows_per_record(&self) -> u64 {
         match &self.cells {
             Some(cells) => cells.iter().fold(1, |all, (_, length)| all.saturating_mul(*length)),
@@ -249,32 +250,32 @@ impl Plan {
         }
     }
 
-    /// Rows in all.
+    /// Returns the total number of rows.
     pub fn rows(&self) -> u64 {
         self.length.saturating_mul(self.rows_per_record())
     }
 
-    /// Bytes of a row, as far as the header tells.
+    /// Returns the bytes of a row, as far as the header states them.
     pub fn row_bytes(&self) -> u64 {
         self.columns.iter().map(|column| self.column_bytes(column)).fold(0, u64::saturating_add).max(1)
     }
 
-    /// Bytes of a column in a row.
+    /// Returns the bytes of a column in a row.
     fn column_bytes(&self, column: &Column) -> u64 {
         let elements = match self.cells {
             Some(_) => 1,
             None => column.shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
         };
-        elements.saturating_mul(column.dtype.width().map_or(VARIED, |width| width as u64).max(1))
+        elements.saturating_mul(column.dtype.width().map_or(VARIABLE_BYTES, |width| width as u64).max(1))
     }
 
-    /// The longest of the stored chunks along the records, of variables that make up much of a record: netCDF cuts a time
-    /// axis into chunks of a thousand where a map is a chunk of its own.
+    /// Returns the length of the longest stored chunk along the records among variables that make up a large part of a
+    /// record: netCDF stores a time axis in chunks of a thousand while each map is its own chunk.
     pub fn chunk(&self) -> u64 {
         let row = self.row_bytes();
         let large = self.columns.iter().filter(|column| {
             let cells = column.axes.len() as u64 > 1 && self.cells.is_some();
-            cells || self.cells.is_none() && self.column_bytes(column).saturating_mul(MUCH) >= row
+            cells || self.cells.is_none() && self.column_bytes(column).saturating_mul(LARGE_COLUMN_DIVISOR) >= row
         });
         large.map(|column| column.chunk).max().unwrap_or(1).clamp(1, self.length.max(1))
     }
@@ -349,7 +350,7 @@ fn length_of(views: &[View<'_>], dim: &str) -> Option<u64> {
     views.iter().find_map(|view| Some(view.shape[view.dims.iter().position(|found| found == dim)?]))
 }
 
-/// A dimension has one length.
+/// Checks that each dimension has the same length in all variables.
 fn check_lengths(header: &Header, views: &[View<'_>]) -> Result<()> {
     let mut lengths: BTreeMap<&str, u64> = BTreeMap::new();
     for view in views {
@@ -390,7 +391,7 @@ fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Re
     }
     let shared = |dim: &String| views.iter().filter(|view| view.dims.contains(dim)).count();
     let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
-    // One that has not grown yet holds no records.
+    // A dimension that has not grown yet has no records.
     let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
     let growing = header
         .unlimited
@@ -401,7 +402,7 @@ fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Re
     if let Some(dim) = growing.filter(|dim| shared(dim) > 0) {
         return Ok(Some(dim.clone()));
     }
-    // The first of several that are equally large.
+    // The first one if several are equally large.
     let largest = views.iter().rev().max_by_key(|view| view.elements());
     let dims: Vec<&String> = largest.map(|view| view.dims.iter().filter(unpatched).collect()).unwrap_or_default();
     Ok(dims.iter().find(|dim| shared(dim) > 1).or(dims.first()).map(|dim| (*dim).clone()))
@@ -417,8 +418,10 @@ fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions)
     let patch = |(dim, size): &(String, u64)| {
         let length = length_of(views, dim).ok_or_else(|| no_such_dim(views, "--patch", dim))?;
         if record_dim == Some(dim) {
-            return Err(Error::usage(format!("expected patches of dimensions besides the record dimension `{dim}`"))
-                .hint("name another with --record-dim"));
+            return Err(Error::usage(format!(
+                "expected patches along dimensions other than the record dimension, found `{dim}`"
+            ))
+            .hint("choose another record dimension with --record-dim"));
         }
         let stride = options.stride.iter().find(|(other, _)| other == dim).map_or(*size, |(_, stride)| *stride);
         if *size == 0 || stride == 0 || *size > length {
@@ -432,7 +435,7 @@ fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions)
     options.patch.iter().map(patch).collect()
 }
 
-/// Where patches of a dimension begin; `None` where none fits.
+/// Returns the first index of each patch of a dimension; `None` if no patch fits.
 pub(super) fn patch_starts(length: u64, size: u64, stride: u64) -> Option<Vec<u64>> {
     let last = length.checked_sub(size)?;
     let step = usize::try_from(stride).ok().filter(|step| *step > 0 && size > 0)?;
@@ -443,7 +446,7 @@ pub(super) fn patch_starts(length: u64, size: u64, stride: u64) -> Option<Vec<u6
     Some(starts)
 }
 
-/// The dimensions besides the records of which cells are made.
+/// Returns the dimensions, apart from that of the records, whose indices are cells.
 fn cells(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<(String, u64)>> {
     let largest = views.iter().rev().max_by_key(|view| (view.dims.len(), view.elements()));
     let Some(largest) = largest else { return Ok(Vec::new()) };
@@ -497,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn records_lie_along_what_grows_or_what_is_shared() {
+    fn records_are_along_an_unlimited_or_shared_dimension() {
         for unlimited in [&["time"][..], &[]] {
             let plan = Plan::new(&climate(unlimited), &ArrayOptions::default()).unwrap();
             assert_eq!((plan.dim.as_deref(), plan.rows()), (Some("time"), 3));
@@ -528,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn missing_names_are_reported() {
         let fails = |options: &ArrayOptions| Plan::new(&climate(&[]), options).unwrap_err().kind();
         let option = |dim: &str, size| vec![(dim.to_owned(), size)];
         let plain = ArrayOptions::default;

@@ -1,12 +1,13 @@
-//! From hyperslabs to rows: the one place where values of variables become columns of records.
+//! Converts hyperslabs to rows: the only place where values of variables become columns of records.
 //!
 //! ```text
 //! read [t0:t1, :, :] --(records to the front)--> one row after the other --decode--> FixedSizeList
-//! patches: the box around the patches of the rows is read once, and each patch copied out of it
+//! patches: the bounding box of the rows' patches is read once, and each patch is copied from it
 //! cells:   see `cells`
 //! ```
 //!
-//! Packed numbers are [coded](crate::record::coded) for whom that suits: lists of keys to what they mean.
+//! If the consumer accepts keys, packed numbers are [coded](crate::record::coded): lists of keys into their decoded
+//! values.
 
 use std::{ops::Range, sync::Arc};
 
@@ -31,24 +32,24 @@ use crate::{
     },
 };
 
-/// Fields of the rows.
+/// Returns the fields of the rows.
 pub fn fields(plan: &Plan) -> Fields {
     let index = |dim: &String| Arc::new(Field::new(dim, DataType::Int64, true));
     let own = plan.columns.iter().map(|column| Arc::new(column.field.clone()));
     missing_coordinates(plan).into_iter().map(index).chain(own).collect()
 }
 
-/// Dimensions of cells for which no variable says where a cell is; their index does.
+/// Returns the dimensions of cells without a coordinate variable; the cells' indices are used instead.
 pub(super) fn missing_coordinates(plan: &Plan) -> Vec<&String> {
     let Some(cells) = &plan.cells else { return Vec::new() };
     let dims = plan.dim.iter().chain(cells.iter().map(|(dim, _)| dim));
     dims.filter(|dim| plan.columns.iter().all(|column| column.field.name() != *dim)).collect()
 }
 
-/// Rows of a source, `count` from `first` on.
+/// Reads `count` rows of a source from number `first` on.
 ///
 /// # Errors
-/// When the source cannot be read, or a value has no place in its column; names the variable.
+/// When the source cannot be read, or a value does not fit into its column; the error names the variable.
 pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
     if plan.cells.is_some() {
         return plain(&cells(source, plan, first, count)?.batch);
@@ -56,7 +57,7 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
     read(source, plan, first, count, false)
 }
 
-/// Records of a source that are not cells; their tensors may be coded.
+/// Reads records of a source that are not cells; their tensors may be coded.
 ///
 /// # Errors
 /// As [`rows`].
@@ -76,7 +77,7 @@ fn read(source: &dyn Arrays, plan: &Plan, first: u64, count: u64, keys: bool) ->
     batch_of(&fields(plan), columns, rows)
 }
 
-/// The hyperslabs that rows are made of, `count` from `first` on.
+/// Returns the hyperslabs that `count` rows from number `first` on need.
 pub fn wanted(plan: &Plan, first: u64, count: u64) -> Vec<(usize, Slab)> {
     let per_record = if plan.cells.is_some() { plan.rows_per_record() } else { plan.patches_per_record() }.max(1);
     let records = first / per_record..(first + count).div_ceil(per_record);
@@ -85,7 +86,7 @@ pub fn wanted(plan: &Plan, first: u64, count: u64) -> Vec<(usize, Slab)> {
     plan.columns.iter().map(slab).collect()
 }
 
-/// The slab of a column with all characters of its texts.
+/// Extends a column's slab by all characters of its texts.
 fn with_characters(column: &Column, mut slab: Slab) -> Slab {
     if let Some(length) = column.characters {
         slab.start.push(0);
@@ -94,7 +95,7 @@ fn with_characters(column: &Column, mut slab: Slab) -> Slab {
     slab
 }
 
-/// Elements of one kind of bytes: those of any length are numbers of entries in a list.
+/// Elements in a uniform form: those of any length are represented by indices into a list.
 pub(super) struct Elements {
     pub(super) bytes: Vec<u8>,
     pub(super) width: usize,
@@ -102,7 +103,7 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    /// Reads a slab; `shape` gives the stored shape of the variable.
+    /// Reads a slab of a column's variable.
     pub(super) fn read(source: &dyn Arrays, column: &Column, slab: Slab) -> Result<Self> {
         let slab = with_characters(column, slab);
         let elements = slab.elements() / column.characters.unwrap_or(1).max(1);
@@ -132,7 +133,7 @@ impl Elements {
     }
 }
 
-/// Values as a column, flat.
+/// Converts values to a flat column.
 pub(super) fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
     match values {
         Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes),
@@ -159,7 +160,7 @@ fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
 
 fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<u64>, keys: bool) -> Result<ArrayRef> {
     if column.shape(&plan.patches).contains(&0) {
-        return nothing(column, rows.end - rows.start);
+        return empty_lists(column, rows.end - rows.start);
     }
     let patches = plan.patches_per_record();
     let records = rows.start / patches..rows.end.div_ceil(patches);
@@ -168,7 +169,7 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<
     let read = Elements::read(source, column, slab.clone())?;
     let along = column.axes.iter().position(|axis| *axis == Axis::Record);
     let moved = match along {
-        // The records come first, whatever their place in the variable.
+        // The record dimension is moved to the front.
         Some(along) if along > 0 => {
             let order: Vec<usize> =
                 std::iter::once(along).chain((0..column.axes.len()).filter(|a| *a != along)).collect();
@@ -191,8 +192,8 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<
     tensors(column, plan, read.values(bytes), keys)
 }
 
-/// Values of rows whose shape has no elements: empty lists.
-fn nothing(column: &Column, rows: u64) -> Result<ArrayRef> {
+/// Returns empty lists for rows whose shape has no elements.
+fn empty_lists(column: &Column, rows: u64) -> Result<ArrayRef> {
     let DataType::List(item) = column.field.data_type() else {
         return Err(Error::internal("expected a column of lists for values without elements"));
     };
@@ -201,9 +202,9 @@ fn nothing(column: &Column, rows: u64) -> Result<ArrayRef> {
     Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, new_empty_array(item.data_type()), None)?))
 }
 
-/// Values of all rows, each in its shape.
+/// Converts the values of all rows, each in its shape.
 fn tensors(column: &Column, plan: &Plan, values: Values, keys: bool) -> Result<ArrayRef> {
-    // Columns that are no lists may be ids, which are looked at.
+    // Scalar columns may be ids, which need their values.
     if let Values::Fixed(bytes) = &values
         && let (true, DataType::FixedSizeList(..)) = (keys, column.field.data_type())
         && let Some(coded) = packed_column(plan, column, bytes)?
@@ -213,7 +214,7 @@ fn tensors(column: &Column, plan: &Plan, values: Values, keys: bool) -> Result<A
     shaped(&column.field, flat(column, plan, values)?)
 }
 
-/// Of each row its record and where its patch begins in each of the dimensions that are cut.
+/// Returns for each row its record and the start of its patch in each dimension that is cut.
 fn patch_starts(plan: &Plan, first: u64, count: u64) -> Vec<(u64, Vec<u64>)> {
     if plan.patches.is_empty() {
         return (first..first + count).map(|record| (record, Vec::new())).collect();
@@ -233,7 +234,7 @@ fn patch_starts(plan: &Plan, first: u64, count: u64) -> Vec<(u64, Vec<u64>)> {
         .collect()
 }
 
-/// The box of a variable that holds what the rows need.
+/// Returns the bounding box of the parts of a variable that the rows need.
 pub(super) fn around(plan: &Plan, column: &Column, records: &Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
     let mut slab = Slab { start: Vec::new(), count: Vec::new() };
     for axis in &column.axes {
@@ -252,7 +253,7 @@ pub(super) fn around(plan: &Plan, column: &Column, records: &Range<u64>, rows: &
     slab
 }
 
-/// Copies the patch of each row out of the box that was read, whose records come first.
+/// Copies the patch of each row from the box, in which the record dimension is first.
 fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], bytes: &[u8], width: usize) -> Vec<u8> {
     let within: Vec<usize> = (0..column.axes.len()).filter(|axis| column.axes[*axis] != Axis::Record).collect();
     let start: Vec<u64> = within.iter().map(|axis| slab.start[*axis]).collect();
@@ -277,10 +278,10 @@ fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], byte
     out
 }
 
-/// A hash of each row: over the bytes of its tensors, after that of its other columns.
+/// Returns a hash of each row: over the bytes of its tensors, seeded with the hash of its other columns.
 ///
 /// # Errors
-/// When the batch is not what it says.
+/// When the batch is inconsistent.
 pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
     let is_tensor = |column: &&ArrayRef| match column.data_type() {
         DataType::FixedSizeList(item, _) => value_type(item.data_type()).primitive_width().is_some(),
@@ -304,17 +305,17 @@ pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
     Ok(hashes)
 }
 
-/// Bytes of numbers, those of nulls included, and of each of them.
+/// Returns the bytes of numbers, nulls included, and the bytes per number.
 fn bytes_of(values: &dyn Array) -> Option<(Buffer, usize)> {
     let (data, width) = (values.to_data(), values.data_type().primitive_width()?);
     let bytes = data.buffers().first()?;
     Some((bytes.slice_with_length(data.offset() * width, data.len() * width), width))
 }
 
-/// Keys whose values are hashed together: they stay in the processor's nearest cache.
-const HASHED: usize = 512;
+/// Number of keys whose values are hashed together: the values fit into the L1 cache.
+const HASH_BATCH: usize = 512;
 
-/// Chains tensors of so many items as if they were not coded.
+/// Chains tensors of `row` items each as if they were not coded.
 fn chain_coded(coded: &DictionaryArray<UInt16Type>, row: usize, hashes: &mut [u64]) {
     let Some((table, width)) = bytes_of(coded.values()) else { return };
     match width {
@@ -327,10 +328,10 @@ fn chain_coded(coded: &DictionaryArray<UInt16Type>, row: usize, hashes: &mut [u6
 
 fn chain_keys<const N: usize>(keys: &[u16], table: &[u8], row: usize, hashes: &mut [u64]) {
     let table = table.as_chunks::<N>().0;
-    let mut values = [[0; N]; HASHED];
+    let mut values = [[0; N]; HASH_BATCH];
     for (hash, row) in hashes.iter_mut().zip(keys.chunks_exact(row.max(1))) {
         let mut hasher = Xxh3::with_seed(*hash);
-        for keys in row.chunks(HASHED) {
+        for keys in row.chunks(HASH_BATCH) {
             for (value, key) in values.iter_mut().zip(keys) {
                 *value = table.get(usize::from(*key)).copied().unwrap_or([0; N]);
             }
@@ -351,7 +352,7 @@ mod tests {
         record::size::logical_bytes,
     };
 
-    /// Arrays whose elements are their own numbers.
+    /// Arrays whose elements are numbered consecutively.
     #[derive(Debug)]
     struct Counting(Header);
 
@@ -423,7 +424,7 @@ mod tests {
         ]);
         let patch = vec![("y".to_owned(), 2), ("x".to_owned(), 2)];
         let options = ArrayOptions { record_dim: Some("t".into()), patch, ..ArrayOptions::default() };
-        // Two starts in y (0, 1) and two in x (0, 2): four patches a record.
+        // Two starts in y (0, 1) and two in x (0, 2): four patches per record.
         let batch = table(&source, &options, 3, 3);
         assert_eq!(row(&batch, "a", 0), [6, 7, 10, 11]);
         assert_eq!(row(&batch, "a", 1), [12, 13, 16, 17]);
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_repeat_what_they_share() {
+    fn shared_values_are_repeated_in_cells() {
         let source = counting(&[
             ("a", DType::UInt(1), &[("t", 2), ("y", 2), ("x", 2)]),
             ("b", DType::UInt(1), &[("x", 2), ("t", 2)]),
@@ -450,7 +451,7 @@ mod tests {
         assert_eq!(column("one"), [0; 4]);
     }
 
-    /// Arrays of packed numbers, few of them different, of which some mean nothing.
+    /// Arrays of packed numbers with few different values, some of them missing.
     #[derive(Debug)]
     struct Packed(Header);
 

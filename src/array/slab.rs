@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 
-/// Bytes that are read with what is wanted, rather than to read once more.
-const TOGETHER: u64 = 256 << 10;
+/// Span in bytes, gaps included, that is always read at once rather than with several reads.
+const SINGLE_READ_SPAN: u64 = 256 << 10;
 
-/// A box within an array: where it begins and how far it reaches in each dimension.
+/// A box within an array: its first index and its length in each dimension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slab {
     /// First index in each dimension.
@@ -19,20 +19,20 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// The whole of an array.
+    /// Returns the slab of a whole array.
     pub fn all(shape: &[u64]) -> Self {
         Self { start: vec![0; shape.len()], count: shape.to_vec() }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn elements(&self) -> u64 {
         self.count.iter().fold(1, |all, count| all.saturating_mul(*count))
     }
 
-    /// Bytes of elements of `width`.
+    /// Returns the bytes of all elements of `width` bytes.
     ///
     /// # Errors
-    /// When there is no memory of that size.
+    /// When memory cannot hold that many bytes.
     pub fn bytes(&self, width: usize) -> Result<usize> {
         let bytes = self.count.iter().try_fold(width as u64, |all, count| all.checked_mul(*count));
         bytes
@@ -40,7 +40,7 @@ impl Slab {
             .ok_or_else(|| Error::input(format!("expected an array that fits into memory, found {:?}", self.count)))
     }
 
-    /// What this box and one of `count` at `start` share.
+    /// Returns the intersection of this slab and the box of `count` at `start`.
     pub fn shared(&self, start: &[u64], count: &[u64]) -> Option<Self> {
         let mut shared = Self { start: Vec::with_capacity(start.len()), count: Vec::with_capacity(start.len()) };
         for axis in 0..self.start.len() {
@@ -55,7 +55,7 @@ impl Slab {
         Some(shared)
     }
 
-    /// For people: `[0:4, 10:20]`.
+    /// Formats the slab for messages: `[0:4, 10:20]`.
     pub fn describe(&self) -> String {
         let ranges = self.start.iter().zip(&self.count).map(|(start, count)| format!("{start}:{}", start + count));
         format!("[{}]", ranges.collect::<Vec<_>>().join(", "))
@@ -65,14 +65,14 @@ impl Slab {
 /// A box of elements in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// Where the box in memory begins within the array.
+    /// First index of the box within the array.
     pub start: &'a [u64],
-    /// Its shape.
+    /// Shape of the box.
     pub shape: &'a [u64],
 }
 
 impl Place<'_> {
-    /// Number of the element at `at`, and the elements from one index of each axis to the next.
+    /// Returns the number of elements between consecutive indices of each axis.
     fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1_usize; self.shape.len()];
         for axis in (0..self.shape.len().saturating_sub(1)).rev() {
@@ -86,12 +86,12 @@ fn index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Copies the elements of `slab` from one box in memory to another; both hold all of it.
+/// Copies the elements of `slab` from one box in memory to another; both contain all of it.
 pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place<'_>, target: &mut [u8]) {
     let (from_strides, to_strides) = (from.strides(), to.strides());
     let axes = slab.count.len();
     let mut row = width;
-    // Trailing axes that both boxes hold in full are one run of bytes with the axis before them.
+    // Trailing axes that are complete in both boxes are copied as one run with the axis before them.
     let mut runs = axes;
     while runs > 0 {
         runs -= 1;
@@ -129,7 +129,7 @@ pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place
     }
 }
 
-/// The elements with the axes in another order: axis `order[i]` of the source becomes axis `i`.
+/// Reorders the axes of elements: axis `order[i]` of the source becomes axis `i`.
 pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> Vec<u8> {
     let place = Place { start: &[], shape };
     let strides = place.strides();
@@ -138,7 +138,7 @@ pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> V
     if counts.contains(&0) {
         return target;
     }
-    // Axes at the end that stay where they are move as one run.
+    // Trailing axes that keep their position are copied as one run.
     let kept = (0..order.len()).rev().take_while(|axis| order[*axis] == *axis).count();
     let moved = order.len() - kept;
     let run = width * shape[moved..].iter().map(|length| index(*length)).product::<usize>();
@@ -163,7 +163,8 @@ pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> V
     }
 }
 
-/// Boxes of at most so many bytes in which an array lies one after the other, if an element is no larger.
+/// Returns the shape of contiguous boxes of at most `bytes` bytes into which an array is divided; a box has at least
+/// one element.
 pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
     let mut rest = width.max(1);
     let mut layer = vec![1; shape.len()];
@@ -177,7 +178,7 @@ pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
     layer
 }
 
-/// Numbers of the chunks that a slab of at least one element touches, one after the other.
+/// Returns the indices of the chunks that a non-empty slab intersects.
 pub fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
     let ends = slab.start.iter().zip(&slab.count).zip(chunks);
     let bounds: Vec<(u64, u64)> =
@@ -196,26 +197,26 @@ pub fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + 
     })
 }
 
-/// How a box is read of an array that lies in one piece, in C order.
+/// Read plan for a box of an array that is stored contiguously in C order.
 struct Runs {
-    /// Bytes from one index of each axis to the next.
+    /// Bytes between consecutive indices of each axis.
     strides: Vec<u64>,
-    /// Axes before this one are gone through; of each index of them one run of bytes is read.
+    /// Number of leading axes that are iterated; one run is read for each combination of their indices.
     outer: usize,
-    /// Bytes of a run, and of what is wanted of it.
+    /// Bytes of a run, and the wanted bytes of it.
     span: u64,
     wanted: u64,
 }
 
 impl Runs {
-    /// What lies between wanted elements is read with them where it is little. The box is not empty.
+    /// Plans runs for a non-empty box; small gaps between wanted elements are read as well.
     fn of(shape: &[u64], slab: &Slab, width: usize) -> Self {
         let axes = shape.len();
         let mut strides = vec![width as u64; axes];
         for axis in (0..axes.saturating_sub(1)).rev() {
             strides[axis] = strides[axis + 1].saturating_mul(shape[axis + 1]);
         }
-        // From the first wanted byte to the last, of one index of the axes before.
+        // From the first to the last wanted byte for one index of the axes before.
         let span = |from: usize| {
             (from..axes)
                 .map(|axis| (slab.count[axis] - 1).saturating_mul(strides[axis]))
@@ -223,12 +224,12 @@ impl Runs {
         };
         let wanted =
             |from: usize| slab.count[from..].iter().fold(width as u64, |all, count| all.saturating_mul(*count));
-        let fits = |from: &usize| span(*from) <= TOGETHER.max(wanted(*from).saturating_mul(2));
+        let fits = |from: &usize| span(*from) <= SINGLE_READ_SPAN.max(wanted(*from).saturating_mul(2));
         let outer = (0..axes).find(fits).unwrap_or(axes);
         Self { outer, span: span(outer), wanted: wanted(outer), strides }
     }
 
-    /// Where runs begin, in the order of what is wanted of them.
+    /// Returns the offsets of the runs, in the order of their wanted elements.
     fn starts(&self, slab: &Slab) -> impl Iterator<Item = u64> {
         let outer = Slab { start: slab.start[..self.outer].to_vec(), count: slab.count[..self.outer].to_vec() };
         let (ones, inner) = (vec![1; self.outer], slab.start[self.outer..].to_vec());
@@ -239,7 +240,7 @@ impl Runs {
     }
 }
 
-/// The ranges of bytes that [`read_box`] asks for.
+/// Returns the byte ranges that [`read_box`] requests.
 pub fn box_ranges(shape: &[u64], slab: &Slab, width: usize) -> Vec<Range<u64>> {
     if slab.elements() == 0 || width == 0 {
         return Vec::new();
@@ -248,11 +249,11 @@ pub fn box_ranges(shape: &[u64], slab: &Slab, width: usize) -> Vec<Range<u64>> {
     runs.starts(slab).map(|start| start..start.saturating_add(runs.span)).collect()
 }
 
-/// Reads a box of an array that lies in one piece, in C order. `read` gives so many bytes at an offset; what lies between
-/// those that are wanted is read with them where it is little.
+/// Reads a box of an array that is stored contiguously in C order. `read` returns a number of bytes at an offset; small
+/// gaps between wanted bytes are read as well.
 ///
 /// # Errors
-/// Those of `read`, and when the box does not fit into memory.
+/// When `read` fails, and when the box does not fit into memory.
 pub fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64) -> Result<Bytes>) -> Result<Vec<u8>> {
     let total = slab.bytes(width)?;
     if total == 0 {
@@ -285,7 +286,8 @@ mod tests {
 
     #[test]
     fn boxes_are_copied_row_by_row() {
-        // An array of 4 x 6, of which a box of 3 x 4 at (1, 1) is held; 2 x 2 at (2, 3) go to another box at (2, 2).
+        // An array of 4 x 6 of which a box of 3 x 4 at (1, 1) is in memory; 2 x 2 at (2, 3) are copied to another box
+        // at (2, 2).
         let held = numbers(12);
         let mut target = vec![99; 6];
         let slab = Slab { start: vec![2, 3], count: vec![2, 2] };
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_read_with_few_bytes_between() {
+    fn small_gaps_between_wanted_bytes_are_read() {
         let shape = [3_u64, 5, 4];
         let all = numbers(60);
         for start in [[0, 0, 0], [1, 2, 1], [2, 4, 3]] {
@@ -332,7 +334,7 @@ mod tests {
                 assert_eq!(read_box(&shape, &slab, 1, read).unwrap(), expected, "{slab:?}");
             }
         }
-        // Of long rows only the part is read that is wanted.
+        // Only the wanted part of long rows is read.
         let slab = Slab { start: vec![5, 7], count: vec![3, 10] };
         let read = std::cell::RefCell::new(Vec::new());
         let found = read_box(&[10, 1 << 20], &slab, 1, |at, bytes| {
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_as_large_as_they_may_be() {
+    fn layers_are_as_large_as_allowed() {
         assert_eq!(layers(&[3, 100, 50], 2, 1_000), [1, 10, 50]);
         assert_eq!(layers(&[3, 100, 50], 2, 20_000), [2, 100, 50]);
         assert_eq!(layers(&[3, 100, 50], 2, 60), [1, 1, 30]);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_share_boxes() {
+    fn intersections_are_boxes() {
         let slab = Slab { start: vec![2, 0], count: vec![4, 5] };
         assert_eq!(slab.shared(&[0, 4], &[3, 4]), Some(Slab { start: vec![2, 4], count: vec![1, 1] }));
         assert_eq!(slab.shared(&[6, 0], &[2, 2]), None);

@@ -1,6 +1,7 @@
-//! The command line as types; the doc comments are the help.
+//! The command line as types. Doc comments are the help: the first paragraph is a line of `-h`, all of it is `--help`.
 
 mod block;
+mod choices;
 mod convert;
 mod erase;
 mod manifest;
@@ -10,7 +11,7 @@ mod undo;
 use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub(super) use block::BlockArgs;
 pub(super) use convert::ConvertArgs;
@@ -31,15 +32,13 @@ use crate::{
     units::{Size, parse_duration},
 };
 
-/// Turns piles of files and dumps into sized training shards, and knows where every record is.
+/// Turns small files, dumps and arrays into sized training shards, and finds every record in them.
 ///
-/// With no path at all, every command takes the current folder as its source and ./shards as its dataset;
-/// shardify.toml and $SHARDIFY_DATASET name others.
+/// Without a path, a command reads the current folder and uses the dataset of shardify.toml, else the one of
+/// $SHARDIFY_DATASET, else ./shards. shardify.toml may set every option of every command.
 #[derive(Debug, Parser)]
 #[command(name = "shardify", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage; 3 done, but records were rejected; \
-4 conflict, try again; 5 storage; 6 bad input; 7 a proof whose root was not checked; 8 sources or options differ from \
-what the dataset has, say what to do; 70 a bug; 130 interrupted.")]
+#[command(disable_help_flag = true, disable_version_flag = true)]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) global: Global,
@@ -50,159 +49,183 @@ pub(super) struct Cli {
 /// Options of every command.
 #[derive(Debug, Args)]
 pub(super) struct Global {
-    /// Print one JSON object per line instead of text
-    #[arg(long, global = true)]
-    pub(super) json: bool,
-    /// Threads to work with; all cores unless given. What is written does not depend on it
-    #[arg(long, global = true, value_name = "N")]
+    /// Number of threads [default: all cores].
+    ///
+    /// The shards do not depend on it.
+    #[arg(long, global = true, value_name = "N", help_heading = "Resources")]
     pub(super) jobs: Option<usize>,
-    /// Memory to work in
-    #[arg(long, global = true, value_name = "SIZE", default_value_t = DEFAULT_MEMORY, value_parser = size)]
+    /// Memory limit.
+    #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
+          help_heading = "Resources")]
     pub(super) memory: Size,
-    /// Print nothing but the answer and errors
-    #[arg(long, short, global = true)]
+    /// Print one JSON object per line.
+    ///
+    /// The last object has the type `summary`. Nothing else is printed to standard output.
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(super) json: bool,
+    /// Print no progress, notes or summary.
+    ///
+    /// Answers of queries (inspect, manifest, verify-proof), the objects of --json, damage that verify finds, warnings and errors
+    /// are still printed.
+    #[arg(long, short, global = true, help_heading = GLOBAL)]
     pub(super) quiet: bool,
-    /// Say more
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    /// Print more details, such as complete lists.
+    #[arg(long, short, global = true, action = ArgAction::Count, help_heading = GLOBAL, hide_short_help = true)]
     pub(super) verbose: u8,
-    /// Show progress on standard error
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ProgressWhen::Auto)]
+    /// When to show progress on standard error.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ProgressWhen::Auto, help_heading = GLOBAL,
+          hide_short_help = true)]
     pub(super) progress: ProgressWhen,
+    /// Print help; --help shows all options and examples.
+    ///
+    /// -h prints a summary of the most used options.
+    #[arg(long, short, global = true, action = ArgAction::Help, help_heading = GLOBAL)]
+    help: Option<bool>,
+    /// Print the version.
+    #[arg(long, short = 'V', global = true, action = ArgAction::Version, help_heading = GLOBAL, hide_short_help = true)]
+    version: Option<bool>,
 }
 
-/// What `compact` reads once more.
+/// Heading of options that are the same for every command.
+const GLOBAL: &str = "Global options";
+
+/// What `compact` verifies before the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum VerifyWhat {
-    /// All values of all columns, decoded; all bytes of tar and TFRecord
+    /// Decode and compare all values of Parquet; compare all bytes of tar and TFRecord
     Full,
 }
 
 /// When progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ProgressWhen {
-    /// On a terminal
+    /// If standard error is a terminal, and not with --quiet
     Auto,
-    /// Also where there is no terminal
+    /// Always; without a terminal, as a line per second
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Turn files, tables and dumps into shards of a dataset
+    /// Convert files, tables, archives and arrays into shards of a dataset.
+    ///
+    /// Inputs that the dataset already has are skipped, so the same command can be repeated as data arrives. All shards of a run
+    /// become visible in one version, or none.
     Convert(Box<ConvertArgs>),
-    /// Make a dataset of Parquet, tar or TFRecord shards that are there already, without rewriting them
+    /// Register existing Parquet, tar or TFRecord shards as a dataset without rewriting them.
     ///
-    /// Every file is read once, for its checksum, its records and their ids. Files and folders that begin with _ or . are
-    /// passed over, and so is what is no shard. The shards are the dataset's from then on: change or delete none of them, and
-    /// know that `vacuum` deletes those that a compaction has replaced. Folders key=value are kept, and never merged.
+    /// Each file is read once, for its checksum, records and ids. Files that are not shards, and files and folders whose names
+    /// begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete them; `vacuum` deletes
+    /// those that a compaction has replaced. Folders KEY=VALUE are kept, and shards of different folders are never merged.
     Adopt(AdoptArgs),
-    /// Say what is there, how badly it is cut, and which command to run next
+    /// Show formats, sizes and columns of files, and suggest the next command.
     ///
-    /// Reads little: the first bytes of each file, footers of Parquet, a sample of the records; numbers with ~ are estimates.
+    /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are estimates.
     ///
-    /// The small-file score is the share of the reading time that goes into opening files, in percent, where opening one
-    /// costs as long as reading 4 MiB: 0 is fine, 3 is 128 MiB a file, 50 is 4 MiB, at 100 GPUs starve. Small files are those
-    /// below an eighth of the target (16 MiB). Columns named like ids are proposed: --id if no value came twice in the
-    /// sample.
+    /// The small-file score is the percentage of the reading time that is spent on opening files, if opening a file takes as
+    /// long as reading 4 MiB: files of 128 MiB have 3, files of 4 MiB have 50. Small files are those below 16 MiB, an eighth of
+    /// the default target. A column that looks like an id, without repeated values in the sample, is suggested for --id.
     Inspect(InspectArgs),
-    /// Merge small shards into shards of the right size
+    /// Merge small shards into shards of the target size.
+    ///
+    /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions
+    /// until `vacuum` deletes them.
     Compact(CompactArgs),
-    /// Say what a dataset holds, where a record is, and how it came to be
+    /// Show a dataset, find records, compare and export versions.
+    ///
+    /// Without options, a summary of the newest version is printed.
     Manifest(ManifestArgs),
-    /// Check that a dataset is what its log says
+    /// Check a dataset against its log.
+    ///
+    /// Exit code 1 if something is damaged or missing.
     Verify(VerifyArgs),
-    /// Delete what no version needs that was current within the retention, and what killed runs left behind
+    /// Delete files that no retained version needs.
     ///
-    /// Files that shardify did not write are never deleted. Shards that were adopted in place are the dataset's: once
-    /// a compaction has replaced them and the retention is over, they go.
+    /// These are shards and indexes of versions older than the retention, and files of runs that were killed. Files that
+    /// shardify did not write are kept. Adopted shards belong to the dataset: they are deleted once a compaction has
+    /// replaced them and the retention is over.
     Vacuum(VacuumArgs),
-    /// Take the records of a wrong file, or of a whole run, out of the newest version
+    /// Remove the records of an input or of a whole run from the newest version.
     ///
-    /// The opposite of `convert`: older versions keep the records until `vacuum` deletes them, `revert` restores them, and
-    /// nothing blocks the source from coming back: where its file still lies among the sources, the next `convert` takes it in
-    /// again. To take a person out and keep them out, use `erase`.
+    /// This undoes `convert`: older versions keep the records until `vacuum` deletes them, and `revert` restores them. The
+    /// next `convert` reads the input again if it is still there. To remove a person for good, use `erase`.
     Remove(RemoveArgs),
-    /// Make the newest version hold what an older one held
+    /// Restore the content of an older version as a new version.
     ///
-    /// The revert is a version of its own, and can be reverted. Records that were erased since stay erased.
+    /// A revert can be reverted. Records that were erased since then stay erased.
     Revert(RevertArgs),
-    /// Take records out, or all records about a subject, and keep them out
+    /// Erase records, or all records of a subject, and block their re-import.
     ///
-    /// Touched shards are written anew without the records, read back and compared; the id index and sidecars no longer know
-    /// the ids; `convert` leaves them out from then on, and `adopt` refuses files that hold them. Without
-    /// --all-versions older versions keep the records until `vacuum` deletes these versions; with it they are read without
-    /// the records, and the old bytes are deleted at once. Sources are not touched. Each run leaves a receipt in
-    /// _shardify/receipts/. Running it again finishes what was cut short.
+    /// Affected shards are rewritten without the records, read back and compared, and the ids are removed from the id index.
+    /// Afterwards `convert` skips records with these ids, and `adopt` refuses files that contain them. Without --all-versions,
+    /// older versions keep the records until `vacuum` deletes those versions. Inputs are not changed. Each run writes a
+    /// receipt to _shardify/receipts/. Run the command again to finish an erasure that was interrupted.
     Erase(EraseArgs),
-    /// Keep a person out before any record about them arrives
+    /// Block ids that the dataset has no records of yet.
     ///
-    /// Records with the id stay out of every later `convert`, which counts them as erased, and `adopt` refuses files that hold
-    /// them. Whom the dataset has records of already is erased, not blocked.
+    /// Later runs of `convert` skip records with these ids and count them as erased, and `adopt` refuses files that contain
+    /// them. If the dataset has records of an id already, use `erase`.
     Block(BlockArgs),
-    /// Let a person in again who was erased or blocked
+    /// Allow ids that were erased or blocked.
     ///
-    /// What was erased does not come back: the next `convert` takes records of the person in again, where sources have them.
-    /// The log keeps that it was done, when and why.
+    /// Erased records do not come back by themselves: the next `convert` reads them again if an input has them. The log keeps
+    /// what was allowed, when and why.
     Unblock(BlockArgs),
-    /// Check a proof that `manifest --prove` wrote; needs no dataset
+    /// Check a proof written by `manifest --prove`, without the dataset.
+    ///
+    /// Exit code 0 if the proof holds, 1 if it does not, 7 if it holds but its root was not checked.
     VerifyProof(VerifyProofArgs),
-    /// Print completions for a shell
+    /// Print completions for a shell.
     Completions {
-        /// The shell
+        /// Shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
+    /// Print the manual page.
     Man,
 }
 
 /// Options of every command that writes records.
 #[derive(Debug, Args)]
 pub(super) struct LineageArgs {
-    /// Send OpenLineage events of the run to the end of a file, or to a server; what cannot be delivered is a warning.
-    /// $OPENLINEAGE_API_KEY is the server's key, $OPENLINEAGE_NAMESPACE the namespace of the job [default: shardify]
-    #[arg(long, value_name = "FILE|URL")]
+    /// File or URL to send OpenLineage events to.
+    ///
+    /// Events are appended to a file, or posted to a server with the key in $OPENLINEAGE_API_KEY. $OPENLINEAGE_NAMESPACE is
+    /// the namespace of the job [default: shardify]. An event that cannot be delivered is a warning.
+    #[arg(long, value_name = "FILE|URL", help_heading = IDS, hide_short_help = true)]
     pub(super) openlineage: Option<String>,
 }
 
-/// Options of commands that take ids into a dataset.
+/// Options of commands that store ids in a dataset.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Ids and lineage")]
 pub(super) struct PrivateArgs {
-    /// How the dataset stores ids outside of its shards; chosen when it is made [default: plain]
-    #[arg(long, value_enum, value_name = "HOW")]
-    id_mode: Option<IdModeChoice>,
-    /// File with the key of private ids: 32 bytes, raw, in hexadecimal or base64. It is never stored. Default: the key in
-    /// $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
+    /// How a new dataset stores ids outside of its shards [default: plain].
+    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
+    id_mode: Option<IdMode>,
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY. A key is 32 bytes, raw, in hexadecimal or in base64. It is never stored in the dataset.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) id_key: Option<PathBuf>,
-    /// Store tokens in place of names and URLs of sources, too
-    #[arg(long)]
+    /// Also store tokens in place of the names and URLs of inputs.
+    #[arg(long, hide_short_help = true)]
     redact_source_paths: bool,
-    /// Make tokens the dataset's own: others with the same key have other tokens; chosen when it is made
-    #[arg(long)]
+    /// Salt the tokens of a new dataset.
+    ///
+    /// Tokens then differ from those of other datasets with the same key.
+    #[arg(long, hide_short_help = true)]
     id_salt: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum IdModeChoice {
-    /// As they are
-    Plain,
-    /// As tokens (HMAC-SHA-256) that only who has the key can make; they cannot be turned back
-    Hmac,
-    /// As tokens, with the id beside each, encrypted: who has the key is shown it
-    Sealed,
-}
+/// Heading of options about ids and lineage.
+const IDS: &str = "Ids and lineage";
 
 impl PrivateArgs {
     fn choice(&self) -> PrivateChoice {
-        let mode = self.id_mode.map(|mode| match mode {
-            IdModeChoice::Plain => IdMode::Plain,
-            IdModeChoice::Hmac => IdMode::Hmac,
-            IdModeChoice::Sealed => IdMode::Sealed,
-        });
         PrivateChoice {
-            mode,
+            mode: self.id_mode,
             redact_sources: self.redact_source_paths,
             salted: self.id_salt,
             key_named: self.id_key.is_some(),
@@ -212,39 +235,45 @@ impl PrivateArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct AdoptArgs {
-    /// Folder that holds the shards; it becomes the dataset unless --out names one
+    /// Folder of the shards; becomes the dataset unless --out is given.
     source: String,
-    /// Dataset to link the shards into (copied where links are impossible: other file systems, object stores); the source
-    /// stays as it is, and must not be changed in place, for links share their bytes
-    #[arg(long, value_name = "DATASET")]
-    pub(super) out: Option<String>,
-    /// Columns of Parquet, or features of TFRecord, that make the record id; default: the sample key, where there is none
-    /// the origin (file#row). The id of a sample in tar is always its key
-    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
-    id: Vec<String>,
-    /// Column, or feature, that says whom the record is about
-    #[arg(long, value_name = "COLUMN")]
-    subject: Option<String>,
-    /// Take only files that match
-    #[arg(long, value_name = "GLOB")]
+    /// Adopt only files that match; may be repeated.
+    #[arg(long, value_name = "GLOB", help_heading = "Input")]
     include: Vec<String>,
-    /// Leave out files that match
-    #[arg(long, value_name = "GLOB")]
+    /// Skip files that match; may be repeated.
+    #[arg(long, value_name = "GLOB", help_heading = "Input")]
     exclude: Vec<String>,
-    /// A damaged file
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail)]
-    on_error: FileErrorChoice,
+    /// Dataset to link the shards into [default: SOURCE].
+    ///
+    /// Shards are hard links where the file system allows it, and copies elsewhere, as in object stores. The source folder is
+    /// not changed. Do not change its files in place afterwards: a link shares their bytes.
+    #[arg(long, value_name = "DATASET", help_heading = "Output")]
+    pub(super) out: Option<String>,
+    /// Columns or features of the record id.
+    ///
+    /// Parquet has columns, TFRecord features. Without --id, the record id is the sample key, else the origin, file#row. The record id of a tar sample is always its
+    /// key.
+    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',', help_heading = IDS)]
+    id: Vec<String>,
+    /// Column or feature of the subject id.
+    ///
+    /// The subject is the person, or the thing, that a record is about.
+    #[arg(long, value_name = "COLUMN", help_heading = IDS)]
+    subject: Option<String>,
     #[command(flatten)]
     pub(super) private: PrivateArgs,
     #[command(flatten)]
     pub(super) lineage: LineageArgs,
+    /// How to treat damaged files.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = FileErrorChoice::Fail, help_heading = "Errors")]
+    on_error: FileErrorChoice,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FileErrorChoice {
-    /// Stops the run; nothing is committed
+    /// Stop; nothing is committed
     Fail,
-    /// Is left out and counted
+    /// Skip and count it
     Skip,
 }
 
@@ -265,50 +294,75 @@ impl AdoptArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
-    /// A dataset, file, folder, glob or URL; the current folder unless given
+    /// Dataset, file, folder, glob or URL [default: current folder].
     pub(super) source: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CompactArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(super) dataset: Option<String>,
-    /// Only shards committed at this point or later: a duration back from now (7d), an instant, a date, a version (v42) or a tag
-    #[arg(long, value_name = "WHEN")]
+    /// Merge only shards committed at this time or later.
+    ///
+    /// A time is a duration before now (7d), an instant, a date, a version (v42) or a tag.
+    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     since: Option<String>,
-    /// Only shards committed at this point or earlier
-    #[arg(long, value_name = "WHEN")]
+    /// Merge only shards committed at this time or earlier.
+    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     until: Option<String>,
-    /// Size of a shard on disk [default: the dataset's]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    target_shard: Option<Size>,
-    /// Smallest group of shards worth merging, unless fewer fill a shard
-    #[arg(long, value_name = "N", default_value_t = compact::DEFAULT_MIN_INPUTS)]
+    /// Minimum number of shards to merge.
+    ///
+    /// Fewer are merged if they fill a shard.
+    #[arg(long, value_name = "N", default_value_t = compact::DEFAULT_MIN_INPUTS, help_heading = "Selection")]
     min_inputs: usize,
-    /// Compression of the new shards (Parquet only) [default: the dataset's]
-    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
-    codec: Option<Codec>,
-    /// Sort the records by columns, ascending, nulls first, ties in record order (Parquet only; encodes anew)
-    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',', conflicts_with = "zorder")]
-    sort_by: Vec<String>,
-    /// Order the records so that those with similar values in all of these columns lie together (Parquet only; encodes
-    /// anew)
-    #[arg(long, value_name = "COLUMN,COLUMN", value_delimiter = ',')]
-    zorder: Vec<String>,
-    /// Rewrite at most so much in this run; the rest is left to the next
-    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["sort_by", "zorder"])]
+    /// Rewrite at most this much; later runs do the rest.
+    #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with_all = ["sort_by", "zorder"],
+          help_heading = "Selection")]
     max_bytes: Option<Size>,
-    /// Do not check the checksums inside TFRecord shards; records are compared with what is on record all the same
-    #[arg(long)]
-    no_check: bool,
-    /// Read new shards beside their inputs before the commit, besides comparing checksums
-    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["sort_by", "zorder"])]
+    /// Shard size on disk [default: as before].
+    ///
+    /// The default is the target of the dataset.
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    target_shard: Option<Size>,
+    /// Parquet compression [default: as before].
+    ///
+    /// none, zstd, lz4, snappy or gzip; a level may follow, as in zstd:3.
+    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec, help_heading = "Output")]
+    codec: Option<Codec>,
+    /// Sort the records by columns.
+    ///
+    /// Parquet only. Ascending, nulls first; equal records keep their order. All shards are decoded and encoded again.
+    #[arg(
+        long,
+        value_name = "COLUMN[,COLUMN]",
+        value_delimiter = ',',
+        conflicts_with = "zorder",
+        help_heading = "Output"
+    )]
+    sort_by: Vec<String>,
+    /// Cluster the records by several columns.
+    ///
+    /// Parquet only. A Z-order curve places records with similar values in all of the columns near each other. All shards are decoded and
+    /// encoded again.
+    #[arg(long, value_name = "COLUMN,COLUMN", value_delimiter = ',', help_heading = "Output")]
+    zorder: Vec<String>,
+    /// Print the plan without writing anything.
+    ///
+    /// The plan gives a reason for each shard.
+    #[arg(long, help_heading = "Output")]
+    dry_run: bool,
+    /// Verify new shards against their inputs.
+    ///
+    /// This happens before the commit, in addition to the checksums.
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["sort_by", "zorder"], help_heading = "Errors")]
     verify: Option<VerifyWhat>,
+    /// Do not check the checksums inside TFRecord shards.
+    ///
+    /// Records are still compared with the hashes in the dataset.
+    #[arg(long, help_heading = "Errors", hide_short_help = true)]
+    no_check: bool,
     #[command(flatten)]
     pub(super) lineage: LineageArgs,
-    /// Print the plan with reasons and do nothing
-    #[arg(long)]
-    dry_run: bool,
 }
 
 impl CompactArgs {
@@ -338,33 +392,42 @@ impl CompactArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(super) dataset: Option<String>,
-    /// Read every byte of every shard
-    #[arg(long)]
-    pub(super) read_data: bool,
-    /// File with the key of private ids, so that --read-data compares them with the data, too; default: the key in
-    /// $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
-    pub(super) id_key: Option<PathBuf>,
-    /// Verify a version (v42), a tag, an instant, a date or a duration back from now
-    #[arg(long, value_name = "WHEN")]
+    /// Version to verify [default: the newest].
+    ///
+    /// A version (v42), a tag, an instant, a date or a duration before now.
+    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     pub(super) at: Option<String>,
+    /// Read every byte of every shard.
+    ///
+    /// Without it, the log, lists, sidecars and indexes are checked, and that shards exist with the right size.
+    #[arg(long, help_heading = "Selection")]
+    pub(super) read_data: bool,
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY. With a key, --read-data also compares private ids with the data.
+    #[arg(long, value_name = "FILE", help_heading = IDS)]
+    pub(super) id_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct VacuumArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(super) dataset: Option<String>,
-    /// How long versions stay readable after a newer one replaced them
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = retain)]
+    /// Time that replaced versions stay readable.
+    ///
+    /// A number with a unit: s, m, h, d or w; 0 needs --force.
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = retain, help_heading = "Selection")]
     retain: Duration,
-    /// Allow to retain less than a day. Only when no other command runs on this dataset: what it has written but not
-    /// committed yet would be deleted, except where the store has locks (local folders)
-    #[arg(long)]
+    /// Allow a retention of less than a day.
+    ///
+    /// Use it only while no other command runs on the dataset: files that a command has written but not committed yet would be
+    /// deleted, except in local folders, where they are locked.
+    #[arg(long, help_heading = "Selection")]
     force: bool,
-    /// Print what would be deleted and do nothing
-    #[arg(long)]
+    /// Print what would be deleted without deleting anything.
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
 }
 
@@ -378,7 +441,14 @@ fn retain(text: &str) -> std::result::Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text).map_err(|e| one_line(&e)) }
 }
 
-/// Says an error of ours on one line, as clap wants it.
+/// Writes a size as the option takes it, without loss: `128MiB`.
+fn exact(size: Size) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let whole = units.into_iter().find(|(_, shift)| size.0 > 0 && size.0.trailing_zeros() >= *shift);
+    whole.map_or_else(|| size.0.to_string(), |(unit, shift)| format!("{}{unit}", size.0 >> shift))
+}
+
+/// Writes an error and its hints on one line, as clap expects it.
 fn one_line(error: &Error) -> String {
     std::iter::once(error.to_string()).chain(error.hints().iter().cloned()).collect::<Vec<_>>().join("; ")
 }

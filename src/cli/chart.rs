@@ -1,4 +1,4 @@
-//! Bars in a terminal: aligned, as wide as the terminal, and plain where it can show no more.
+//! Bar charts in a terminal: aligned, as wide as the terminal, and ASCII where it cannot show more.
 
 use std::io::Write;
 
@@ -18,21 +18,25 @@ const TEXT: usize = 42;
 pub(super) struct Style {
     /// Columns to draw in.
     pub(super) width: usize,
-    /// ASCII alone.
+    /// Whether to draw in ASCII.
     pub(super) plain: bool,
 }
 
 impl Style {
-    /// What the terminal can show: `TERM=dumb` and `NO_COLOR` ask for plain text.
+    /// Returns what the terminal can show.
     pub(super) fn of_terminal() -> Self {
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
-        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { width: width.clamp(*WIDTH.start(), *WIDTH.end()), plain: dumb || set("NO_COLOR") }
+        Self { width: width.clamp(*WIDTH.start(), *WIDTH.end()), plain: plain() }
     }
 }
 
-/// A bar per bucket, its length by the number of files.
+/// Whether `TERM=dumb` or `NO_COLOR` asks for plain text.
+pub(super) fn plain() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    set("NO_COLOR") || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Writes a bar per bucket, as long as its number of files.
 pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style) -> Result<()> {
     let most = buckets.iter().map(|b| b.files).max().unwrap_or(0).max(1);
     let room = style.width.saturating_sub(TEXT).max(8);
@@ -47,7 +51,7 @@ pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style) -> 
     Ok(())
 }
 
-/// A bar of up to `room` columns; what is not nothing shows something.
+/// Returns a bar of up to `room` columns; values above 0 are always visible.
 fn bar(value: u64, most: u64, room: usize, plain: bool) -> String {
     let steps = if plain { 1 } else { 8 };
     let eighths = u128::from(value) * (room * steps) as u128 / u128::from(most);

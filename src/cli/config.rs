@@ -12,7 +12,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use clap::Command;
+use clap::{Arg, ArgAction, Command};
 
 use crate::{
     error::{Error, Result},
@@ -82,7 +82,7 @@ impl Config {
             let given: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
             let mut extra = Vec::new();
             for (key, value) in table {
-                let is_option = |c: &Command| c.get_arguments().any(|a| a.get_long() == Some(key.as_str()));
+                let is_option = |c: &Command| c.get_arguments().any(|a| sets(a) && a.get_long() == Some(key.as_str()));
                 if key == "sources" && name == "convert" {
                     // Positional: only when the command line names none, which clap must decide; see below.
                     continue;
@@ -157,24 +157,27 @@ impl Config {
     }
 
     fn unknown(&self, command: &Command, name: &str, key: &str) -> Error {
-        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let options: Vec<&str> = command.get_arguments().filter(|arg| sets(arg)).filter_map(Arg::get_long).collect();
         Error::usage(format!("`{key}` is not an option of {name}"))
             .at(self.path.clone())
             .hint(format!("the options are {}", options.join(", ")))
     }
 }
 
+/// Whether an option sets something; those for help and version do not.
+fn sets(arg: &Arg) -> bool {
+    !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version)
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-    use crate::cli::args::Cli;
+    use crate::cli::help;
 
     fn merged(toml: &str, arguments: &[&str]) -> Result<Vec<String>> {
         let arguments = arguments.iter().map(OsString::from).collect();
-        let merged = parse(toml, "shardify.toml")?.merge(Cli::command(), arguments)?;
+        let merged = parse(toml, "shardify.toml")?.merge(help::command(), arguments)?;
         Ok(merged.into_iter().map(|a| a.into_string().unwrap()).collect())
     }
 

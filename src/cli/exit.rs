@@ -4,6 +4,21 @@ use std::process::ExitCode;
 
 use crate::error::Kind;
 
+/// Exit codes and what they mean, for the help.
+pub(super) const CODES: [(u8, &str); 11] = [
+    (0, "success"),
+    (1, "the answer is no: an id was not found, damage or drift was found, or a proof does not hold"),
+    (2, "usage error: wrong options or arguments"),
+    (3, "success, but records or files were rejected"),
+    (4, "conflict with another run; try again"),
+    (5, "storage error or damaged dataset"),
+    (6, "bad input"),
+    (7, "a proof holds, but its root was not checked"),
+    (8, "inputs or options differ from the dataset; an option must say what to do"),
+    (70, "internal error (a bug)"),
+    (130, "interrupted"),
+];
+
 /// How a command ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {

@@ -1,4 +1,4 @@
-//! Answers of `manifest --find`: a table for people, CSV or objects for programs, written as records are found.
+//! Answers of `manifest --find`: a table for people, CSV or JSON for programs, written as records are found.
 
 use std::io::Write;
 
@@ -13,14 +13,13 @@ use crate::{
         export::csv_cells,
         manifest::{ErasedReport, FindReport, HitReport, HyperslabReport, VersionsReport},
     },
-    units::grouped,
 };
 
-/// Lines of the table that are measured together, so that its columns are no wider than needed.
-const BLOCK: usize = 1_000;
+/// Number of table lines whose columns are aligned together.
+const ALIGNED_LINES: usize = 1_000;
 
-/// Records found of which the table also says where they were before.
-const FEW: usize = 20;
+/// Number of records up to which the table also lists their earlier positions.
+const RECORDS_WITH_HISTORY: usize = 20;
 
 /// Columns of the table.
 const HEADER: [&str; 10] =
@@ -48,18 +47,18 @@ const COLUMNS: [&str; 18] = [
     "variables",
 ];
 
-/// How an answer is written.
+/// Format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// A table for people.
     Table,
-    /// Objects, a hit each, and the summary.
+    /// One JSON object per hit, and a summary.
     Json,
-    /// Objects, a hit each, and nothing else.
+    /// One JSON object per hit.
     Lines,
-    /// A header and a line per hit; cells that a spreadsheet takes for formulas get a `'` where `escape` says so.
+    /// A header and a line per hit.
     Csv {
-        /// Whether to escape.
+        /// Whether cells that look like formulas get a `'` in front.
         escape: bool,
     },
 }
@@ -68,10 +67,10 @@ pub(super) enum Form {
 pub(super) struct Found<'a> {
     form: Form,
     w: &'a mut dyn Write,
-    /// Lines of the table that are not written yet, and what is to be said below it.
+    /// Lines that are not written yet, and notes to write below them.
     lines: Vec<[String; HEADER.len()]>,
     notes: Vec<String>,
-    /// Where records were before, if few were found.
+    /// Earlier positions of records, if few were found.
     earlier: Vec<String>,
     hits: usize,
     widths: [usize; HEADER.len()],
@@ -106,15 +105,15 @@ impl<'a> Found<'a> {
                 self.lines.push(line(hit));
                 self.notes.extend(note(hit));
                 self.hits += 1;
-                if self.hits <= FEW {
+                if self.hits <= RECORDS_WITH_HISTORY {
                     self.earlier.extend(earlier(hit));
                 }
-                if self.lines.len() >= BLOCK { self.flush() } else { Ok(()) }
+                if self.lines.len() >= ALIGNED_LINES { self.flush() } else { Ok(()) }
             }
         }
     }
 
-    /// Writes, among objects, an id that was erased.
+    /// Writes an erased id as an object.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -156,11 +155,11 @@ impl<'a> Found<'a> {
             return Ok(());
         }
         self.flush()?;
-        if self.hits <= FEW {
+        if self.hits <= RECORDS_WITH_HISTORY {
             self.earlier.iter().try_for_each(|note| writeln!(self.w, "{note}"))?;
         }
         if report.shown < report.hits {
-            writeln!(self.w, "... and {} records more; --limit N shows more", grouped(report.hits - report.shown))?;
+            writeln!(self.w, "... and {} more; --limit N shows more", plural(report.hits - report.shown, "record"))?;
         }
         let found = report.ids - report.missing.len() as u64;
         writeln!(self.w, "{} of {} at {}", plural(report.hits, "record"), plural(found, "id"), report.version)?;
@@ -188,7 +187,7 @@ fn line(hit: &HitReport) -> [String; HEADER.len()] {
     ]
 }
 
-/// What a line of the table does not say.
+/// Returns notes that have no column in the table.
 fn note(hit: &HitReport) -> Vec<String> {
     let record = clean(&hit.record_id);
     let mut notes = Vec::new();
@@ -217,16 +216,16 @@ fn note(hit: &HitReport) -> Vec<String> {
     notes
 }
 
-/// Names of the arrays that a record is a part of.
+/// Returns the names of the arrays that a record is part of.
 fn variables(slab: &HyperslabReport) -> String {
     slab.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a record was before it was compacted.
+/// Returns the positions of a record before it was compacted.
 fn earlier(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
     hit.earlier.iter().map(|place| {
         let (record, shard) = (clean(&hit.record_id), clean(&place.shard));
-        let bytes = if place.stored { "still there" } else { "deleted by vacuum" };
+        let bytes = if place.stored { "still stored" } else { "deleted by vacuum" };
         format!("{record}: {} in {shard} row {}, {bytes}", versions(place.versions), place.ordinal)
     })
 }

@@ -1,9 +1,9 @@
-//! Answers for people. Nothing parses this, so it may change; programs use `--json`.
+//! Reports for people. Nothing parses them, so they may change; programs use `--json`.
 
 mod convert;
 mod undo;
 
-use std::{borrow::Cow, io::Write};
+use std::{borrow::Cow, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::convert,
@@ -30,7 +30,7 @@ use crate::{
     units::{Size, grouped},
 };
 
-/// Text without characters that could play tricks on a terminal; names of files and ids come from anywhere.
+/// Returns text without control characters and changes of direction, since file names and ids are untrusted.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let tricky = |c: char| {
         c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
@@ -41,7 +41,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if tricky(c) { '\u{fffd}' } else { c }).collect())
 }
 
-/// An error with its place, causes and hints.
+/// Writes an error with its place, causes and hints.
 pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
     writeln!(w, "error: {}", clean(error.message()))?;
     let place = error.place().to_string();
@@ -59,16 +59,35 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
     Ok(())
 }
 
-/// What became of the id index.
+/// Writes an indented line: a label and a text.
+fn line(w: &mut dyn Write, label: &str, text: impl Display) -> Result<()> {
+    Ok(writeln!(w, "  {label:<10} {text}")?)
+}
+
+/// Writes an indented line with a count and what it is about; nothing if the count is 0.
+fn count(w: &mut dyn Write, label: &str, n: u64, noun: &str, about: &str) -> Result<()> {
+    if n == 0 { Ok(()) } else { line(w, label, format_args!("{} {about}", plural(n, noun))) }
+}
+
+/// Returns text as a shell takes it for one word.
+pub(super) fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
+/// Writes what became of the id index.
 fn merged_segments(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
         let merged = plural(report.segments_merged, "segment");
-        writeln!(w, "  id index   merged {merged}, {} left", grouped(report.segments_after))?;
+        line(w, "id index", format_args!("merged {merged}, {} left", grouped(report.segments_after)))?;
     }
     Ok(())
 }
 
-/// What `adopt` did.
+/// Writes what `adopt` did.
 pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> Result<()> {
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
@@ -80,7 +99,7 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
             Some(folder) => format!("{} copied into {folder}/, the rest linked", grouped(report.files_copied)),
         };
         let shards = plural(counts.shards_added, "shard");
-        writeln!(w, "  adopted    {shards} of {format}, {}, {place}", Size(counts.bytes_out))?;
+        line(w, "adopted", format_args!("{shards} of {format}, {}, {place}", Size(counts.bytes_out)))?;
         let ids = match report.records_with_id {
             0 => "the id is the origin, file#row".to_owned(),
             all if all == counts.records_out => "with ids".to_owned(),
@@ -90,29 +109,27 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
             0 => String::new(),
             some => format!(", {} with subject ids", grouped(some)),
         };
-        writeln!(w, "  records    {}, {ids}{subjects}", grouped(counts.records_out))?;
+        line(w, "records", format_args!("{}, {ids}{subjects}", grouped(counts.records_out)))?;
     } else {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
-        writeln!(w, "nothing to do: {} adopted already{version}", plural(report.files_unchanged, "file"))?;
+        writeln!(w, "nothing to do: {} already adopted{version}", plural(report.files_unchanged, "file"))?;
     }
-    if report.files_unchanged > 0 && counts.shards_added > 0 {
-        writeln!(w, "  skipped    {} adopted already", plural(report.files_unchanged, "file"))?;
+    if counts.shards_added > 0 {
+        count(w, "skipped", report.files_unchanged, "file", "already adopted")?;
     }
-    if report.files_passed_over > 0 {
-        writeln!(w, "  ignored    {} (no shards)", plural(report.files_passed_over, "file"))?;
-    }
+    count(w, "ignored", report.files_passed_over, "file", "(not shards)")?;
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for skipped in report.skipped.iter().take(limit) {
-        writeln!(w, "  left out   {}: {}", clean(&skipped.file), clean(&skipped.problem))?;
+        line(w, "skipped", format_args!("{}: {}", clean(&skipped.file), clean(&skipped.problem)))?;
     }
     more(w, report.skipped.len(), limit, "file")?;
     if counts.shards_added > 0 {
-        writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+        line(w, "took", speed(counts.bytes_in, report.seconds))?;
     }
     Ok(())
 }
 
-/// What is there.
+/// Writes what `inspect` found.
 pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -> Result<()> {
     let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
     writeln!(w, "{version}{}", clean(&report.source))?;
@@ -144,7 +161,7 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
     Ok(())
 }
 
-/// The variables of an array source, each with its attributes.
+/// Writes the variables of an array source with their attributes.
 fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     if let Some(dim) = &report.record_dim {
         writeln!(w, "records along {}", clean(dim))?;
@@ -167,7 +184,7 @@ fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     Ok(())
 }
 
-/// What `compact` did.
+/// Writes what `compact` did.
 pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) -> Result<()> {
     let counts = &report.counts;
     if report.dry_run || verbose {
@@ -206,16 +223,16 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
         report.shards_before
     )?;
     if let Some(order) = &report.order {
-        writeln!(w, "  order      {}", clean(order))?;
+        line(w, "order", clean(order))?;
     }
     if report.groups_dropped > 0 {
-        writeln!(w, "  left out   {}, another run was faster", plural(report.groups_dropped, "merge"))?;
+        count(w, "skipped", report.groups_dropped, "merge", "(another run replaced the shards first)")?;
     }
     merged_segments(w, report)?;
-    writeln!(w, "  records    {} in, {} out", grouped(counts.records_in), grouped(counts.records_out))?;
-    writeln!(w, "  bytes      {} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out))?;
-    writeln!(w, "  copied     {}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded))?;
-    writeln!(w, "  took       {}", speed(counts.bytes_in, report.seconds))?;
+    line(w, "records", format_args!("{} in, {} out", grouped(counts.records_in), grouped(counts.records_out)))?;
+    line(w, "bytes", format_args!("{} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out)))?;
+    line(w, "copied", format_args!("{}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded)))?;
+    line(w, "took", speed(counts.bytes_in, report.seconds))?;
     Ok(())
 }
 
@@ -223,7 +240,7 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
 fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-        writeln!(w, "  shards     {} as they were", grouped(report.shards_after))?;
+        line(w, "shards", format_args!("{} unchanged", grouped(report.shards_after)))?;
         return merged_segments(w, report);
     }
     let shards = plural(report.shards_before, "shard");
@@ -233,58 +250,61 @@ fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     Ok(())
 }
 
-/// What a dataset is.
+/// Writes the summary of a version.
 pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     let settings = &report.settings;
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-    writeln!(w, "  committed  {} by {}", report.committed_at, report.operation)?;
-    writeln!(w, "  records    {}", grouped(report.totals.records))?;
-    writeln!(
+    line(w, "committed", format_args!("{} by {}", report.committed_at, report.operation))?;
+    line(w, "records", grouped(report.totals.records))?;
+    line(
         w,
-        "  shards     {} of {} {}, {}",
-        grouped(report.totals.shards),
-        settings.shard_format,
-        settings.codec,
-        Size(report.totals.bytes)
+        "shards",
+        format_args!(
+            "{} of {} {}, {}",
+            grouped(report.totals.shards),
+            settings.shard_format,
+            settings.codec,
+            Size(report.totals.bytes)
+        ),
     )?;
     let [smallest, median, largest] = report.shard_bytes.map(Size);
-    writeln!(w, "  sizes      {smallest} to {largest}, median {median}, target {}", settings.target_shard)?;
-    writeln!(w, "  sources    {}", grouped(report.sources))?;
+    line(w, "sizes", format_args!("{smallest} to {largest}, median {median}, target {}", settings.target_shard))?;
+    line(w, "sources", grouped(report.sources))?;
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
-    writeln!(w, "  record id  {}", clean(&id))?;
+    line(w, "record id", clean(&id))?;
     if let Some(subject) = &report.subject {
-        writeln!(w, "  subject    {}", clean(subject))?;
+        line(w, "subject", clean(subject))?;
     }
     if let Some(private) = &settings.private {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
-        writeln!(w, "  ids        private ({}), key {}{sources}", private.mode.name(), clean(&private.check))?;
+        line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;
     }
     for (tag, version) in report.tags.iter().take(SOME_LINES) {
-        writeln!(w, "  tag        {} is {version}", clean(tag))?;
+        line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
     }
     more(w, report.tags.len(), SOME_LINES, "tag")
 }
 
-/// What became of a tag.
+/// Writes that a tag was set or deleted.
 pub(super) fn tag(w: &mut dyn Write, report: &TagReport) -> Result<()> {
     let (tag, dataset) = (clean(&report.tag), clean(&report.dataset));
     if !report.changed {
-        writeln!(w, "nothing to do: {} has the tag {tag} already, still at {}", report.tagged, report.version)?;
+        writeln!(w, "nothing to do: {} already has the tag {tag}, still at {}", report.tagged, report.version)?;
         return Ok(());
     }
     writeln!(w, "{} of {dataset}", report.version)?;
     if report.removed {
-        writeln!(w, "  untagged   {tag}, which was {}", report.tagged)?;
+        line(w, "untagged", format_args!("{tag}, which was {}", report.tagged))?;
         if !report.readable {
-            writeln!(w, "  vacuumed   {} cannot be read any more: only its tag kept it", report.tagged)?;
+            line(w, "vacuumed", format_args!("{} is no longer readable: only its tag kept it", report.tagged))?;
         }
     } else {
-        writeln!(w, "  tagged     {} as {tag}", report.tagged)?;
+        line(w, "tagged", format_args!("{} as {tag}", report.tagged))?;
     }
     Ok(())
 }
 
-/// Live shards.
+/// Writes the live shards.
 pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     for shard in shards {
         writeln!(
@@ -299,7 +319,7 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     Ok(())
 }
 
-/// Versions; `newest` knows which of them can be read, and their tags.
+/// Writes versions; `newest` knows which of them can be read, and their tags.
 pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
     for entry in entries {
         let c = &entry.counts;
@@ -334,18 +354,18 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
     Ok(())
 }
 
-/// Records that are shown of those that changed.
+/// Number of changed records that are shown.
 pub(super) const SOME_RECORDS: usize = 5;
 
-/// Lines of one kind before the rest is only counted.
+/// Number of lines of one kind before the rest is only counted.
 const SOME_LINES: usize = 20;
 
-/// How values drifted.
+/// Writes how values drifted.
 pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> Result<()> {
     writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
     let beyond = if report.volume_beyond { "  beyond" } else { "" };
     let (before, after) = (grouped(report.records_before), grouped(report.records_after));
-    writeln!(w, "  records    {before} to {after}, {:+.1}%{beyond}", report.volume_change * 100.0)?;
+    line(w, "records", format_args!("{before} to {after}, {:+.1}%{beyond}", report.volume_change * 100.0))?;
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     let width = report.columns.iter().take(limit).map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
     for column in report.columns.iter().take(limit) {
@@ -360,7 +380,7 @@ pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> R
     }
     more(w, report.columns.len(), limit, "column")?;
     if let Some(note) = report.not_compared {
-        writeln!(w, "  left out   {note}")?;
+        line(w, "skipped", note)?;
     }
     let t = report.thresholds;
     let limits = format!("psi {}, nulls {}, records {}", t.psi, t.null_share, t.volume);
@@ -372,7 +392,7 @@ pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> R
     Ok(())
 }
 
-/// A record that was added, removed or changed.
+/// Writes a record that was added, removed or changed.
 pub(super) fn record_change(w: &mut dyn Write, change: &RecordChange) -> Result<()> {
     let id = clean(&change.record_id);
     match (&change.before, &change.after) {
@@ -397,39 +417,48 @@ fn sign(change: Change) -> char {
     }
 }
 
-/// What changed between two versions; `some` are the first records of those that did.
+/// Writes what changed between two versions; `some` are the first of the changed records.
 pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange], verbose: bool) -> Result<()> {
     writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
     let records = &report.records;
-    writeln!(
+    line(
         w,
-        "  records    +{} -{} ~{}, {} moved, {} where they were",
-        grouped(records.records_added),
-        grouped(records.records_removed),
-        grouped(records.records_changed),
-        grouped(records.records_moved),
-        grouped(records.records_unchanged)
+        "records",
+        format_args!(
+            "+{} -{} ~{}, {} moved, {} unchanged",
+            grouped(records.records_added),
+            grouped(records.records_removed),
+            grouped(records.records_changed),
+            grouped(records.records_moved),
+            grouped(records.records_unchanged)
+        ),
     )?;
-    writeln!(
+    line(
         w,
-        "  shards     +{} -{}, {} to {}",
-        grouped(report.shards_added),
-        grouped(report.shards_removed),
-        grouped(report.before.shards),
-        grouped(report.after.shards)
+        "shards",
+        format_args!(
+            "+{} -{}, {} to {}",
+            grouped(report.shards_added),
+            grouped(report.shards_removed),
+            grouped(report.before.shards),
+            grouped(report.after.shards)
+        ),
     )?;
-    writeln!(
+    line(
         w,
-        "  bytes      +{} -{}, {} to {}",
-        Size(report.bytes_added),
-        Size(report.bytes_removed),
-        Size(report.before.bytes),
-        Size(report.after.bytes)
+        "bytes",
+        format_args!(
+            "+{} -{}, {} to {}",
+            Size(report.bytes_added),
+            Size(report.bytes_removed),
+            Size(report.before.bytes),
+            Size(report.after.bytes)
+        ),
     )?;
-    writeln!(w, "  sources    +{} -{}", grouped(report.sources_added), grouped(report.sources_removed))?;
+    line(w, "sources", format_args!("+{} -{}", grouped(report.sources_added), grouped(report.sources_removed)))?;
     for setting in &report.settings {
         let (from, to) = (setting.from.to_string(), setting.to.to_string());
-        writeln!(w, "  setting    {}: {} to {}", setting.setting, clean(&from), clean(&to))?;
+        line(w, "setting", format_args!("{}: {} to {}", setting.setting, clean(&from), clean(&to)))?;
     }
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for shard in report.shards.iter().take(limit) {
@@ -460,7 +489,7 @@ fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()>
     Ok(())
 }
 
-/// What `vacuum` did.
+/// Writes what `vacuum` did.
 pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     if report.dry_run || verbose {
@@ -482,50 +511,51 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         writeln!(w, "nothing to delete, still at {}", report.version)?;
     } else {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-        writeln!(w, "  deleted    {}, {}", plural(report.objects_deleted, "object"), Size(report.bytes_deleted))?;
+        line(
+            w,
+            "deleted",
+            format_args!("{}, {}", plural(report.objects_deleted, "object"), Size(report.bytes_deleted)),
+        )?;
     }
     for (kind, amount) in &report.by_kind {
         writeln!(w, "    {:<12} {}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
     }
     let expired = plural(report.versions_expired, "version");
     if report.versions_expired > 0 {
-        writeln!(w, "  versions   {expired} expired, readable from {}", report.readable_from)?;
+        line(w, "versions", format_args!("{expired} expired, readable from {}", report.readable_from))?;
     }
-    if report.versions_tagged > 0 {
-        writeln!(w, "  tagged     {} kept", plural(report.versions_tagged, "version"))?;
-    }
-    if report.objects_young > 0 {
-        writeln!(w, "  kept       {} younger than the retention", plural(report.objects_young, "object"))?;
-    }
-    if report.objects_in_use > 0 {
-        writeln!(w, "  kept       {} that an active run may need", plural(report.objects_in_use, "object"))?;
-    }
-    if report.runs_abandoned > 0 {
-        let runs = plural(report.runs_abandoned, "run");
-        writeln!(w, "  abandoned  {runs} that did not finish; one that is still active will fail to commit")?;
-    }
+    count(w, "tagged", report.versions_tagged, "version", "kept")?;
+    count(w, "kept", report.objects_young, "object", "younger than the retention")?;
+    count(w, "kept", report.objects_in_use, "object", "that an active run may need")?;
+    count(
+        w,
+        "abandoned",
+        report.runs_abandoned,
+        "run",
+        "that did not finish; if still active, it will fail to commit",
+    )?;
     for path in report.files_changed.iter().take(limit) {
-        writeln!(w, "  changed    {} (kept: not the file that was adopted)", clean(path))?;
+        line(w, "changed", format_args!("{} (kept: differs from the adopted file)", clean(path)))?;
     }
     more(w, report.files_changed.len(), limit, "file")?;
     for path in report.unlisted.iter().take(limit) {
-        writeln!(w, "  unreadable {} (kept)", clean(path))?;
+        line(w, "unreadable", format_args!("{} (kept)", clean(path)))?;
     }
     more(w, report.unlisted.len(), limit, "place")?;
     for path in report.foreign.iter().take(limit) {
-        writeln!(w, "  not ours   {}", clean(path))?;
+        line(w, "foreign", clean(path))?;
     }
     more(w, report.foreign.len(), limit, "file")
 }
 
-/// An id that was erased.
+/// Writes that an id was erased.
 pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
     let records = plural(id.records, "record");
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
 }
 
-/// What a proof says, and what it rests on.
+/// Writes what a proof says and what it is based on.
 pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
     let (id, version) = (clean(&report.id), report.version);
     match (&report.problem, report.claim) {
@@ -536,27 +566,29 @@ pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
         }
     }
     if report.problem.is_some() {
-        return Ok(writeln!(w, "  root       {}", clean(&report.root))?);
+        return line(w, "root", format_args!("{}", clean(&report.root)));
     }
-    let checked = if report.root_checked { "as expected" } else { "root not checked: --root names the one to trust" };
-    writeln!(w, "  root       {} ({checked})", clean(&report.root))?;
+    let checked =
+        if report.root_checked { "as expected" } else { "root not checked: give the trusted one with --root" };
+    line(w, "root", format_args!("{} ({checked})", clean(&report.root)))?;
     match (&report.ids, &report.key_check) {
         (Some(mode), Some(check)) => {
-            writeln!(w, "  ids        {}, key with the check value {}", clean(mode), clean(check))?
+            line(w, "ids", format_args!("{}, key with the check value {}", clean(mode), clean(check)))?
         }
-        (Some(mode), None) => writeln!(w, "  ids        {}", clean(mode))?,
-        (None, _) => writeln!(
+        (Some(mode), None) => line(w, "ids", format_args!("{}", clean(mode)))?,
+        (None, _) => line(
             w,
-            "  ids        not checked: the root of an older release does not say whether ids are stored as they are or as tokens"
+            "ids",
+            format_args!("not checked: roots of older releases do not say whether ids are plain or tokens"),
         )?,
     }
     if report.is_token && report.claim == Claim::Present {
-        writeln!(w, "  token      the index has its first 16 digits; --id with the key compares the id in full")?;
+        line(w, "token", "the index has its first 16 digits; use --id and the key to compare the whole id")?;
     }
-    Ok(writeln!(w, "  basis      the id index under this root; that the index is complete is up to who made the root")?)
+    line(w, "basis", format_args!("the id index under this root; its completeness depends on who made the root"))
 }
 
-/// What `erase` did.
+/// Writes what `erase` did.
 pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     let carried = report.ids.iter().filter(|id| id.records > 0).count() as u64;
@@ -576,8 +608,12 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     } else if report.records_erased > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
         let bytes = Size(report.bytes_copied + report.bytes_reencoded);
-        writeln!(w, "  erased     {records}")?;
-        writeln!(w, "  rewritten  {}, {bytes} read, compared after writing", plural(report.shards_rewritten, "shard"))?;
+        line(w, "erased", &records)?;
+        line(
+            w,
+            "rewritten",
+            format_args!("{}, {bytes} read, compared after writing", plural(report.shards_rewritten, "shard")),
+        )?;
     } else {
         writeln!(w, "nothing to erase, still at {}", report.version)?;
     }
@@ -585,7 +621,7 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
         report.ids.iter().filter(|id| id.records == 0).filter_map(|id| id.erased_in).map(|v| v.to_string()).collect();
     if let (Some(first), count) = (before.first(), before.len() as u64) {
         let whom = if count == 1 { format!("1 id, in {first}") } else { plural(count, "id") };
-        writeln!(w, "  before     {whom}")?;
+        line(w, "earlier", &whom)?;
     }
     if let Some((from, to)) = report.kept_in {
         let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
@@ -594,73 +630,76 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
             [name] => format!("until vacuumed, and as long as the tag `{}` is there", clean(name)),
             names => format!("until vacuumed, and as long as {} are there", plural(names.len() as u64, "tag")),
         };
-        writeln!(w, "  older      {versions} them {until}; --all-versions erases there, too")?;
+        line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
     } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
-        writeln!(w, "  older      versions are read without them")?;
+        line(w, "older", "versions are read without them")?;
     }
     if report.objects_deleted > 0 {
-        writeln!(w, "  deleted    {}", plural(report.objects_deleted, "object"))?;
+        line(w, "deleted", plural(report.objects_deleted, "object"))?;
     }
-    if report.rejects_erased > 0 {
-        writeln!(w, "  rejects    {} taken out", plural(report.rejects_erased, "line"))?;
-    }
-    if report.sources_erased > 0 {
-        writeln!(w, "  sources    {} no longer listed", plural(report.sources_erased, "source"))?;
-    }
+    count(w, "rejects", report.rejects_erased, "line", "removed")?;
+    count(w, "sources", report.sources_erased, "source", "no longer listed")?;
     for name in report.names_kept.iter().take(limit) {
-        writeln!(w, "  kept       the name of {}: other records came from it", clean(name))?;
+        line(w, "kept", format_args!("the name of {}: other records came from it", clean(name)))?;
     }
     if report.objects_unreferenced > 0 {
         let objects = plural(report.objects_unreferenced, "object");
-        writeln!(w, "  left over  {objects} of runs that did not finish; `vacuum` deletes them")?;
+        line(w, "left over", format_args!("{objects} of runs that did not finish; `vacuum` deletes them"))?;
     }
     if let Some(receipt) = &report.receipt {
-        writeln!(w, "  receipt    {}", clean(receipt))?;
+        line(w, "receipt", clean(receipt))?;
     }
     if !report.dry_run && report.records_erased > 0 {
-        writeln!(w, "  took       {}", speed(report.bytes_copied + report.bytes_reencoded, report.seconds))?;
+        line(w, "took", speed(report.bytes_copied + report.bytes_reencoded, report.seconds))?;
     }
     Ok(())
 }
 
-/// What `verify` found.
-pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport) -> Result<()> {
+/// Writes what `verify` found; with `quiet` only damage.
+pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> Result<()> {
     for problem in &report.problems {
         writeln!(w, "damaged: {}: {}", clean(&problem.object), clean(&problem.problem))?;
+    }
+    if quiet {
+        return Ok(());
     }
     let Some(version) = report.version else {
         writeln!(w, "nothing was committed to {} yet", clean(&report.dataset))?;
         if report.unreferenced > 0 {
-            writeln!(w, "  left over  {}", left_over(report))?;
+            line(w, "left over", left_over(report))?;
         }
         return Ok(());
     };
     let verdict = if report.problems.is_empty() { "sound" } else { "damaged" };
     writeln!(w, "{version} of {} is {verdict}", clean(&report.dataset))?;
     let depth = if report.read_data { "every byte read" } else { "data not read; see --read-data" };
-    writeln!(
+    line(
         w,
-        "  checked    {} in {}, {}, {} in the index ({depth})",
-        plural(report.records, "record"),
-        plural(report.shards, "shard"),
-        Size(report.bytes),
-        plural(report.ids, "id"),
+        "checked",
+        format_args!(
+            "{} in {}, {}, {} in the index ({depth})",
+            plural(report.records, "record"),
+            plural(report.shards, "shard"),
+            Size(report.bytes),
+            plural(report.ids, "id")
+        ),
     )?;
     if report.unreferenced > 0 {
-        writeln!(w, "  left over  {}", left_over(report))?;
+        line(w, "left over", left_over(report))?;
     }
     Ok(())
 }
 
-/// What objects are that no version needs, and what to do about them.
+/// Returns what unreferenced objects are and what to do about them.
 fn left_over(report: &VerifyReport) -> String {
     let objects = plural(report.unreferenced, "object");
     match report.erasures {
         0 => format!("{objects} of runs that did not finish; harmless"),
-        _ => format!("{objects} of runs that did not finish, maybe with records of the erased; `vacuum` deletes them"),
+        _ => format!("{objects} of runs that did not finish, possibly with erased records; `vacuum` deletes them"),
     }
 }
 
+/// Returns a count with its noun, in the plural unless it is 1.
 pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {what}{s}", grouped(n))

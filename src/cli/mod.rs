@@ -9,6 +9,7 @@ mod chart;
 mod config;
 mod exit;
 mod found;
+mod help;
 mod human;
 mod json;
 mod progress;
@@ -21,7 +22,7 @@ use std::{
     sync::Arc,
 };
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 
 use args::{
     AdoptArgs, BlockArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
@@ -50,6 +51,9 @@ use crate::{
 
 /// Records of each begin of an id that a table shows unless told otherwise.
 const SHOWN: u64 = 1_000;
+
+/// Shards below this size, in bytes, are small.
+const SMALL_SHARD: u64 = 16 << 20;
 
 /// Runs the program with the given arguments and returns its exit code.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> ExitCode {
@@ -89,15 +93,15 @@ enum Parsed {
 
 fn parse(arguments: Vec<OsString>) -> Result<Parsed> {
     let config = config::load(&folder()?)?;
-    let merged = config.merge(Cli::command(), arguments)?;
-    let parsed = Cli::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+    let merged = config.merge(help::command(), arguments)?;
+    let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
         Err(e) => {
             let code = if e.use_stderr() { 2 } else { 0 };
             let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
             let text = e.render();
-            Parsed::Text(if colour { text.ansi().to_string() } else { text.to_string() }, code)
+            Parsed::Text(if colour && !chart::plain() { text.ansi().to_string() } else { text.to_string() }, code)
         }
     })
 }
@@ -108,14 +112,20 @@ fn parse(arguments: Vec<OsString>) -> Result<Parsed> {
 /// [`Kind::Usage`](crate::error::Kind::Usage) when they are not understood.
 #[doc(hidden)]
 pub fn understand(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
-    let merged = config::Config::default().merge(Cli::command(), arguments.into_iter().collect())?;
-    let parsed = Cli::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+    let merged = config::Config::default().merge(help::command(), arguments.into_iter().collect())?;
+    let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     let cli = parsed.map_err(|e| Error::usage(e.to_string()))?;
     match &cli.command {
         Command::Convert(args) => args.options().map(|_| ()),
         Command::Compact(args) => args.options().map(|_| ()),
         _ => Ok(()),
     }
+}
+
+/// Returns the command line as clap knows it, to render its reference.
+#[doc(hidden)]
+pub fn command() -> clap::Command {
+    help::command()
 }
 
 fn folder() -> Result<PathBuf> {
@@ -133,11 +143,13 @@ struct Session<'a> {
 fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     match &cli.command {
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "shardify", &mut io::stdout());
-            return Ok(Outcome::Done);
+            // Into memory first: the generator panics where it cannot write.
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut help::command(), "shardify", &mut text);
+            return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| Outcome::Done);
         }
         Command::Man => {
-            let rendered = clap_mangen::Man::new(Cli::command()).render(&mut io::stdout());
+            let rendered = clap_mangen::Man::new(help::command()).render(&mut io::stdout());
             return closed_pipe_is_fine(rendered).map(|()| Outcome::Done);
         }
         _ => {}
@@ -247,15 +259,20 @@ fn is_store_setting(name: &str) -> bool {
 
 impl Session<'_> {
     fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
-        let out = self.dataset(args.out.as_deref())?;
+        let out = self.dataset(args.output.out.as_deref())?;
         let options = args.options()?;
         let private = options.private;
         let job = Job { name: "convert", sources: &options.sources, output: &out, private };
         let report =
             self.told(&args.lineage, options.dry_run, &job, || ops::convert::convert(&self.context, &out, &options))?;
-        // Who was erased is left out as it should be.
+        // Records that were erased before are skipped on purpose.
         let rejected = report.counts.records_refused() > 0;
-        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
+        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
+        if counts_as_small(&report) {
+            self.suggest("compact", &report.dataset, "merges small shards");
+        } else if !report.dry_run && report.sources > 0 {
+            self.suggest("manifest", &report.dataset, "shows what the dataset holds");
+        }
         Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
     }
 
@@ -267,7 +284,7 @@ impl Session<'_> {
         let private = options.private;
         let job = Job { name: "adopt", sources: &sources, output: &output, private };
         let report = self.told(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
-        self.print(|w| {
+        self.report(|w| {
             if !self.global.json {
                 return human::adopt(w, &report, self.global.verbose > 0);
             }
@@ -299,7 +316,7 @@ impl Session<'_> {
         let job = Job { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report = self
             .told(&args.lineage, options.dry_run, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
-        self.print(|w| {
+        self.report(|w| {
             if !self.global.json {
                 return human::compact(w, &report, self.global.verbose > 0);
             }
@@ -308,6 +325,9 @@ impl Session<'_> {
             }
             json::summary(w, &report)
         })?;
+        if !report.dry_run && report.counts.shards_removed > 0 {
+            self.suggest("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
+        }
         Ok(Outcome::Done)
     }
 
@@ -320,7 +340,7 @@ impl Session<'_> {
             } else {
                 ops::tag::tag(&self.context, &location, name, args.at.as_deref())?
             };
-            self.print(|w| if json { json::summary(w, &report) } else { human::tag(w, &report) })?;
+            self.report(|w| if json { json::summary(w, &report) } else { human::tag(w, &report) })?;
             return Ok(Outcome::Done);
         }
         if let [first, second] = args.diff.as_slice() {
@@ -424,7 +444,7 @@ impl Session<'_> {
         if let (Some(id), Some(out)) = (&args.proof.prove, &args.proof.out) {
             let report = ops::prove::prove(&self.context, location, at, id, &self.context.location(out)?)?;
             self.progress.stop();
-            self.print(|w| if json { json::summary(w, &report) } else { human::proof(w, &report) })?;
+            self.report(|w| if json { json::summary(w, &report) } else { human::proof(w, &report) })?;
             return Ok(Outcome::Done);
         }
         let (version, root) = ops::prove::root(&self.context, location, at)?;
@@ -495,7 +515,7 @@ impl Session<'_> {
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
-                return human::verify(w, &report);
+                return human::verify(w, &report, self.global.quiet);
             }
             report.problems.iter().try_for_each(|p| json::object(w, "problem", p))?;
             json::summary(w, &report)
@@ -507,7 +527,7 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let report = ops::vacuum::vacuum(&self.context, &dataset, &args.options())?;
         self.progress.stop();
-        self.print(|w| {
+        self.report(|w| {
             if !self.global.json {
                 return human::vacuum(w, &report, self.global.verbose > 0);
             }
@@ -535,7 +555,7 @@ impl Session<'_> {
         let job = Job { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report =
             self.told(&args.lineage, options.dry_run, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
-        self.print(|w| {
+        self.report(|w| {
             if !self.global.json {
                 return human::erase(w, &report, self.global.verbose > 0);
             }
@@ -557,7 +577,7 @@ impl Session<'_> {
         let job = Job { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::remove::remove(&self.context, &dataset, &options);
         let report = self.told(&args.lineage, options.dry_run, &job, run)?;
-        self.print(|w| {
+        self.report(|w| {
             if !self.global.json {
                 return human::remove(w, &report, self.global.verbose > 0);
             }
@@ -581,7 +601,7 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let report = ops::block::block(&self.context, &dataset, &options)?;
         self.progress.stop();
-        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::block(w, &report) })?;
+        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::block(w, &report) })?;
         // Who is not on the list cannot be taken off it.
         Ok(if lift && !report.unchanged.is_empty() { Outcome::No } else { Outcome::Done })
     }
@@ -591,7 +611,7 @@ impl Session<'_> {
         let job = Job { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::revert::revert(&self.context, &dataset, &args.to, args.dry_run);
         let report = self.told(&args.lineage, args.dry_run, &job, run)?;
-        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
+        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
         Ok(Outcome::Done)
     }
 
@@ -615,6 +635,20 @@ impl Session<'_> {
         self.context.location(named.as_deref().unwrap_or("shards"))
     }
 
+    /// Writes what a command did to standard output: objects with --json, else a summary, which --quiet silences.
+    fn report(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        if self.global.quiet && !self.global.json { Ok(()) } else { self.print(write) }
+    }
+
+    /// Suggests the next command below a summary, to people alone: on standard error, if that is a terminal.
+    fn suggest(&self, command: &str, dataset: &str, purpose: &str) {
+        if self.global.quiet || self.global.json || !io::stderr().is_terminal() {
+            return;
+        }
+        let dataset = human::clean(dataset);
+        let _ = writeln!(io::stderr(), "next: shardify {command} {}  # {purpose}", human::shell_word(&dataset));
+    }
+
     /// Writes the answer to standard output.
     fn print(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let mut out = io::BufWriter::new(io::stdout().lock());
@@ -624,6 +658,13 @@ impl Session<'_> {
             other => other,
         }
     }
+}
+
+/// Whether a conversion appended to a dataset shards that are worth merging: smaller than an eighth of the default target.
+fn counts_as_small(report: &ops::convert::ConvertReport) -> bool {
+    let (shards, bytes) = (report.counts.shards_added, report.counts.bytes_out);
+    let appended = report.version.is_some_and(|version| version.0 > 1);
+    !report.dry_run && appended && shards > 0 && bytes / shards < SMALL_SHARD
 }
 
 /// Ids of a file: one per line, blanks and all; of a file `.jsonl` a JSON text per line, which may hold line breaks.
@@ -683,7 +724,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        help::command().debug_assert();
     }
 
     #[test]

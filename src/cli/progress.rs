@@ -15,16 +15,16 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::ProgressWhen;
+use super::{args::ProgressWhen, human::plural};
 use crate::{
     events::{Event, Observer},
-    units::{Size, grouped},
+    units::Size,
 };
 
 const DELAY: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Off a terminal, `--progress always` prints a line this often.
+/// Interval of the lines that `--progress always` prints without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// Counts events and draws them.
@@ -135,12 +135,12 @@ impl Progress {
             _ => String::new(),
         };
         format!(
-            "{} of {}, {}/s, {} records, {} shards{left}",
+            "{} of {}, {}/s, {}, {}{left}",
             Size(bytes),
             Size(total),
             Size(rate_bytes),
-            grouped(self.records.load(Ordering::Relaxed)),
-            grouped(self.shards.load(Ordering::Relaxed)),
+            plural(self.records.load(Ordering::Relaxed), "record"),
+            plural(self.shards.load(Ordering::Relaxed), "shard"),
         )
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! version  codec version  flags  type size  | bytes  block size  packed bytes  (u32, little endian)   16 bytes
-//! where each block begins (u32 each)   blocks      flags: 1 shuffled by byte, 2 stored, 4 shuffled by bit, codec << 5
-//! block: streams of (i32 packed bytes, bytes): one, or one for each byte of the type unless bit 4 of the flags says not
+//! offset of each block (u32 each)   blocks         flags: 1 shuffled by byte, 2 stored, 4 shuffled by bit, codec << 5
+//! block: streams of (i32 packed bytes, bytes): one per byte of the type, or a single one if bit 4 of the flags is set
 //! ```
 //!
-//! A stream as long as what it decodes to is stored. Codecs are blosclz, lz4 (and lz4hc), snappy, zlib and zstd.
+//! A stream whose length equals its decoded length is stored uncompressed. Codecs are blosclz, lz4 (and lz4hc), snappy,
+//! zlib and zstd.
 
 use std::io::Read;
 
@@ -17,7 +18,7 @@ const BYTE_SHUFFLE: u8 = 1;
 const STORED: u8 = 2;
 const BIT_SHUFFLE: u8 = 4;
 const NOT_SPLIT: u8 = 16;
-/// Most streams of a block, and their least size.
+/// Maximum streams of a block, and their minimum size in bytes.
 const MAX_SPLITS: usize = 16;
 const MIN_STREAM: usize = 128;
 
@@ -30,7 +31,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<usize> {
 /// Decompresses a chunk to at most `limit` bytes.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged, longer, or of a codec or version that is not known.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged or longer, or its codec or version is not supported.
 pub fn decompress(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::input(format!("expected Blosc, found {what}"));
     let Some(header) = input.first_chunk::<HEADER>() else { return Err(damaged("the end of the chunk")) };
@@ -85,7 +86,7 @@ pub fn decompress(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Whether old versions, which left no mark, split such blocks.
+/// Whether old versions, which did not record it, split such blocks.
 fn is_split(type_size: usize, block_bytes: usize) -> bool {
     type_size <= MAX_SPLITS && block_bytes / type_size >= MIN_STREAM && block_bytes.is_multiple_of(type_size)
 }
@@ -113,12 +114,13 @@ fn unpack(codec: u8, input: &[u8], out: &mut [u8]) -> Result<()> {
             inflated.len()
         }
         4 => zstd::bulk::decompress_to_buffer(input, out).map_err(|e| damaged("zstd").cause(e))?,
-        other => return Err(Error::input(format!("expected a codec of Blosc 1, found number {other}"))),
+        other => return Err(Error::input(format!("expected a Blosc 1 codec, found codec number {other}"))),
     };
     if written == out.len() { Ok(()) } else { Err(damaged("as many bytes as the block has")) }
 }
 
-/// Puts bytes back that were sorted by their place in an element; what is no whole element stays.
+/// Reverses the byte shuffle, which groups bytes by their position within an element; a trailing partial element is
+/// copied.
 pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     match type_size {
         2 => return join_planes::<2>(input, out),
@@ -136,7 +138,7 @@ pub fn unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     out[whole..].copy_from_slice(&input[whole..]);
 }
 
-/// [`unshuffle`] for elements of `N` bytes, which the compiler makes vector instructions of.
+/// [`unshuffle`] for elements of `N` bytes, which the compiler vectorises.
 fn join_planes<const N: usize>(input: &[u8], out: &mut [u8]) {
     let (elements, rest) = out.as_chunks_mut::<N>();
     let count = elements.len();
@@ -148,7 +150,7 @@ fn join_planes<const N: usize>(input: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Puts bits back that were sorted by their place in an element. Blocks whose elements do not come in eights were left alone.
+/// Reverses the bit shuffle. Blocks whose number of elements is not a multiple of eight were not shuffled.
 fn bit_unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     let elements = out.len() / type_size;
     if !elements.is_multiple_of(8) {
@@ -167,7 +169,7 @@ fn bit_unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
     }
 }
 
-/// Blosc's own codec: literals, and copies of 3 bytes and more from up to 8191 + 65536 bytes back.
+/// Decodes Blosc's own codec: literals, and copies of at least 3 bytes from up to 8191 + 65536 bytes back.
 fn blosclz(input: &[u8], out: &mut [u8]) -> Option<usize> {
     const FAR: usize = 8191;
     let (mut at, mut to) = (0_usize, 0_usize);
@@ -265,7 +267,7 @@ mod tests {
         let mut out = vec![0; 7];
         unshuffle(&[1, 3, 5, 2, 4, 6, 9], &mut out, 2);
         assert_eq!(out, [1, 2, 3, 4, 5, 6, 9]);
-        // Eight elements of one byte: bit 0 of all of them in the first byte.
+        // Eight elements of one byte: bit 0 of all of them is in the first byte.
         let mut out = vec![0; 8];
         bit_unshuffle(&[0b0000_0101, 0, 0, 0, 0, 0, 0, 0b1000_0000], &mut out, 1);
         assert_eq!(out, [1, 0, 1, 0, 0, 0, 0, 128]);
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn blosclz_copies_what_it_wrote() {
+    fn blosclz_copies_its_own_output() {
         let mut out = vec![0; 8];
         assert_eq!(blosclz(&[2, b'a', b'b', b'c', 2 << 5, 2], &mut out), Some(7));
         assert_eq!(&out[..7], b"abcabca");

@@ -1,35 +1,36 @@
-//! Sums of bytes: CRC-32C as TFRecord masks it, and XXH3-64 for the bytes of a record.
+//! Checksums: CRC-32C as TFRecord masks it, and XXH3-64 for the bytes of a record.
 //!
-//! CRC-32C and XXH3 find accidents; they are no defence against somebody who wants two contents to have one sum.
+//! CRC-32C and XXH3 detect accidental damage; they do not protect against deliberate collisions.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// XXH3-64 (seed 0) of the bytes, the hash that the catalog keeps of every record.
+/// Returns the XXH3-64 (seed 0) of the bytes, the hash that the catalog keeps of every record.
 pub fn xxh3_64(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
-/// CRC-32C (Castagnoli) of the bytes.
+/// Returns the CRC-32C (Castagnoli) of the bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC-32C of the bytes, masked as TFRecord stores it.
+/// Returns the CRC-32C of the bytes, masked as TFRecord stores it.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
     mask(crc32c(bytes))
 }
 
-/// The masking of TFRecord: rotated right by 15 bits plus a constant, so that a sum of sums is not degenerate.
+/// Masks a checksum as TFRecord does: rotates right by 15 bits and adds a constant, so that a checksum of data that
+/// contains checksums is not degenerate.
 fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// [`masked_crc32c`] of bytes that come in pieces.
+/// Computes [`masked_crc32c`] incrementally.
 #[derive(Debug)]
 pub struct MaskedCrc32c(Digest);
 
 impl MaskedCrc32c {
-    /// The sum of no bytes.
+    /// Creates the checksum of zero bytes.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -39,7 +40,7 @@ impl MaskedCrc32c {
         self.0.update(piece);
     }
 
-    /// The sum of all pieces.
+    /// Returns the checksum of all pieces.
     #[expect(clippy::cast_possible_truncation, reason = "a 32-bit CRC in the digest's 64-bit result")]
     pub fn finish(&self) -> u32 {
         mask(self.0.finalize() as u32)
@@ -57,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_agree_with_published_values() {
-        // RFC 3720, B.4, and the CRC catalogue's check value.
+    fn checksums_agree_with_published_values() {
+        // RFC 3720, B.4, and the check value of the CRC catalogue.
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_sum_like_the_whole() {
+    fn incremental_checksums_equal_those_of_the_whole() {
         let bytes: Vec<u8> = (0..5000_u32).map(|i| (i * 7 % 251) as u8).collect();
         for size in [1, 3, 255, 256, 257, 4999, 5000] {
             let mut sum = MaskedCrc32c::new();

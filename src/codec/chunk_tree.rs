@@ -1,7 +1,9 @@
-//! The tree inside a BLAKE3 hash: a kilobyte of a long input, with the hashes beside its way up, shows that it is a part.
+//! The Merkle tree inside a BLAKE3 hash: one chunk of a long input and the sibling hashes on its path prove that it is
+//! part of the input.
 //!
-//! BLAKE3 hashes chunks of 1,024 bytes and joins them two by two, the left part having the largest power of two of chunks
-//! that leaves some over. So the hash of the whole, which anybody can compute, is the root of a Merkle tree.
+//! BLAKE3 hashes chunks of 1,024 bytes and joins them pairwise; the left part is the largest power of two of chunks
+//! that is smaller than their number. So the hash of the whole input is the root of a Merkle tree that anybody can
+//! recompute.
 //!
 //! ```text
 //!        hash                      way of chunk 1: chunk 0, then the join of 2 and 3, then 4
@@ -19,20 +21,20 @@ use blake3::{
 
 use super::merkle::Hash;
 
-/// Bytes of a chunk; the last one may have fewer.
+/// Bytes of a chunk; the last one may be shorter.
 pub const CHUNK: usize = CHUNK_LEN;
 
-/// What a chunk, which has some bytes, is in the tree, given its number.
+/// Returns the tree hash of a non-empty chunk with this number.
 pub fn chunk(bytes: &[u8], index: u64) -> ChainingValue {
     Hasher::new().set_input_offset(index * CHUNK as u64).update(bytes).finalize_non_root()
 }
 
-/// Chunks in the left part of a tree of more than one.
+/// Returns the number of chunks in the left part of a tree of more than one.
 fn split(chunks: u64) -> u64 {
     chunks.next_power_of_two() / 2
 }
 
-/// The join of several chunks.
+/// Returns the joined hash of several chunks.
 fn joined(chunks: &[ChainingValue]) -> ChainingValue {
     match chunks {
         [] => [0; 32],
@@ -44,22 +46,22 @@ fn joined(chunks: &[ChainingValue]) -> ChainingValue {
     }
 }
 
-/// What stands beside the way from a chunk to the hash, nearest first; empty when there is no such chunk.
+/// Returns the sibling hashes from a chunk to the root, nearest first; empty if there is no such chunk.
 pub fn way(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
     if chunks.len() < 2 || index >= chunks.len() {
         return Vec::new();
     }
     let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
-    let (mut way, beside) = match index.checked_sub(left.len()) {
+    let (mut way, sibling) = match index.checked_sub(left.len()) {
         None => (way(left, index), joined(right)),
         Some(index) => (way(right, index), joined(left)),
     };
-    way.push(beside);
+    way.push(sibling);
     way
 }
 
-/// The hash that an input of `length` bytes has whose chunk `index` is `bytes`, with this beside its way; `None` when there
-/// is no such input. The length has to be known: inputs of other lengths can have a chunk with the same way.
+/// Computes the hash of an input of `length` bytes whose chunk `index` is `bytes`, with these sibling hashes; `None` if
+/// no such input exists. The length has to be known: inputs of other lengths can have a chunk with the same path.
 pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash> {
     let chunks = length.div_ceil(CHUNK as u64).max(1);
     if index >= chunks || bytes.len() as u64 != (length - index * CHUNK as u64).min(CHUNK as u64) {
@@ -68,7 +70,7 @@ pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash
     if chunks == 1 {
         return way.is_empty().then(|| *blake3::hash(bytes).as_bytes());
     }
-    // On which side of each join the chunk is, the topmost first.
+    // For each join, topmost first, whether the chunk is on the right side.
     let (mut at, mut left_over, mut is_right) = (index, chunks, Vec::new());
     while left_over > 1 {
         let left = split(left_over);
@@ -79,10 +81,10 @@ pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash
     if way.len() != is_right.len() {
         return None;
     }
-    let pair = |own: Hash, beside: &Hash, right: bool| if right { (*beside, own) } else { (own, *beside) };
+    let pair = |own: Hash, sibling: &Hash, right: bool| if right { (*sibling, own) } else { (own, *sibling) };
     let mut hash = chunk(bytes, index);
-    for (beside, right) in below.iter().zip(is_right[1..].iter().rev()) {
-        let (left, right) = pair(hash, beside, *right);
+    for (sibling, right) in below.iter().zip(is_right[1..].iter().rev()) {
+        let (left, right) = pair(hash, sibling, *right);
         hash = merge_subtrees_non_root(&left, &right, Mode::Hash);
     }
     let (left, right) = pair(hash, top, is_right[0]);
@@ -103,18 +105,18 @@ mod tests {
             let parts: Vec<&[u8]> = bytes.chunks(CHUNK).collect();
             let chunks: Vec<ChainingValue> = parts.iter().enumerate().map(|(i, part)| chunk(part, i as u64)).collect();
             for (index, part) in parts.iter().enumerate() {
-                let (beside, number) = (way(&chunks, index), index as u64);
-                assert_eq!(climb(part, number, length, &beside), Some(whole), "{index} of {length}");
+                let (sibling, number) = (way(&chunks, index), index as u64);
+                assert_eq!(climb(part, number, length, &sibling), Some(whole), "{index} of {length}");
                 let mut other = part.to_vec();
                 other.iter_mut().take(1).for_each(|byte| *byte ^= 1);
-                assert_ne!(climb(&other, number, length, &beside), Some(whole));
+                assert_ne!(climb(&other, number, length, &sibling), Some(whole));
                 for wrong in (0..chunks.len() as u64 + 2).filter(|wrong| *wrong != number) {
-                    assert_ne!(climb(part, wrong, length, &beside), Some(whole), "{index} as {wrong} of {length}");
+                    assert_ne!(climb(part, wrong, length, &sibling), Some(whole), "{index} as {wrong} of {length}");
                 }
-                if let Some((_, shorter)) = beside.split_last() {
+                if let Some((_, shorter)) = sibling.split_last() {
                     assert_eq!(climb(part, number, length, shorter), None);
                 }
-                let longer = [&beside[..], &[whole]].concat();
+                let longer = [&sibling[..], &[whole]].concat();
                 assert_eq!(climb(part, number, length, &longer), None);
             }
         }

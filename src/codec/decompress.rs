@@ -1,9 +1,9 @@
-//! Decompresses inputs and shards, whoever compressed them: all members, frames or streams, one after the other.
+//! Decompresses inputs and shards of any origin: all members, frames or streams, one after the other.
 //!
-//! There are more ways in than out. What a shard may be compressed with is a [`Codec`](super::Codec); bzip2 and xz
-//! are read and never written, for no reader of shards takes them.
+//! More compressions can be read than written. A shard may be compressed with a [`Codec`](super::Codec); bzip2 and xz
+//! are only read, because readers of shards do not support them.
 //!
-//! Memory is bounded: whatever window or dictionary a file asks for, it gets no more than the bounds below.
+//! Memory is bounded: windows and dictionaries are limited to the bounds below, whatever a file requests.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -13,16 +13,16 @@ use lzma_rust2::XzReader;
 
 use crate::error::{Error, Result};
 
-/// Largest window of zstd accepted, as a power of two.
+/// Maximum zstd window, as a power of two.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Memory for the dictionary of xz, in KiB: `xz -9` uses half of it.
+/// Maximum memory for the xz dictionary, in KiB: `xz -9` uses half of it.
 const MEMORY_KIB: u32 = 132 << 10;
 
-/// Bytes of compressed input read at once.
+/// Bytes of compressed input per read.
 const INPUT_BUFFER: usize = 128 << 10;
 
-/// How a file as a whole is compressed.
+/// Compression of a whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// gzip: any number of members.
@@ -40,7 +40,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What people call it.
+    /// Returns the common name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -53,15 +53,15 @@ impl Compression {
     }
 }
 
-/// The compression that the first bytes of a file announce; 10 bytes are enough.
+/// Detects the compression from the first bytes of a file; 10 bytes are enough.
 pub fn sniff(head: &[u8]) -> Option<Compression> {
     match head {
         [0x1f, 0x8b, 0x08, ..] => Some(Compression::Gzip),
-        // A frame, or a skippable frame such as seekable zstd and pzstd write.
+        // A frame, or a skippable frame as written by seekable zstd and pzstd.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
         [0x04, 0x22, 0x4d, 0x18, ..] => Some(Compression::Lz4),
         [0xff, 0x06, 0x00, 0x00, b's', b'N', b'a', b'P', b'p', b'Y', ..] => Some(Compression::Snappy),
-        // A block, or the end of a stream without any.
+        // A block, or the end of an empty stream.
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..]
         | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, ..] => Some(Compression::Bzip2),
         [0xfd, b'7', b'z', b'X', b'Z', 0x00, ..] => Some(Compression::Xz),
@@ -71,8 +71,8 @@ pub fn sniff(head: &[u8]) -> Option<Compression> {
 
 /// Decompresses an input or a shard.
 ///
-/// Reading gives an [`Error`] of kind [`Input`](crate::error::Kind::Input) inside the [`io::Error`] when the bytes are
-/// damaged or cut short; failures of `input` itself keep their kind.
+/// Reading returns an [`Error`] of kind [`Input`](crate::error::Kind::Input) inside the [`io::Error`] when the bytes
+/// are damaged or cut short; failures of `input` itself keep their kind.
 ///
 /// # Errors
 /// When the decoder cannot be set up.
@@ -102,7 +102,8 @@ fn set_up_failed(compression: Compression, error: io::Error) -> Error {
     Error::internal(format!("cannot set up a decoder for {}", compression.name())).cause(error)
 }
 
-/// Wraps the failures of an input into [`Error`], so that above the decoder they are told apart from damaged bytes.
+/// Wraps the failures of an input into [`Error`], so that they can be distinguished from damaged bytes after the
+/// decoder.
 struct Tagged(Box<dyn Read + Send>);
 
 impl Read for Tagged {
@@ -114,7 +115,7 @@ impl Read for Tagged {
     }
 }
 
-/// Turns what a decoder complains about into an [`Error`] that says how far it came.
+/// Converts errors of a decoder into an [`Error`] that states the number of decompressed bytes.
 struct Decoded<R> {
     inner: R,
     name: &'static str,
@@ -141,15 +142,15 @@ impl<R: Read> Read for Decoded<R> {
                 "expected {} data, found damage or an early end after {} decompressed bytes",
                 self.name, self.produced
             ))
-            .hint("compare the file with its origin; it may have been cut short while it was copied")
+            .hint("compare the file with its original; it may have been cut short while it was copied")
             .cause(error)
             .into()),
         }
     }
 }
 
-/// Reads all lz4 frames. The decoder by itself reports the same end after a frame as where a frame is cut short, so it is
-/// never let to see the end of the input except inside a frame.
+/// Reads all lz4 frames. The decoder reports the end of a frame and a frame that is cut short in the same way, so it
+/// sees the end of the input only inside a frame.
 struct Lz4Frames {
     inner: lz4_flex::frame::FrameDecoder<Watched>,
     inside: bool,
@@ -174,7 +175,7 @@ impl Read for Lz4Frames {
     }
 }
 
-/// Remembers whether somebody read past the end.
+/// Records whether the end of the input was reached.
 struct Watched {
     input: BufReader<Tagged>,
     ended: bool,
@@ -200,13 +201,13 @@ mod tests {
         Ok(out)
     }
 
-    /// `hello, hello\n` as Python's `bz2` and `lzma` compress it, and nothing at all.
+    /// `hello, hello\n` and empty input, as compressed by Python's `bz2` and `lzma`.
     const BZIP2: &str =
         "425a68393141592653599f3c11f30000035100001040040244a0002129a3108602f28370a1e2ee48a70a1213e7823e60";
     const BZIP2_EMPTY: &str = "425a683917724538509000000000";
     const XZ: &str = "fd377a585a000004e6d6b4460200210116000000742fe5a301000c68656c6c6f2c2068656c6c6f0a00000000bc7aaf8992fc24ca0001250d7119c4b61fb6f37d010000000004595a";
     const XZ_EMPTY: &str = "fd377a585a000004e6d6b446000000001cdf44211fb6f37d010000000004595a";
-    /// An xz stream that asks for a dictionary of 1.5 GiB.
+    /// An xz stream that requests a dictionary of 1.5 GiB.
     const XZ_LARGE: &str = "fd377a585a000004e6d6b44602002101250000003b787b4101000c68656c6c6f2c2068656c6c6f0a00000000bc7aaf8992fc24ca0001250d7119c4b61fb6f37d010000000004595a";
     const TEXT: &[u8] = b"hello, hello\n";
 

@@ -1,13 +1,14 @@
-//! Text that is not UTF-8: which encoding it has, and a stream that turns it into UTF-8.
+//! Text that is not UTF-8: detects its encoding and converts a stream to UTF-8.
 //!
-//! Names are those of the [WHATWG standard](https://encoding.spec.whatwg.org), as browsers know them. There `latin1` and
-//! `iso-8859-1` mean windows-1252, which differs only in 80 to 9F: printable characters instead of control characters
-//! that no text has. So a file that says Latin-1 and holds the curly quotes of Windows comes out right.
+//! Names are those of the [WHATWG standard](https://encoding.spec.whatwg.org), as used by browsers. There `latin1` and
+//! `iso-8859-1` mean windows-1252, which differs only in 80 to 9F: printable characters instead of control characters,
+//! which do not occur in text. So a file that is labelled Latin-1 but contains Windows curly quotes is decoded
+//! correctly.
 //!
-//! A byte order mark at the begin of a source decides, whatever encoding was named, and is not part of the text.
+//! A byte order mark at the beginning of a source overrides the stated encoding and is not part of the text.
 //!
-//! A sequence that means nothing in its encoding comes out as the single byte FF, which is never part of UTF-8. Readers
-//! of text reject the record that holds it, rather than store a replacement character as if it had been there.
+//! A sequence that is malformed in its encoding is decoded to the single byte FF, which never occurs in UTF-8. Text
+//! readers reject the record that contains it instead of storing a replacement character.
 
 use std::{
     fmt,
@@ -19,19 +20,19 @@ use encoding_rs::{Decoder, DecoderResult, UTF_8, UTF_16BE, UTF_16LE};
 
 use crate::error::{Error, Result};
 
-/// What a malformed sequence becomes.
+/// Output for a malformed sequence.
 pub const MALFORMED: u8 = 0xff;
 
-/// Bytes read at once.
+/// Bytes per read.
 const INPUT_BUFFER: usize = 64 << 10;
 
-/// Text decoded at once: the longest that a full input buffer can become, for most encodings.
+/// Bytes of text per decoding step: the maximum that a full input buffer can become, for most encodings.
 const OUTPUT_BUFFER: usize = 3 * INPUT_BUFFER;
 
-/// Bytes looked at for a pattern of zeros.
+/// Bytes examined for a pattern of zeros.
 const PATTERN_BYTES: usize = 4096;
 
-/// A way to write text in bytes.
+/// A character encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding(&'static encoding_rs::Encoding);
 
@@ -52,11 +53,11 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// The encoding that the first bytes of a source give away, if that is not UTF-8: by a byte order mark, or by the zeros
-/// that make up half of UTF-16 where it holds mostly Latin letters.
+/// Detects the encoding from the first bytes of a source if it is not UTF-8: by a byte order mark, or by the zeros that
+/// make up half of UTF-16 text of mostly Latin letters.
 pub fn sniff(head: &[u8]) -> Option<Encoding> {
     if let Some((encoding, _)) = encoding_rs::Encoding::for_bom(head) {
-        // What looks like the mark of UTF-16 may be that of UTF-32, which nobody uses for files.
+        // The byte order mark of UTF-16 may be that of UTF-32, which is not used for files.
         let wide = head.starts_with(&[0xff, 0xfe, 0, 0]);
         return (encoding != UTF_8 && !wide).then_some(Encoding(encoding));
     }
@@ -64,14 +65,14 @@ pub fn sniff(head: &[u8]) -> Option<Encoding> {
     let is_text = |byte: u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0xa0..);
     let fits = |high: usize| {
         let latin = pairs.iter().filter(|pair| pair[high] == 0 && is_text(pair[1 - high])).count();
-        // Numbers in binary have zeros too, but others than text would have.
+        // Binary numbers have zeros too, but not at the positions that text has.
         let odd = pairs.iter().any(|pair| pair[high] == 0 && !is_text(pair[1 - high]));
         pairs.len() >= 2 && !odd && latin * 10 >= pairs.len() * 7
     };
     [(1, UTF_16LE), (0, UTF_16BE)].into_iter().find(|(high, _)| fits(*high)).map(|(_, encoding)| Encoding(encoding))
 }
 
-/// Text in `encoding` as UTF-8, with the byte FF in place of each malformed sequence. UTF-8 comes out as it is.
+/// Converts text in `encoding` to UTF-8, with the byte FF in place of each malformed sequence. UTF-8 is passed through.
 pub fn decode(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
     if encoding.0 == UTF_8 {
         return input;
@@ -81,10 +82,10 @@ pub fn decode(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read +
         decoder: encoding.0.new_decoder(),
         bytes: vec![0; INPUT_BUFFER],
         rest: 0..0,
-        ended: false,
+        input_ended: false,
         finished: false,
         text: Vec::with_capacity(OUTPUT_BUFFER),
-        given: 0,
+        returned: 0,
     })
 }
 
@@ -92,45 +93,45 @@ struct Transcoder {
     input: Box<dyn Read + Send>,
     decoder: Decoder,
     bytes: Vec<u8>,
-    /// Bytes that were read and not yet decoded.
+    /// Bytes that were read but not decoded yet.
     rest: std::ops::Range<usize>,
-    /// Whether the input ended.
-    ended: bool,
-    /// Whether the decoder gave out all it had.
+    /// Whether the input has ended.
+    input_ended: bool,
+    /// Whether the decoder has produced all its output.
     finished: bool,
     text: Vec<u8>,
-    /// Bytes of `text` that were handed out.
-    given: usize,
+    /// Bytes of `text` that were returned.
+    returned: usize,
 }
 
 impl Read for Transcoder {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.given == self.text.len() && !self.finished {
-            if self.rest.is_empty() && !self.ended {
+        while self.returned == self.text.len() && !self.finished {
+            if self.rest.is_empty() && !self.input_ended {
                 let count = self.input.read(&mut self.bytes)?;
                 self.rest = 0..count;
-                self.ended = count == 0;
+                self.input_ended = count == 0;
             }
             self.decode();
         }
-        let count = out.len().min(self.text.len() - self.given);
-        out[..count].copy_from_slice(&self.text[self.given..self.given + count]);
-        self.given += count;
+        let count = out.len().min(self.text.len() - self.returned);
+        out[..count].copy_from_slice(&self.text[self.returned..self.returned + count]);
+        self.returned += count;
         Ok(count)
     }
 }
 
 impl Transcoder {
-    /// Decodes as much of the rest as there is room for.
+    /// Decodes as much of the rest as the buffer can hold.
     fn decode(&mut self) {
-        self.given = 0;
+        self.returned = 0;
         self.text.resize(OUTPUT_BUFFER, 0);
         let mut filled = 0;
         loop {
-            // One byte is kept for a malformed sequence.
+            // One byte is reserved for a malformed sequence.
             let room = &mut self.text[filled..OUTPUT_BUFFER - 1];
             let (result, read, written) =
-                self.decoder.decode_to_utf8_without_replacement(&self.bytes[self.rest.clone()], room, self.ended);
+                self.decoder.decode_to_utf8_without_replacement(&self.bytes[self.rest.clone()], room, self.input_ended);
             self.rest.start += read;
             filled += written;
             match result {
@@ -139,7 +140,7 @@ impl Transcoder {
                     filled += 1;
                 }
                 DecoderResult::InputEmpty => {
-                    self.finished = self.ended;
+                    self.finished = self.input_ended;
                     break;
                 }
                 DecoderResult::OutputFull => break,
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    /// Gives out a few bytes at a time, so that sequences are cut.
+    /// Returns a few bytes per read, so that sequences are split.
     struct Dribble(Vec<u8>, usize);
 
     impl Read for Dribble {
@@ -213,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_becomes_a_byte_that_readers_reject() {
+    fn malformed_sequences_become_a_byte_that_readers_reject() {
         assert_eq!(text("shift_jis", b"a\x81\xffb\n", 1), b"a\xffb\n");
-        // A lone surrogate, and half a unit at the end.
+        // A lone surrogate, and half a code unit at the end.
         assert_eq!(text("utf-16le", b"a\0\x00\xd8b\0c", 1), b"a\xffb\xff");
         let many = [0x00, 0xd8].repeat(200_000);
         assert_eq!(text("utf-16le", &many, 1 << 20), vec![MALFORMED; 200_000]);
     }
 
     #[test]
-    fn utf16_gives_itself_away() {
+    fn utf16_is_detected() {
         let names = |little| sniff(&utf16("id,name\r\n1,\u{e9}t\u{e9}\r\n", little)).map(|e| e.to_string());
         assert_eq!(names(true).unwrap(), "utf-16le");
         assert_eq!(names(false).unwrap(), "utf-16be");
@@ -240,7 +241,7 @@ mod tests {
         #[test]
         fn any_text_survives_in_any_pieces(input: String, little: bool, step in 1..50_usize) {
             let bytes = utf16(&input, little);
-            // A mark at the begin is no text.
+            // A byte order mark at the beginning is not text.
             let expected = input.strip_prefix('\u{feff}').unwrap_or(&input);
             prop_assume!(!input.starts_with('\u{fffe}') && !input.starts_with('\u{bbef}'));
             let label = if little { "utf-16le" } else { "utf-16be" };
@@ -248,7 +249,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end(bytes: Vec<u8>, step in 1..50_usize) {
+        fn arbitrary_bytes_are_decoded_to_the_end(bytes: Vec<u8>, step in 1..50_usize) {
             for label in ["gb18030", "iso-2022-jp", "euc-jp", "big5", "utf-16"] {
                 prop_assert_eq!(text(label, &bytes, step), text(label, &bytes, 1 << 20));
             }

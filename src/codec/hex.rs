@@ -1,13 +1,13 @@
-//! Bytes as hexadecimal digits, in lower case, and back: how checksums, keys and hashes are written in text.
+//! Lower-case hexadecimal text of bytes, and back: the text form of checksums, keys and hashes.
 
-/// Hexadecimal digits of some bytes.
+/// Returns the hexadecimal digits of bytes.
 pub fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(2 * bytes.len());
     push_hex(bytes, &mut out);
     out
 }
 
-/// Appends hexadecimal digits of some bytes.
+/// Appends the hexadecimal digits of bytes.
 pub fn push_hex(bytes: &[u8], out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for b in bytes {
@@ -16,23 +16,23 @@ pub fn push_hex(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// The bytes that pairs of hexadecimal digits stand for, in either case; `None` when there is anything else.
+/// Parses pairs of hexadecimal digits in either case; `None` if the text contains anything else.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// A hash in JSON, or none.
+/// Serializes an optional hash as text.
 pub mod hash_or_none {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
     use super::{from_hex, hex};
 
-    /// Writes digits.
+    /// Writes the digits.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// When the serializer fails.
     #[expect(clippy::ref_option, reason = "serde asks like this")]
     pub fn serialize<S: Serializer>(hash: &Option<[u8; 32]>, serializer: S) -> Result<S::Ok, S::Error> {
         match hash {
@@ -41,10 +41,10 @@ pub mod hash_or_none {
         }
     }
 
-    /// Reads digits.
+    /// Reads the digits.
     ///
     /// # Errors
-    /// When they are not those of 32 bytes.
+    /// When they do not represent 32 bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<[u8; 32]>, D::Error> {
         let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
         let hash = from_hex(&text).and_then(|bytes| bytes.try_into().ok());
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_go_there_and_back() {
+    fn digits_round_trip() {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(hex(&bytes[250..]), "fafbfcfdfeff");
         assert_eq!(from_hex(&hex(&bytes)), Some(bytes));

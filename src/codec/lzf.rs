@@ -1,4 +1,4 @@
-//! LZF, as liblzf writes it: literals and copies of what was put out before.
+//! LZF as liblzf writes it: literals and copies of earlier output.
 //!
 //! ```text
 //! 000LLLLL                    L + 1 literal bytes follow
@@ -29,13 +29,13 @@ pub fn decompress(input: &[u8], limit: usize) -> Result<Vec<u8>> {
             }
             let back = ((control & 0x1f) << 8) + usize::from(rest.next().ok_or_else(damaged)?) + 1;
             let start = out.len().checked_sub(back).ok_or_else(damaged)?;
-            // What is copied may overlap what it makes.
+            // A copy may overlap its own output.
             for at in start..start + length + 2 {
                 out.push(out[at]);
             }
         }
         if out.len() > limit {
-            return Err(Error::input(format!("expected at most {limit} bytes of LZF, found more")));
+            return Err(Error::input(format!("expected at most {limit} bytes after LZF decompression, found more")));
         }
     }
     Ok(out)

@@ -1,19 +1,20 @@
-//! Merkle trees as RFC 6962 defines them, with SHA-256: one hash for many leaves, and short proofs that a leaf is one of them.
+//! Merkle trees as defined by RFC 6962, with SHA-256: one hash for many leaves, and short proofs that a leaf is one of
+//! them.
 //!
 //! ```text
 //! leaf   SHA-256(00 | data)
-//! node   SHA-256(01 | left | right)        the left part has the largest power of two of leaves that leaves some over
+//! node   SHA-256(01 | left | right)        the left part is the largest power of two below the number of leaves
 //! path   siblings from the leaf to the root
 //! ```
 //!
-//! The two prefixes keep a node from being taken for a leaf.
+//! The two prefixes distinguish nodes from leaves.
 
 use sha2::{Digest, Sha256};
 
 /// A hash in a tree.
 pub type Hash = [u8; 32];
 
-/// Hash of a leaf.
+/// Returns the hash of a leaf.
 pub fn leaf(data: &[u8]) -> Hash {
     Sha256::new().chain_update([0]).chain_update(data).finalize().into()
 }
@@ -22,12 +23,12 @@ fn node(left: &Hash, right: &Hash) -> Hash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
-/// Leaves in the left part of a tree of more than one.
+/// Returns the number of leaves in the left part of a tree of more than one.
 fn split(leaves: usize) -> usize {
     leaves.next_power_of_two() / 2
 }
 
-/// Hash of all leaves; of none, that of nothing.
+/// Returns the root of all leaves; without leaves, the hash of the empty string.
 pub fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => Sha256::digest(b"").into(),
@@ -39,7 +40,7 @@ pub fn root(leaves: &[Hash]) -> Hash {
     }
 }
 
-/// The siblings on the way from a leaf to the root, nearest first; empty when there is no such leaf.
+/// Returns the siblings on the path from a leaf to the root, nearest first; empty if there is no such leaf.
 pub fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {
     if leaves.len() < 2 || index >= leaves.len() {
         return Vec::new();
@@ -53,12 +54,13 @@ pub fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {
     path
 }
 
-/// The root that a leaf has as number `index` of `leaves` with these siblings; `None` when there cannot be so many.
+/// Returns the root of a tree of `leaves` leaves in which leaf `index` has these siblings; `None` if the number of
+/// siblings does not match.
 pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash> {
     if index >= leaves {
         return None;
     }
-    // RFC 9162, 2.1.3.2.
+    // Algorithm of RFC 9162, 2.1.3.2.
     let (mut at, mut last, mut hash) = (index, leaves - 1, leaf);
     for sibling in path {
         if last == 0 {
@@ -86,7 +88,7 @@ mod tests {
 
     #[test]
     fn roots_are_those_of_certificate_transparency() {
-        // The reference data of the implementation by the authors of RFC 6962.
+        // Reference data of the RFC 6962 authors' implementation.
         let inputs: [&[u8]; 8] = [
             b"",
             &[0x00],

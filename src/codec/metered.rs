@@ -1,15 +1,15 @@
-//! Reading a stream of records while counting bytes and hashing each record, in bounded memory.
+//! Reads a stream of records in bounded memory, counts bytes and hashes each record.
 //!
-//! A format that scans its shards looks at bytes, steps over them, and says where one record ends. Where that becomes
-//! known only after looking into the next record, it marks the place first and cuts there later:
+//! A format that scans its shards examines bytes, advances past them, and reports where a record ends. Where that is
+//! known only after examining the next record, it marks the position first and cuts there later:
 //!
 //! ```text
-//! buffer  [ hashed already ... | record .......... | maybe next record ... | not looked at ]
+//! buffer  [ hashed already ... | record .......... | maybe next record ... | not examined ]
 //!                              ^ start             ^ mark                  ^ position      ^ end
 //! ```
 //!
-//! Bytes from the mark on stay in the buffer, so a mark must be cut or dropped within a bounded number of bytes. A record
-//! that lies whole in the buffer is hashed in one call.
+//! Bytes from the mark on stay in the buffer, so a mark must be cut or dropped within a bounded number of bytes. A
+//! record that is completely in the buffer is hashed in one call.
 
 use std::io::Read;
 
@@ -20,26 +20,26 @@ use crate::{
     error::{Error, Kind, Result},
 };
 
-/// Bytes read at once; a multiple of all block sizes of formats, and small enough to stay in a core's cache.
+/// Bytes per read; a multiple of the block sizes of all formats, and small enough for a core's cache.
 const BUFFER: usize = 256 << 10;
 
 /// A reader that counts and hashes.
 pub struct Metered<'a> {
     input: &'a mut dyn Read,
     buffer: Vec<u8>,
-    /// Offset in the stream of the first byte in the buffer.
+    /// Stream offset of the first byte in the buffer.
     base: u64,
     start: usize,
     mark: Option<usize>,
     position: usize,
     end: usize,
     ended: bool,
-    /// Hash of the part of the record that has left the buffer; `None` while all of it is there.
+    /// Hash of the part of the record that has left the buffer; `None` while the whole record is in it.
     hasher: Option<Box<Xxh3>>,
 }
 
 impl<'a> Metered<'a> {
-    /// Starts at the first byte of a stream.
+    /// Creates a reader at the first byte of a stream.
     pub fn new(input: &'a mut dyn Read) -> Self {
         Self {
             input,
@@ -54,13 +54,13 @@ impl<'a> Metered<'a> {
         }
     }
 
-    /// Offset of the next byte.
+    /// Returns the offset of the next byte.
     pub fn offset(&self) -> u64 {
         self.base + self.position as u64
     }
 
-    /// The next `count` bytes, or fewer where the stream ends, without stepping over them. `count` bounds the memory
-    /// used, so it must never come from the stream unchecked.
+    /// Returns the next `count` bytes without consuming them, or fewer at the end of the stream. `count` determines the
+    /// memory used, so it must never come from the stream unchecked.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         if self.end - self.position < count {
             self.refill(count)?;
@@ -69,7 +69,7 @@ impl<'a> Metered<'a> {
         Ok(&self.buffer[self.position..end])
     }
 
-    /// At least one byte, or none at the end of the stream; as many as are at hand, but no more than `limit`.
+    /// Returns the buffered bytes, at least one unless the stream has ended, and at most `limit`.
     pub fn available(&mut self, limit: u64) -> Result<&[u8]> {
         if self.position == self.end && limit > 0 {
             self.refill(1)?;
@@ -78,13 +78,13 @@ impl<'a> Metered<'a> {
         Ok(&self.buffer[self.position..self.position + count])
     }
 
-    /// Steps over bytes that were looked at.
+    /// Consumes bytes that were examined.
     pub fn advance(&mut self, count: usize) {
-        debug_assert!(count <= self.end - self.position, "only bytes that were looked at");
+        debug_assert!(count <= self.end - self.position, "only bytes that were examined");
         self.position += count;
     }
 
-    /// Remembers this place as one where the record may have ended.
+    /// Marks this position as a possible end of the record.
     pub fn mark(&mut self) {
         self.mark = Some(self.position);
     }
@@ -94,8 +94,8 @@ impl<'a> Metered<'a> {
         self.mark = None;
     }
 
-    /// Ends the record at the mark, or here when there is none; the next record begins there. Returns the XXH3-64 of
-    /// the record.
+    /// Ends the record at the mark, or at the current position without a mark; the next record begins there. Returns
+    /// the XXH3-64 of the record.
     pub fn cut(&mut self) -> u64 {
         let end = self.mark.take().unwrap_or(self.position);
         let rest = &self.buffer[self.start..end];
@@ -109,7 +109,7 @@ impl<'a> Metered<'a> {
         }
     }
 
-    /// Makes room and reads until `count` bytes are at hand or the stream ends.
+    /// Makes room and reads until `count` bytes are buffered or the stream ends.
     fn refill(&mut self, count: usize) -> Result<()> {
         self.make_room(count);
         while !self.ended && self.end - self.position < count {
@@ -123,7 +123,7 @@ impl<'a> Metered<'a> {
         Ok(())
     }
 
-    /// Hashes what surely belongs to the record and moves the rest to the front of the buffer.
+    /// Hashes the bytes that certainly belong to the record and moves the rest to the front of the buffer.
     fn make_room(&mut self, count: usize) {
         let kept = self.mark.unwrap_or(self.position);
         if kept > self.start {
@@ -141,8 +141,8 @@ impl<'a> Metered<'a> {
     }
 }
 
-/// A failure to read a shard. Compressed bytes that do not decompress are an integrity failure of the shard, at the
-/// offset in the uncompressed stream up to which they did.
+/// Returns the error of a failed read of a shard. Compressed bytes that cannot be decompressed are an integrity failure
+/// of the shard; the offset is the number of bytes decompressed until then.
 fn read_failed(error: std::io::Error, offset: u64) -> Error {
     let error = Error::from(error);
     if error.kind() == Kind::Input {
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands out at most `step` bytes per call.
+    /// Returns at most `step` bytes per call.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -232,7 +232,7 @@ mod tests {
                     metered.advance(count);
                     left -= count as u64;
                 }
-                // A look ahead that turns out to be in the same record, then one that is not.
+                // A lookahead that turns out to be in the same record, then one that is not.
                 if looked <= length as u64 {
                     metered.mark();
                     metered.unmark();

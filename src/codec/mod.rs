@@ -1,11 +1,11 @@
-//! Compression codecs and checksums: what a user may ask for, and the one place that knows how to do it.
+//! Compression codecs, checksums and text encodings of bytes.
 //!
 //! A [`Codec`] is a choice (`zstd:3`) written the same way on the command line, in configuration and in metadata.
 //! [`stream`] compresses whole shards in parallel units that can later be copied from file to file, [`decompress`] reads
-//! them and inputs, [`encoding`] turns text of any encoding into UTF-8, [`checksum`] holds the sums that formats and the
-//! catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`merkle`] makes one hash of many,
-//! [`chunk_tree`] shows that bytes are part of what was hashed, [`seal`] what an object has to be, and [`metered`] reads a stream
-//! while hashing each record in it.
+//! them and inputs, [`encoding`] converts text of any encoding to UTF-8, [`checksum`] has the checksums that formats
+//! and the catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`merkle`] computes one hash
+//! of many, [`chunk_tree`] proves that bytes are part of a hashed input, [`seal`] has the expected size and hash of
+//! objects, and [`metered`] reads a stream and hashes each record in it.
 
 pub mod base64;
 pub mod blosc;
@@ -26,10 +26,10 @@ use std::{fmt, str::FromStr};
 
 use crate::error::{Error, Result};
 
-/// How bytes are compressed.
+/// Compression of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Codec {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// Zstandard at a level from 1 to 22.
@@ -42,10 +42,10 @@ pub enum Codec {
     Gzip(u32),
 }
 
-/// Level of `zstd` without a level: at this one compression keeps up with reading.
+/// Default level of `zstd`: at this level compression keeps up with reading.
 const ZSTD_DEFAULT: i32 = 1;
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
-/// Level of `gzip` without a level, the same as gzip's own.
+/// Default level of `gzip`, the same as gzip's own.
 const GZIP_DEFAULT: u32 = 6;
 const GZIP_LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
 const CHOICES: &str = "use none, zstd, zstd:1 to zstd:22, lz4, snappy, gzip, or gzip:1 to gzip:9";
@@ -77,7 +77,7 @@ where
     N: FromStr + PartialOrd + fmt::Display,
 {
     let Some(text) = level else { return Ok(default) };
-    // A plus sign or leading zeros would make two spellings of one codec.
+    // A plus sign or leading zeros would give one codec two spellings.
     let plain = !text.starts_with(['+', '0']);
     text.parse().ok().filter(|level| plain && range.contains(level)).ok_or_else(|| {
         let (first, last) = (range.start(), range.end());
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_codec_is_a_usage_error_that_lists_the_choices() {
+    fn an_unknown_codec_is_a_usage_error_that_lists_the_choices() {
         for text in [
             "",
             "ZSTD",

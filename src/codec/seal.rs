@@ -1,7 +1,8 @@
-//! Seals: what an object has to be, byte by byte, as whoever refers to it has written down.
+//! Seals: the expected size and hash of an object, stored where the object is referred to.
 //!
-//! A seal has the size of an object and the BLAKE3 of its tail. Of most objects the tail is all of it. Of tables of which
-//! only parts are read it is what follows the row groups, and the footer in it has a hash of each block before:
+//! A seal consists of the size of an object and the BLAKE3 hash of its tail. The tail of most objects is the whole
+//! object. In tables that are read in parts, it is everything after the row groups; the footer in it has a hash of each
+//! block before:
 //!
 //! ```text
 //! | block 0 | block 1 | ... | block n |  page index, footer (with the hashes of the blocks)  |
@@ -9,8 +10,8 @@
 //!   16 KiB each, the last one shorter       its BLAKE3 is in the seal
 //! ```
 //!
-//! So any range is checked by reading the tail and the blocks around the range, and the whole by reading it once. A JSON
-//! document carries its own checksum as its last field.
+//! So a range is verified by reading the tail and the blocks around the range, and the whole object by reading it once.
+//! A JSON document has its own checksum as its last field.
 
 use std::ops::Range;
 
@@ -21,44 +22,44 @@ use super::{
     hex::{from_hex, hex},
 };
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: u64 = 16 << 10;
 
-/// Bytes of a block's hash.
+/// Size of a block's hash in bytes.
 const HASH_BYTES: usize = 16;
 
-/// Objects whose body has no more bytes than this are checked as a whole.
+/// Maximum body size of objects that are verified as a whole.
 const WHOLE_BYTES: u64 = 4 * BLOCK_BYTES;
 
-/// What an object has to be.
+/// Expected size and hash of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
-    /// Its size in bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// Bytes at its end that the hash is of.
+    /// Number of bytes at its end that are hashed.
     pub tail: u64,
-    /// BLAKE3 of its last `tail` bytes.
+    /// BLAKE3 hash of the last `tail` bytes.
     pub hash: [u8; 32],
 }
 
 impl Seal {
-    /// The seal of an object that is checked as a whole.
+    /// Seals an object that is verified as a whole.
     pub fn of(bytes: &[u8]) -> Self {
         let length = bytes.len() as u64;
         Self { bytes: length, tail: length, hash: *blake3::hash(bytes).as_bytes() }
     }
 
-    /// The seal of an object of which size and BLAKE3 are known.
+    /// Creates the seal of an object whose size and BLAKE3 hash are known.
     pub fn whole(bytes: u64, hash: [u8; 32]) -> Self {
         Self { bytes, tail: bytes, hash }
     }
 
-    /// Whether the hash is of the whole object.
+    /// Whether the hash covers the whole object.
     pub fn is_whole(&self) -> bool {
         self.tail == self.bytes
     }
 
-    /// Where the tail begins.
+    /// Returns the size of the body, which is the offset of the tail.
     pub fn body(&self) -> u64 {
         self.bytes.saturating_sub(self.tail)
     }
@@ -99,14 +100,14 @@ impl Seal {
     }
 }
 
-/// Several seals as bytes: of each its size and tail as LEB128, and the hash.
+/// Encodes seals as bytes: for each its size and tail as LEB128, and the hash.
 pub fn encode(seals: &[Seal]) -> Vec<u8> {
     let mut out = Vec::with_capacity(seals.len() * 40);
     seals.iter().for_each(|seal| seal.push(&mut out));
     out
 }
 
-/// The seals that [`encode`] made such bytes of; `None` when they are other bytes.
+/// Decodes the output of [`encode`]; `None` if the bytes are malformed.
 pub fn decode(mut bytes: &[u8]) -> Option<Vec<Seal>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -135,24 +136,24 @@ impl<'de> Deserialize<'de> for Seal {
     }
 }
 
-/// Many seals in JSON, as short as can be: base64 of their bytes.
+/// Compact JSON form of many seals: base64 of their encoded bytes.
 pub mod many {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
     use super::{Seal, base64, decode, encode, from_base64};
 
-    /// Writes them.
+    /// Writes the seals.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// When the serializer fails.
     pub fn serialize<S: Serializer>(seals: &[Seal], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&base64(&encode(seals)))
     }
 
-    /// Reads them.
+    /// Reads the seals.
     ///
     /// # Errors
-    /// When the text holds no seals.
+    /// When the text does not contain seals.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Seal>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let seals = from_base64(&text).and_then(|bytes| decode(&bytes));
@@ -160,14 +161,14 @@ pub mod many {
     }
 }
 
-/// Hashes an object as it is written.
+/// Hashes an object while it is written.
 #[derive(Debug)]
 pub struct Sealer {
-    /// Of all bytes of the tail so far; until a body has become long this may be the whole object.
+    /// Hash of all bytes of the tail so far; while the body is short, this may be the whole object.
     tail: Option<Box<blake3::Hasher>>,
-    /// Where the tail begins.
+    /// Offset of the tail.
     start: u64,
-    /// Blocks of the body, unless the object is checked as a whole.
+    /// Blocks of the body; `None` if the object is verified as a whole.
     blocks: Option<OpenBlocks>,
     bytes: u64,
 }
@@ -203,17 +204,17 @@ impl OpenBlocks {
 }
 
 impl Sealer {
-    /// Seals an object that will be checked as a whole.
+    /// Creates a sealer for an object that is verified as a whole.
     pub fn whole() -> Self {
         Self { tail: Some(Box::default()), start: 0, blocks: None, bytes: 0 }
     }
 
-    /// Seals an object with a body, of which parts may be checked alone.
+    /// Creates a sealer for an object with a body whose parts can be verified separately.
     pub fn in_blocks() -> Self {
         Self { blocks: Some(OpenBlocks::default()), ..Self::whole() }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if let Some(blocks) = &mut self.blocks {
@@ -227,8 +228,8 @@ impl Sealer {
         }
     }
 
-    /// Ends the body: returns the text that has to stand in the tail. `None` when the body is so short that the object
-    /// is checked as a whole.
+    /// Ends the body and returns the text that must be stored in the tail. `None` if the body is so short that the
+    /// object is verified as a whole.
     pub fn end_body(&mut self) -> Option<String> {
         let mut blocks = self.blocks.take()?;
         if self.tail.is_some() {
@@ -240,7 +241,7 @@ impl Sealer {
         Some(base64(&blocks.hashes))
     }
 
-    /// The seal of all bytes that came.
+    /// Returns the seal of all bytes added.
     pub fn finish(&self) -> Option<Seal> {
         let hash = *self.tail.as_ref()?.finalize().as_bytes();
         Some(Seal { bytes: self.bytes, tail: self.bytes - self.start, hash })
@@ -255,30 +256,31 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Reads the text that [`Sealer::end_body`] gave; `None` when it is not that of a body of so many bytes.
+    /// Parses the output of [`Sealer::end_body`]; `None` if it does not belong to a body of `body` bytes.
     pub fn parse(text: &str, body: u64) -> Option<Self> {
         let hashes = from_base64(text)?;
         let blocks = usize::try_from(body.div_ceil(BLOCK_BYTES)).ok()?;
         (hashes.len() == blocks * HASH_BYTES).then_some(Self { body, hashes })
     }
 
-    /// Those of an object without a body.
+    /// Returns the blocks of an object without a body.
     pub fn none() -> Self {
         Self { body: 0, hashes: Vec::new() }
     }
 
-    /// Bytes of the body.
+    /// Returns the size of the body in bytes.
     pub fn body(&self) -> u64 {
         self.body
     }
 
-    /// The blocks that a range of the body lies in.
+    /// Returns the range of whole blocks that contains a range of the body.
     pub fn around(&self, range: &Range<u64>) -> Range<u64> {
         let start = (range.start / BLOCK_BYTES * BLOCK_BYTES).min(self.body);
         start..range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).clamp(start, self.body)
     }
 
-    /// The first byte of whole blocks that is not as it was written, if there is one. `start` is where they begin.
+    /// Returns the offset of the first block that does not match its hash; `None` if all match. `start` is the offset
+    /// of `bytes`.
     pub fn damage(&self, start: u64, bytes: &[u8]) -> Option<u64> {
         const BLOCK: usize = 16 << 10;
         let first = usize::try_from(start / BLOCK_BYTES).ok()?;
@@ -292,12 +294,12 @@ impl Blocks {
     }
 }
 
-/// What comes before the checksum of a JSON document, and after it.
+/// The bytes before and after the checksum of a JSON document.
 const FIELD: &[u8] = b",\n  \"checksum\": \"";
 const END: &[u8] = b"\"\n}\n";
 
-/// Ends a JSON object, given as [`serde_json::to_vec_pretty`] writes it, with a field `checksum`: the BLAKE3 of all bytes
-/// before that field. `None` when it does not end as an object with fields does.
+/// Ends a JSON object, formatted by [`serde_json::to_vec_pretty`], with a field `checksum`: the BLAKE3 hash of all
+/// bytes before that field. `None` if the document does not end as an object with fields does.
 pub fn close_json(mut json: Vec<u8>) -> Option<Vec<u8>> {
     let fields = json.strip_suffix(b"\n}")?.len();
     json.truncate(fields);
@@ -308,7 +310,7 @@ pub fn close_json(mut json: Vec<u8>) -> Option<Vec<u8>> {
     Some(json)
 }
 
-/// Whether a JSON document is what its checksum says; `None` when it carries none.
+/// Whether a JSON document matches its checksum; `None` if it has none.
 pub fn json_is_whole(bytes: &[u8]) -> Option<bool> {
     let rest = bytes.strip_suffix(END)?;
     let (rest, digits) = rest.split_last_chunk::<64>()?;
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_block_is_noticed() {
+    fn every_flipped_bit_of_a_block_is_detected() {
         for body in [0, 1, 65_536, 65_537, 81_920, 100_001] {
             let content = noise(body);
             let mut sealer = Sealer::in_blocks();
@@ -361,7 +363,7 @@ mod tests {
                 flipped[at] ^= 4;
                 assert_eq!(blocks.damage(0, &flipped), Some(at as u64 / BLOCK_BYTES * BLOCK_BYTES));
             }
-            // More bytes than there were are damage as well.
+            // Extra bytes are damage as well.
             assert!(blocks.damage(0, &[&content[..], &[0; 20_000]].concat()).is_some());
         }
     }
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_was_changed_anywhere_is_not_what_its_checksum_says() {
+    fn any_change_of_a_document_invalidates_its_checksum() {
         let json = serde_json::to_vec_pretty(&serde_json::json!({"format": 4, "name": "a"})).unwrap();
         assert_eq!(json_is_whole(&json), None);
         let closed = close_json(json).unwrap();

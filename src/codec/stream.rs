@@ -1,8 +1,8 @@
-//! Whole-file compression of a shard out of units that are compressed apart, appended in order, and can be copied from
-//! one file into another.
+//! Whole-file compression of a shard from units that are compressed separately, appended in order, and can be copied
+//! from one file to another.
 //!
 //! Readers of training shards stop at the end of the first gzip member (Python's `tarfile` in stream mode, TensorFlow),
-//! so a gzip shard is one member, put together as pigz does it. Zstandard readers go on to the next frame.
+//! so a gzip shard is one member, assembled as pigz does it. Zstandard readers continue with the next frame.
 //!
 //! ```text
 //! gzip  header (10)  [ deflate blocks, full flush to a byte ]*  03 00  CRC-32  length mod 2^32
@@ -12,11 +12,11 @@
 //! none                [ bytes ]*
 //! ```
 //!
-//! The tail of a zstd shard is the seek table of zstd's seekable format: a skippable frame, which plain readers pass
-//! over. (An empty frame comes before it if there is no unit.) Where each unit begins is also kept in [`Frames`], for
-//! gzip has no place for it: any unit can be decoded alone, a zstd frame as it is, a gzip unit as raw deflate data.
+//! The tail of a zstd shard is the seek table of zstd's seekable format: a skippable frame, which plain readers ignore.
+//! (Without units it follows an empty frame.) The offsets of the units are also kept in [`Frames`], because gzip cannot
+//! store them: any unit can be decoded alone, a zstd frame as it is, a gzip unit as raw deflate data.
 //!
-//! Invariants: no unit refers to bytes of another unit; the bytes of a unit depend on its raw bytes and the codec alone;
+//! Invariants: no unit refers to bytes of another unit; the bytes of a unit depend only on its raw bytes and the codec;
 //! a shard of any number of units, zero included, decodes to the concatenation of their raw bytes.
 
 use std::io::{self, Read};
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Compressed bytes that can stand anywhere between the header and the tail of a shard of the same codec.
+/// Compressed bytes that can be placed anywhere between the header and the tail of a shard of the same codec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
     /// The compressed bytes; empty if and only if there are no raw bytes.
@@ -43,21 +43,21 @@ pub struct Unit {
 
 /// Method DEFLATE, no flags, no time, operating system unknown: the same for every shard.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// The last block: fixed codes, nothing but the end-of-block code.
+/// The last block: fixed codes, only the end-of-block code.
 const GZIP_LAST_BLOCK: [u8; 2] = [0x03, 0x00];
-/// Content size 0, checksum on, one empty raw block: a file of no bytes at all is no zstd file to zstd itself.
+/// Content size 0, checksum on, one empty raw block: zstd does not accept an empty file.
 const ZSTD_EMPTY_FRAME: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0x24, 0x00, 0x01, 0x00, 0x00, 0x99, 0xe9, 0xd8, 0x51];
-/// Begins the skippable frame of a seek table: 0x184D2A5E.
+/// First bytes of the skippable frame of a seek table: 0x184D2A5E.
 const SKIPPABLE_MAGIC: [u8; 4] = [0x5e, 0x2a, 0x4d, 0x18];
-/// Ends it: 0x8F92EAB1.
+/// Last bytes of the skippable frame: 0x8F92EAB1.
 const SEEKABLE_MAGIC: [u8; 4] = [0xb1, 0xea, 0x92, 0x8f];
-/// Number of frames, descriptor and magic.
+/// Bytes of the number of frames, the descriptor and the magic number.
 const SEEK_TABLE_FOOTER: u32 = 9;
-/// Most frames that the seekable format allows.
+/// Maximum number of frames in the seekable format.
 const SEEK_TABLE_FRAMES: u32 = 0x800_0000;
 
 impl Codec {
-    /// What the name of a shard compressed as a whole ends in: `""`, `".zst"` or `".gz"`.
+    /// Returns the file name suffix of a shard compressed as a whole: `""`, `".zst"` or `".gz"`.
     pub fn stream_extension(self) -> &'static str {
         match self {
             Self::Zstd(_) => ".zst",
@@ -66,7 +66,7 @@ impl Codec {
         }
     }
 
-    /// Bytes before the first unit.
+    /// Returns the bytes before the first unit.
     pub fn stream_header(self) -> &'static [u8] {
         match self {
             Self::Gzip(_) => &GZIP_HEADER,
@@ -77,11 +77,11 @@ impl Codec {
     /// Compresses one unit.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for codecs that whole shards cannot have.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for codecs that are not supported for whole shards.
     pub fn compress_unit(self, raw: Vec<u8>) -> Result<Unit> {
         let raw_bytes = raw.len() as u64;
         let (bytes, crc32) = match self {
-            Self::Lz4 | Self::Snappy => return Err(not_for_streams(self)),
+            Self::Lz4 | Self::Snappy => return Err(unsupported_codec(self)),
             _ if raw.is_empty() => (Vec::new(), 0),
             Self::None => (raw, 0),
             Self::Zstd(level) => (zstd_frame(level, &raw)?, 0),
@@ -90,13 +90,13 @@ impl Codec {
         Ok(Unit { bytes, raw_bytes, crc32 })
     }
 
-    /// Decompresses one unit, of which it is known how many raw bytes it has.
+    /// Decompresses one unit of `raw_bytes` raw bytes.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is damaged or has another size.
     pub fn decompress_unit(self, stored: &[u8], raw_bytes: u64) -> Result<Vec<u8>> {
         let damaged = |found: String| Error::integrity(format!("expected a unit of {raw_bytes} bytes, found {found}"));
-        // A unit of gzip is raw deflate data that ends in a flush; the last block is that of the shard.
+        // A gzip unit is raw deflate data that ends in a flush; the final block belongs to the shard.
         let last: &'static [u8] = if matches!(self, Self::Gzip(_)) { &GZIP_LAST_BLOCK } else { &[] };
         let input: Box<dyn Read + Send> = Box::new(io::Cursor::new(stored.to_vec()).chain(last));
         let mut source: Box<dyn Read> = match self {
@@ -110,8 +110,8 @@ impl Codec {
     }
 }
 
-/// Sizes of the units of a shard that is compressed as a whole, in order, as (stored, raw) bytes. An unknown table, of a
-/// shard that was written without one, makes every table that it is joined to unknown.
+/// Sizes of the units of a shard that is compressed as a whole, in order, as (stored, raw) bytes. The table is unknown
+/// for a shard that was written without one; joining an unknown table makes the result unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frames(Option<Vec<(u32, u32)>>);
 
@@ -122,10 +122,10 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// A table that nobody wrote.
+    /// An unknown table.
     pub const UNKNOWN: Self = Self(None);
 
-    /// Adds a unit; one too large for a seek table makes the table unknown.
+    /// Adds a unit; a unit too large for a seek table makes the table unknown.
     pub fn push(&mut self, stored: u64, raw: u64) {
         match (u32::try_from(stored), u32::try_from(raw), &mut self.0) {
             (Ok(stored), Ok(raw), Some(frames)) => frames.push((stored, raw)),
@@ -133,7 +133,7 @@ impl Frames {
         }
     }
 
-    /// Adds the units of another shard, copied behind those of this one.
+    /// Adds the units of another shard, copied after those of this one.
     pub fn join(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
             (Some(frames), Some(more)) => frames.extend_from_slice(more),
@@ -141,22 +141,22 @@ impl Frames {
         }
     }
 
-    /// The units, if they are known.
+    /// Returns the units if they are known.
     pub fn units(&self) -> Option<&[(u32, u32)]> {
         self.0.as_deref()
     }
 
-    /// Raw bytes of all units.
+    /// Returns the raw bytes of all units.
     pub fn raw_bytes(&self) -> u64 {
         self.units().into_iter().flatten().map(|(_, raw)| u64::from(*raw)).sum()
     }
 
-    /// Size of the seek table of so many units.
+    /// Returns the size in bytes of the seek table of `units` units.
     pub fn seek_table_bytes(units: usize) -> u64 {
         8 + 8 * units as u64 + u64::from(SEEK_TABLE_FOOTER)
     }
 
-    /// The skippable frame that ends a seekable zstd file; empty when the units are unknown or too many for it.
+    /// Returns the skippable frame that ends a seekable zstd file; empty if the units are unknown or too many.
     pub fn seek_table(&self) -> Vec<u8> {
         let Some(frames) = self.units() else { return Vec::new() };
         let Ok(count) = u32::try_from(frames.len()) else { return Vec::new() };
@@ -179,7 +179,7 @@ impl Frames {
     }
 }
 
-/// What comes after the last unit of a shard, gathered while units are appended in order.
+/// Accumulates the bytes after the last unit of a shard while units are appended in order.
 #[derive(Debug, Clone)]
 pub struct Tail {
     codec: Codec,
@@ -189,12 +189,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// For a shard without units.
+    /// Creates the tail of a shard without units.
     pub fn new(codec: Codec) -> Self {
         Self { codec, raw_bytes: 0, crc: crc32fast::Hasher::new(), frames: Frames::default() }
     }
 
-    /// Adds a unit of so many stored and raw bytes.
+    /// Adds a unit with its stored and raw sizes in bytes.
     pub fn add(&mut self, stored: u64, raw_bytes: u64, crc32: u32) {
         let mut frames = Frames::default();
         if !self.codec.stream_extension().is_empty() && stored > 0 {
@@ -203,7 +203,7 @@ impl Tail {
         self.join(raw_bytes, crc32, &frames);
     }
 
-    /// Adds several units that were [combined](Self::combined) elsewhere.
+    /// Adds units that were [combined](Self::combined) elsewhere.
     pub fn join(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
         self.frames.join(frames);
         self.raw_bytes += raw_bytes;
@@ -212,18 +212,19 @@ impl Tail {
         }
     }
 
-    /// Raw length and CRC-32 of all units added, as if they were one; the CRC-32 is 0 unless the codec is gzip.
+    /// Returns the raw length and CRC-32 of all units added, as if they were one; the CRC-32 is 0 unless the codec is
+    /// gzip.
     pub fn combined(&self) -> (u64, u32) {
         (self.raw_bytes, self.crc.clone().finalize())
     }
 
-    /// The units added.
+    /// Returns the units added.
     pub fn frames(&self) -> &Frames {
         &self.frames
     }
 
-    /// The bytes that end the shard. Joining shards by copying leaves these out; they are the last 10 bytes of a gzip
-    /// shard, the seek table of a zstd shard, and none otherwise.
+    /// Returns the bytes that end the shard. Joining shards by copying omits them; they are the last 10 bytes of a gzip
+    /// shard, the seek table of a zstd shard, and empty otherwise.
     #[expect(clippy::cast_possible_truncation, reason = "gzip stores the length modulo 2^32")]
     pub fn finish(mut self) -> Vec<u8> {
         match self.codec {
@@ -241,7 +242,7 @@ impl Tail {
     }
 }
 
-/// Decompresses a shard, as [`decompress::decoder`] does; without a codec it is the shard itself.
+/// Decompresses a shard, as [`decompress::decoder`] does; without a codec the input is returned.
 ///
 /// # Errors
 /// When the decoder cannot be set up.
@@ -258,7 +259,7 @@ pub fn decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read
 
 fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
     let failed = |error: io::Error| Error::internal(format!("zstd cannot compress {} bytes", raw.len())).cause(error);
-    // A context of its own for every frame, so that no frame depends on what was compressed before.
+    // A separate context for every frame, so that no frame depends on data compressed before.
     let mut compressor = zstd::bulk::Compressor::new(level).map_err(failed)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(failed)?;
     compressor.set_parameter(CParameter::ContentSizeFlag(true)).map_err(failed)?;
@@ -269,14 +270,14 @@ fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
 
 fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
     let mut deflate = Compress::new(flate2::Compression::new(level), false);
-    // Fixed codes need 9 bits for some bytes, which makes an eighth; pages that stay empty cost nothing.
+    // Fixed codes need 9 bits for some bytes, which adds up to an eighth; untouched pages are free.
     let mut bytes = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
     loop {
         let taken = usize::try_from(deflate.total_in()).unwrap_or(raw.len());
         let status = deflate
             .compress_vec(&raw[taken..], &mut bytes, FlushCompress::Full)
             .map_err(|e| Error::internal(format!("gzip cannot compress {} bytes", raw.len())).cause(e))?;
-        // A flush is complete when it leaves room in the output, or when there is nothing more to do.
+        // A flush is complete when the output has free space, or when nothing is left to do.
         let complete = bytes.len() < bytes.capacity() || matches!(status, Status::BufError);
         if deflate.total_in() == raw.len() as u64 && complete {
             return Ok(bytes);
@@ -285,9 +286,9 @@ fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-fn not_for_streams(codec: Codec) -> Error {
+fn unsupported_codec(codec: Codec) -> Error {
     Error::usage(format!("expected a codec for whole shards, found `{codec}`"))
-        .hint("tar and TFRecord shards can be none, zstd or gzip; lz4 and snappy are for Parquet")
+        .hint("tar and TFRecord shards support none, zstd and gzip; lz4 and snappy are for Parquet only")
 }
 
 #[cfg(test)]
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_decoded_by_themselves() {
+    fn units_are_decoded_separately() {
         for codec in SHARD_CODECS {
             for raw in [noise(100_000), b"aaaa".repeat(70_000), vec![7]] {
                 let unit = codec.compress_unit(raw.clone()).unwrap();
@@ -369,7 +370,7 @@ mod tests {
     fn gzip_shards_are_one_member() {
         let units = [b"first unit ".repeat(500), noise(70_000), b"last".to_vec()];
         let bytes = shard(Codec::Gzip(6), &units);
-        // The single-member decoder must consume everything, its CRC and length check included.
+        // The single-member decoder must consume everything, including the CRC and length check.
         let mut single = GzDecoder::new(&bytes[..]);
         let mut out = Vec::new();
         single.read_to_end(&mut out).unwrap();
@@ -453,7 +454,7 @@ mod tests {
         let snappy = snappy.into_inner().unwrap();
         assert_eq!(sniff(&snappy), Some(Compression::Snappy));
         assert!(decode(Codec::Snappy, &snappy).unwrap() == raw);
-        // Snappy has no mark at the end; a cut is seen unless it is between two chunks.
+        // Snappy has no end marker; truncation is detected unless it is between two chunks.
         let accepted = (1..snappy.len()).filter(|&cut| decode(Codec::Snappy, &snappy[..cut]).is_ok()).count();
         assert_eq!(accepted, raw.len().div_ceil(65_536));
     }
@@ -503,13 +504,13 @@ mod tests {
 
     #[test]
     fn a_window_beyond_the_bound_is_refused() {
-        // A frame header that asks for a window of 2^31 bytes, then an empty last block.
+        // A frame header that requests a window of 2^31 bytes, then an empty last block.
         let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
         assert_eq!(decode(Codec::Zstd(1), &bytes).unwrap_err().kind(), Kind::Input);
     }
 
     #[test]
-    fn magic_bytes_are_known() {
+    fn magic_bytes_are_detected() {
         for (codec, found) in [(Codec::Zstd(1), Compression::Zstd), (Codec::Gzip(6), Compression::Gzip)] {
             assert_eq!(sniff(&shard(codec, &[b"x".to_vec()])), Some(found));
         }

@@ -1,17 +1,17 @@
-//! ZIP archives as NPZ uses them: the directory at their end, and members stored or deflated.
+//! ZIP archives as used by NPZ: the central directory, and members that are stored or deflated.
 //!
 //! ```text
 //! [local header, name, extra, bytes]*   [central entry, name, extra]*   [zip64 end] [zip64 locator]   end
 //! ```
 //!
-//! The directory is what counts; of a local header only the lengths are read that lead to the bytes. Encrypted members,
-//! archives of several files and other methods are refused by name.
+//! The central directory is authoritative; only the lengths in a local header that lead to the bytes are read.
+//! Encrypted members, multi-part archives and other methods are rejected with an error that names them.
 
 use std::io::{BufReader, Read};
 
 use crate::error::{Error, Result};
 
-/// The first bytes of an archive with members.
+/// First bytes of an archive with members.
 pub const MAGIC: &[u8] = b"PK\x03\x04";
 
 const END: &[u8] = b"PK\x05\x06";
@@ -20,17 +20,17 @@ const CENTRAL: &[u8] = b"PK\x01\x02";
 const CENTRAL_BYTES: usize = 46;
 const LOCAL_BYTES: u64 = 30;
 const LOCATOR_BYTES: u64 = 20;
-/// A comment can be so long.
+/// Maximum distance of the end record from the end of the file: it may have a comment of 65,535 bytes.
 const TAIL: u64 = 65_535 + END_BYTES as u64;
-/// A longer directory is not read.
+/// Maximum size of a directory in bytes.
 const MAX_DIRECTORY: u64 = 64 << 20;
 
-/// A member.
+/// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its name.
+    /// Name in the archive.
     pub name: String,
-    /// Whether it is deflated.
+    /// Whether the content is deflated.
     pub deflated: bool,
     /// Bytes in the archive.
     pub packed: u64,
@@ -38,19 +38,19 @@ pub struct Member {
     pub bytes: u64,
     /// CRC-32 of the content.
     pub crc32: u32,
-    /// Where its local header begins.
+    /// Offset of the local header.
     local: u64,
 }
 
-/// Reads ranges of an archive of so many bytes.
+/// Reads ranges of an archive.
 pub trait Ranges {
-    /// Size of the archive.
+    /// Returns the size of the archive in bytes.
     fn bytes(&self) -> u64;
 
-    /// Reads so many bytes at an offset.
+    /// Reads `bytes` bytes at an offset.
     ///
     /// # Errors
-    /// When there are no such bytes.
+    /// When the range is beyond the end of the archive.
     fn read(&self, offset: u64, bytes: u64) -> Result<bytes::Bytes>;
 }
 
@@ -58,10 +58,10 @@ fn number(bytes: &[u8], at: usize, width: usize) -> u64 {
     bytes.get(at..at + width).unwrap_or_default().iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
-/// Members of an archive, in the order of its directory.
+/// Reads the members of an archive, in the order of its directory.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged or of a kind that is not supported.
+/// [`Kind::Input`](crate::error::Kind::Input) when it is damaged or of an unsupported kind.
 pub fn members(archive: &dyn Ranges) -> Result<Vec<Member>> {
     let total = archive.bytes();
     let tail_at = total.saturating_sub(TAIL);
@@ -141,10 +141,10 @@ fn member(entry: &[u8]) -> Result<(Member, usize)> {
 }
 
 impl Member {
-    /// Where its bytes begin in the archive.
+    /// Returns the offset of the member's bytes in the archive.
     ///
     /// # Errors
-    /// When its header is damaged or it reaches beyond the end.
+    /// When its header is damaged or it extends beyond the end.
     pub fn offset(&self, archive: &dyn Ranges) -> Result<u64> {
         let header = archive.read(self.local, LOCAL_BYTES)?;
         if !header.starts_with(MAGIC) {
@@ -159,10 +159,10 @@ impl Member {
         }
     }
 
-    /// Gives all of a deflated or stored member to `sink`, piece by piece.
+    /// Passes the content of a deflated or stored member to `sink`, piece by piece.
     ///
     /// # Errors
-    /// When it is damaged, and those of `sink`.
+    /// When it is damaged, or `sink` fails.
     pub fn inflate(&self, archive: &dyn Ranges, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).byte(self.local);
         let start = self.offset(archive)?;
@@ -174,7 +174,7 @@ impl Member {
         let (mut piece, mut found, mut sum) = (vec![0; PIECE], 0, crc32fast::Hasher::new());
         loop {
             let read = input.read(&mut piece).map_err(|e| match e.kind() {
-                // What the storage underneath says.
+                // A failure of the storage.
                 std::io::ErrorKind::Other => Error::from(e),
                 _ => wrong("deflated bytes").cause(e),
             })?;
@@ -192,16 +192,20 @@ impl Member {
             return Err(wrong(&format!("{} bytes as in the directory", self.bytes)));
         }
         if sum.finalize() != self.crc32 {
-            return Err(Error::integrity(format!("the checksum of member `{}` is wrong", self.name)).byte(self.local));
+            return Err(Error::integrity(format!(
+                "expected member `{}` to match its checksum, found damaged bytes",
+                self.name
+            ))
+            .byte(self.local));
         }
         Ok(())
     }
 }
 
-/// Bytes of a member that are read and inflated at a time.
+/// Bytes of a member per read.
 const PIECE: usize = 1 << 20;
 
-/// Bytes of an archive from one place to another.
+/// A range of an archive as a sequential reader.
 struct Stored<'a> {
     archive: &'a dyn Ranges,
     at: u64,

@@ -66,7 +66,7 @@ pub use self::{
         read_segment, segment_leaf,
     },
     log::{
-        commit::{Numbers, SegmentMerge, Transaction, commit},
+        commit::commit,
         entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
@@ -81,6 +81,7 @@ pub use self::{
         snapshot::{Dataset, Snapshot},
         sources::{NewSources, SourceRow},
         tags::{tag, untag},
+        transaction::{Numbers, SegmentMerge, Transaction},
     },
     lookup::{
         find::{Hit, Place, State, find, find_each, find_vacuumed, has_origin},
@@ -103,7 +104,7 @@ pub use self::{
     table::{
         beside::Beside,
         list::ListRef,
-        paths::{is_beside_shards, is_shard_name, numbers_path, parts_path, receipt_path, sidecar_path},
+        paths::{folder_of, is_beside_shards, is_shard_name, numbers_path, parts_path, receipt_path, sidecar_path},
         sealed::{Sealed, SealingSink, check as check_sealed, get as get_sealed, stage as stage_small},
     },
 };

@@ -3,6 +3,7 @@
 //! ```text
 //! file --> BLAKE3 of the stored bytes, XXH3 of the source, and a copy where no link is possible
 //!      '-> decoded: records, ids, extents --> sidecar, hashes for the id index
+//!                   places of records and files --> indexes for training tools, where the dataset has them
 //! ```
 //!
 //! Every record is decoded, so a damaged file is found now and not by the first training run. Of a TFRecord only the
@@ -16,9 +17,13 @@ use std::{
 
 use arrow::array::{Array, RecordBatch, StringArray};
 use jiff::Timestamp;
+use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::encode::{framing, id_column};
+use super::{
+    encode::{framing, id_column},
+    index::ShardIndexes,
+};
 use crate::{
     codec::Codec,
     dataset::{
@@ -28,18 +33,19 @@ use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
-        Extent, OutputFormat, Scanned, parquet,
+        Extent, OutputFormat, Scanned,
+        index::IndexKind,
+        parquet,
+        tar::scan_foreign_files,
         tfrecord::{IdFeatures, feature_names, scan_with},
     },
     id::{IdHash, Version},
-    record::{hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
+    record::{BATCH_ROWS, hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
     storage::{Location, Sink, Staged, Store},
     units::Size,
 };
 
-/// Rows of a sidecar written at once.
-const BATCH_ROWS: usize = 8_192;
 /// Uncompressed bytes of Parquet decoded at once.
 const BATCH_BYTES: u64 = 16 << 20;
 const READ_BYTES: usize = 1 << 20;
@@ -56,6 +62,8 @@ pub struct Adopter<'a> {
     pub subject: Option<&'a String>,
     /// Bytes that a record may have where its ids are in it.
     pub max_record: Size,
+    /// Indexes for training tools that every shard gets.
+    pub indexes: &'a [IndexKind],
     /// Hides ids and names of sources, where they are private.
     pub hiding: Option<Hiding>,
     /// Who is not to come back.
@@ -84,12 +92,14 @@ pub struct Candidate {
 /// A file that is ready to be a shard.
 #[derive(Debug)]
 pub struct Adopted {
-    /// Its sidecar, and the file itself where it was linked or copied.
+    /// Its sidecar, its indexes, and last the file itself where it was linked or copied.
     pub staged: Vec<Staged>,
     /// Its facts, with record numbers from 0.
     pub shard: NewShard,
     /// XXH3-64 of the stored bytes.
     pub source_hash: u64,
+    /// MD5 of the stored bytes, where an index needs it.
+    pub md5: Option<[u8; 16]>,
     /// Whether it was copied, because it could not be linked.
     pub copied: bool,
     /// Hashes of record ids, with the ordinals of their records.
@@ -112,12 +122,13 @@ impl Adopter<'_> {
         let uri = &candidate.file.uri();
         let (mut staged, copy) = self.bring(candidate)?;
         let copied = copy.is_some();
-        let stored = Arc::new(Mutex::new(Stored::new(copy)));
+        let stored = Arc::new(Mutex::new(Stored::new(copy, self.indexes.contains(&IndexKind::Wids))));
+        let mut indexes = self.start_indexes(candidate)?;
         let mut rows = Rows::new(self.store.as_ref(), candidate, self.hiding.clone(), self.suppress)?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
-            OutputFormat::Tar => self.tar(candidate, &stored, &mut rows),
-            OutputFormat::TfRecord => self.tfrecord(candidate, &stored, &mut rows),
+            OutputFormat::Tar => self.tar(candidate, &stored, &mut rows, indexes.as_mut()),
+            OutputFormat::TfRecord => self.tfrecord(candidate, &stored, &mut rows, indexes.as_mut()),
         }
         .map_err(|e| if e.place().source.is_none() { e.at(uri.clone()) } else { e })?;
         rows.flush()?;
@@ -128,7 +139,12 @@ impl Adopter<'_> {
         }
         let records = rows.ordinal;
         let source_hash = stored.xxh3.digest();
-        staged.insert(0, rows.sidecar.finish()?);
+        let md5 = stored.md5.take().map(|md5| md5.finalize().into());
+        let mut before = vec![rows.sidecar.finish()?];
+        if let Some(indexes) = indexes {
+            before.extend(indexes.finish_at(records, rows.end).map_err(|e| e.at(uri.clone()))?);
+        }
+        staged.splice(0..0, before);
         let meta = ShardMeta {
             path: candidate.path.clone(),
             records,
@@ -152,12 +168,22 @@ impl Adopter<'_> {
             staged,
             shard: NewShard { meta, runs: vec![(0, records, 0)], scattered: None },
             source_hash,
+            md5,
             copied,
             record_ids: rows.record_ids,
             subject_ids: rows.subject_ids,
             absent: found.absent,
             columns: found.columns,
         })
+    }
+
+    /// The indexes of a shard; `None` where the dataset has none.
+    fn start_indexes(&self, candidate: &Candidate) -> Result<Option<ShardIndexes>> {
+        if self.indexes.is_empty() {
+            return Ok(None);
+        }
+        let (store, sidecar) = (self.store.as_ref(), candidate.sidecar.as_deref());
+        ShardIndexes::create_beside(store, &candidate.path, sidecar, self.format, self.indexes).map(Some)
     }
 
     /// Links a file that is not in the dataset yet, or starts a copy of it.
@@ -216,17 +242,33 @@ impl Adopter<'_> {
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn tar(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn tar(
+        &self,
+        candidate: &Candidate,
+        stored: &Arc<Mutex<Stored>>,
+        rows: &mut Rows<'_>,
+        indexes: Option<&mut ShardIndexes>,
+    ) -> Result<Found> {
         let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
         let mut input = open(candidate, stored)?;
-        let extent = framing.scan_foreign(&mut input, &mut |found, key| {
+        let mut visit = |found: Scanned, key: Option<&str>| {
             self.pause(rows)?;
             rows.append(&found, key.map(str::to_owned), None)
-        })?;
+        };
+        let extent = match indexes {
+            None => framing.scan_foreign(&mut input, &mut visit)?,
+            Some(indexes) => scan_foreign_files(&mut input, &mut |place| indexes.member(&place), &mut visit)?,
+        };
         Ok(Found::new(candidate.codec, extent))
     }
 
-    fn tfrecord(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn tfrecord(
+        &self,
+        candidate: &Candidate,
+        stored: &Arc<Mutex<Stored>>,
+        rows: &mut Rows<'_>,
+        mut indexes: Option<&mut ShardIndexes>,
+    ) -> Result<Found> {
         let features = IdFeatures::new(self.id, self.subject);
         let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
         let mut columns = Vec::new();
@@ -242,6 +284,9 @@ impl Adopter<'_> {
         let extent = scan_with(&mut input, self.max_record.0, read, |found, ids| {
             self.pause(rows)?;
             let ids = ids.map_err(|e| e.byte(found.offset))?;
+            if let Some(indexes) = &mut indexes {
+                indexes.record(found.offset, found.length)?;
+            }
             rows.append(&found, ids.record, ids.subject)
         })
         .map_err(|e| e.at(candidate.file.uri()))?;
@@ -289,6 +334,7 @@ impl Found {
 struct Stored {
     blake3: Box<blake3::Hasher>,
     xxh3: Box<Xxh3Default>,
+    md5: Option<Md5>,
     bytes: u64,
     copy: Option<Box<dyn Sink>>,
     /// Why the copy failed; readers have no way to be told at once.
@@ -296,10 +342,11 @@ struct Stored {
 }
 
 impl Stored {
-    fn new(copy: Option<Box<dyn Sink>>) -> Self {
+    fn new(copy: Option<Box<dyn Sink>>, md5: bool) -> Self {
         Self {
             blake3: Box::new(blake3::Hasher::new()),
             xxh3: Box::new(Xxh3Default::new()),
+            md5: md5.then(Md5::new),
             bytes: 0,
             copy,
             failure: None,
@@ -309,6 +356,9 @@ impl Stored {
     fn update(&mut self, bytes: &[u8]) {
         self.blake3.update(bytes);
         self.xxh3.update(bytes);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
         self.bytes += bytes.len() as u64;
         if let Some(copy) = self.copy.as_mut().filter(|_| self.failure.is_none()) {
             self.failure = copy.write_all(bytes).err().map(Error::from);
@@ -336,6 +386,8 @@ struct Rows<'a> {
     name: Arc<str>,
     source: Arc<str>,
     ordinal: u64,
+    /// Where the last framed record ends.
+    end: u64,
     pending: Pending,
     record_ids: Vec<(IdHash, u64)>,
     subject_ids: Vec<(IdHash, u64)>,
@@ -369,6 +421,7 @@ impl<'a> Rows<'a> {
             source: source.into(),
             hiding,
             ordinal: 0,
+            end: 0,
             pending: Pending::default(),
             record_ids: Vec::new(),
             subject_ids: Vec::new(),
@@ -377,6 +430,7 @@ impl<'a> Rows<'a> {
 
     /// Adds a framed record.
     fn append(&mut self, found: &Scanned, record_id: Option<String>, subject_id: Option<String>) -> Result<()> {
+        self.end = found.offset + found.length;
         self.pending.record_ids.push(record_id);
         self.pending.subject_ids.push(subject_id);
         self.pending.offsets.push(found.offset);

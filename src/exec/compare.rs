@@ -27,10 +27,8 @@ use crate::{
         OutputFormat,
         parquet::{self, cast_to},
     },
+    record::BATCH_ROWS,
 };
-
-/// Rows decoded at a time.
-const ROWS: usize = 8_192;
 
 /// Bytes compared at a time.
 const PIECE: u64 = 256 << 10;
@@ -42,9 +40,9 @@ impl Merger<'_> {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when they differ, [`Kind::Usage`](crate::error::Kind::Usage) when the
     /// store lets nothing be read that has no name.
     pub(super) fn compare(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
-        let Some(path) = made.staged.last().and_then(|staged| staged.readable_at(self.store())) else {
+        let Some(path) = made.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
             return Err(Error::usage("expected a store that can be read before the commit, for --verify full")
-                .at(self.store().location().to_string())
+                .at(self.rewriter.store().location().to_string())
                 .hint("leave --verify out, and run `verify --read-data` after the compaction"));
         };
         match self.naming.format {
@@ -54,13 +52,13 @@ impl Merger<'_> {
     }
 
     fn compare_rows(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
-        let file = parquet::open(self.dataset.object(path, made.bytes), &self.place(made))?;
+        let file = parquet::open(self.rewriter.dataset.object(path, made.bytes), &self.rewriter.place(made))?;
         let schema = Arc::clone(file.schema());
-        let mut batches = file.batches(ROWS);
+        let mut batches = file.batches(BATCH_ROWS);
         let (mut left, mut ordinal) = (RecordBatch::new_empty(Arc::clone(&schema)), 0);
         for (input, _) in &merge.inputs {
-            for batch in self.open(input)?.batches(ROWS) {
-                self.cancel.check()?;
+            for batch in self.rewriter.open(input)?.batches(BATCH_ROWS) {
+                self.rewriter.cancel.check()?;
                 let batch = cast_to(&batch?, &schema)?;
                 let mut row = 0;
                 while row < batch.num_rows() {
@@ -89,7 +87,7 @@ impl Merger<'_> {
 
     fn compare_bytes(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
         let body = |path: &str, shard: &ShardMeta| -> Result<Box<dyn Read + Send>> {
-            let mut source = self.store().read(path)?;
+            let mut source = self.rewriter.store().read(path)?;
             std::io::copy(&mut source.by_ref().take(shard.body_offset), &mut std::io::sink())?;
             Ok(Box::new(source.take(shard.body_bytes)))
         };
@@ -98,7 +96,7 @@ impl Merger<'_> {
         for (input, _) in &merge.inputs {
             let mut source = body(&input.path, input)?;
             loop {
-                self.cancel.check()?;
+                self.rewriter.cancel.check()?;
                 one.clear();
                 other.clear();
                 let taken = source.by_ref().take(PIECE).read_to_end(&mut one)?;
@@ -109,7 +107,7 @@ impl Merger<'_> {
                 if one != other {
                     let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
                     return Err(Error::mistaken("expected the bytes of the records, found others")
-                        .at(self.place(made))
+                        .at(self.rewriter.place(made))
                         .byte(made.body_offset + compared + at as u64));
                 }
                 compared += taken as u64;
@@ -117,13 +115,14 @@ impl Merger<'_> {
         }
         if compared != made.body_bytes {
             let message = format!("expected {compared} bytes of records, found {}", made.body_bytes);
-            return Err(Error::mistaken(message).at(self.place(made)));
+            return Err(Error::mistaken(message).at(self.rewriter.place(made)));
         }
         Ok(())
     }
 
     fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
-        Error::mistaken(format!("record {ordinal}: expected what the inputs hold, found {found}")).at(self.place(made))
+        Error::mistaken(format!("record {ordinal}: expected what the inputs hold, found {found}"))
+            .at(self.rewriter.place(made))
     }
 }
 

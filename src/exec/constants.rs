@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::types::copy_small;
 use crate::{
     array::CONSTANTS_FILE,
-    dataset::stage_small,
+    dataset::{folder_of, stage_small},
     error::{Error, Result},
     format::RecordReader,
     storage::{Staged, Store},
@@ -78,10 +78,6 @@ pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
 
 fn path(folder: &str) -> String {
     if folder.is_empty() { CONSTANTS_FILE.to_owned() } else { format!("{folder}/{CONSTANTS_FILE}") }
-}
-
-fn folder_of(shard: &str) -> &str {
-    shard.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Which shards have the same constants. Others must not come into one folder.

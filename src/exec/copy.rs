@@ -18,9 +18,9 @@ use arrow::array::RecordBatch;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
-    compact::{Merge, Merger, check, runs},
-    encode::{Encoder, framing},
-    shard::{FinishedShard, OpenShard},
+    compact::{Merge, Merger, runs},
+    rewrite::check,
+    shard::{FinishedShard, StreamShardWriter},
 };
 use crate::{
     codec::{Codec, checksum::xxh3_64, stream::Frames},
@@ -28,10 +28,9 @@ use crate::{
     error::{Error, Result},
     events::Event,
     format::{
-        OutputFormat,
+        Framing, OutputFormat,
         tfrecord::{RecordSum, check_record},
     },
-    schema::schema_of,
 };
 
 /// Bytes read at a time where they are not copied.
@@ -39,19 +38,17 @@ const SKIP_BYTES: usize = 64 << 10;
 
 impl Merger<'_> {
     /// Joins shards of framed records.
-    pub(super) fn copy(&self, merge: &Merge) -> Result<FinishedShard> {
-        let columns = schema_of(&arrow::datatypes::Fields::empty());
-        let encoder = Encoder::new(self.naming.format, self.naming.codec, &columns, Vec::new(), None)?;
-        let framing = framing(self.naming.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+    pub(super) fn copy(&self, merge: &Merge, framing: &dyn Framing) -> Result<FinishedShard> {
         let trailer = framing.trailer().len() as u64;
         // What others wrote may end in another trailer; without compression the records are as long as they are.
         let raw_body = |input: &ShardMeta| {
             if input.codec == Codec::None { input.body_bytes } else { input.raw_bytes - trailer }
         };
-        let mut out = self.create(&encoder, merge)?;
+        let naming = self.naming.within(&merge.partition);
+        let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &naming, merge.number)?;
         let mut last = None;
         for (input, _) in &merge.inputs {
-            let rows = read_sidecar(self.store(), &input.sidecar())?;
+            let rows = read_sidecar(self.rewriter.store(), &input.sidecar())?;
             self.check_rows(input, &rows)?;
             if framing.has_keys()
                 && let Some((first, end)) = end_ids(&rows)?
@@ -60,9 +57,9 @@ impl Merger<'_> {
                 last = Some(end);
             }
             let base = self.copy_body(input, &rows, &mut out)?;
-            out.end_bytes(raw_body(input), input.body_crc32, &self.frames(input)?)?;
+            out.end_bytes(raw_body(input), input.body_crc32, &self.frames(input)?);
             rows.iter().try_for_each(|batch| out.append_sidecar(batch, i128::from(base)))?;
-            self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
+            self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         out.finish(&runs(merge))
     }
@@ -72,7 +69,8 @@ impl Merger<'_> {
         if input.codec.stream_extension().is_empty() {
             return Ok(Frames::default());
         }
-        Ok(read_frames(self.dataset.store(), &input.sidecar())?.map_or(Frames::UNKNOWN, |table| table.frames()))
+        Ok(read_frames(self.rewriter.dataset.store(), &input.sidecar())?
+            .map_or(Frames::UNKNOWN, |table| table.frames()))
     }
 
     /// Refuses to make neighbours of two records with the same id, which readers of keys would take for one.
@@ -83,24 +81,24 @@ impl Merger<'_> {
         Err(Error::usage(format!(
             "the record `{first}` would come twice in a row, and readers would take both for one"
         ))
-        .at(self.place(input))
+        .at(self.rewriter.place(input))
         .hint("leave one of the two shards out with --since or --until"))
     }
 
     /// Copies the records of a shard, as stored, and proves them; returns where they begin.
-    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut OpenShard<'_>) -> Result<u64> {
-        let mut source = self.store().read(&input.path)?;
-        let mut proof = self.proof(input, rows).map_err(|e| e.at(self.place(input)))?;
+    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut StreamShardWriter<'_>) -> Result<u64> {
+        let mut source = self.rewriter.store().read(&input.path)?;
+        let mut proof = self.proof(input, rows).map_err(|e| e.at(self.rewriter.place(input)))?;
         let mut bytes = skip(&mut source, input.body_offset, &mut proof)?;
         let base = out.append_bytes(&[])?;
         bytes += out.append_from(&mut source, input.body_bytes, &mut |piece| {
-            self.cancel.check()?;
+            self.rewriter.cancel.check()?;
             proof.whole(piece);
-            proof.records(piece).map_err(|e| e.at(self.place(input)))
+            proof.records(piece).map_err(|e| e.at(self.rewriter.place(input)))
         })?;
         bytes += skip(&mut source, u64::MAX, &mut proof)?;
-        let checksum = proof.finish().map_err(|e| e.at(self.place(input)))?;
-        check(self.dataset, input, bytes, checksum.as_ref())?;
+        let checksum = proof.finish().map_err(|e| e.at(self.rewriter.place(input)))?;
+        check(self.rewriter.dataset, input, bytes, checksum.as_ref())?;
         Ok(base)
     }
 

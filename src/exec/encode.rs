@@ -1,4 +1,4 @@
-//! From records to bytes: encodes a [`Unit`] to a row group, or to framed and compressed records.
+//! From records to bytes: encodes a [`EncodeUnit`] to a row group, or to framed and compressed records.
 //!
 //! Units are independent, so this runs on many threads. Who each record is, its ids with their hashes, is worked out
 //! here too, because it costs about as much as encoding.
@@ -36,7 +36,7 @@ use crate::{
 
 /// Consecutive records of one source.
 #[derive(Debug, Clone)]
-pub struct Piece {
+pub struct SourceBatch {
     /// The records.
     pub payload: Payload,
     /// The source they came from.
@@ -63,11 +63,11 @@ pub struct SourceName {
 
 /// Records to be encoded together.
 #[derive(Debug, Clone)]
-pub struct Unit {
+pub struct EncodeUnit {
     /// Number of the unit, from 0.
     pub number: usize,
     /// The records, in order.
-    pub pieces: Vec<Piece>,
+    pub batches: Vec<SourceBatch>,
     /// Whether a new shard begins with it (Parquet; other formats decide when they append).
     pub starts_shard: bool,
     /// Bytes of input that it stands for.
@@ -160,6 +160,38 @@ pub fn framing(format: OutputFormat) -> Option<Box<dyn Framing>> {
     }
 }
 
+/// The encoder of a table's columns, for Parquet.
+///
+/// # Errors
+/// When Parquet cannot store the schema.
+pub fn parquet_encoder(codec: Codec, schema: &SchemaRef) -> Result<ParquetEncoder> {
+    let metadata: Vec<_> = media_metadata(schema).into_iter().collect();
+    ParquetEncoder::new(schema, codec, &metadata)
+}
+
+/// The same of records that are sorted; shards say so.
+///
+/// # Errors
+/// When Parquet cannot store the schema.
+pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -> Result<ParquetEncoder> {
+    let names = serde_json::to_string(&order.columns)
+        .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
+    let key = match order.by {
+        Arrangement::Sort => "shardify.sort",
+        Arrangement::ZOrder => "shardify.zorder",
+    };
+    let mut metadata: Vec<_> = media_metadata(schema).into_iter().collect();
+    metadata.push((key.to_owned(), names));
+    let parquet = ParquetEncoder::new(schema, codec, &metadata)?;
+    Ok(match order.by {
+        Arrangement::Sort => {
+            let columns: Vec<usize> = order.columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
+            parquet.sorted_by(&columns)
+        }
+        Arrangement::ZOrder => parquet,
+    })
+}
+
 impl Encoder {
     /// Makes an encoder for records of `schema` (the schema of samples when these are samples).
     ///
@@ -174,53 +206,10 @@ impl Encoder {
     ) -> Result<Self> {
         let output = match framing(format) {
             Some(framing) => Output::Stream(framing),
-            None => {
-                let metadata: Vec<_> = media_metadata(schema).into_iter().collect();
-                Output::Parquet(ParquetEncoder::new(schema, codec, &metadata)?)
-            }
+            None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
         let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
         Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
-    }
-
-    /// Makes an encoder of Parquet for records that are sorted; shards say so.
-    ///
-    /// # Errors
-    /// When Parquet cannot store the schema.
-    pub fn sorted(codec: Codec, schema: &SchemaRef, order: &Order) -> Result<Self> {
-        let names = serde_json::to_string(&order.columns)
-            .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
-        let key = match order.by {
-            Arrangement::Sort => "shardify.sort",
-            Arrangement::ZOrder => "shardify.zorder",
-        };
-        let mut metadata: Vec<_> = media_metadata(schema).into_iter().collect();
-        metadata.push((key.to_owned(), names));
-        let mut parquet = ParquetEncoder::new(schema, codec, &metadata)?;
-        if order.by == Arrangement::Sort {
-            let columns: Vec<usize> = order.columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
-            parquet = parquet.sorted_by(&columns);
-        }
-        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        let (output, id, subject) = (Output::Parquet(parquet), Vec::new(), None);
-        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
-    }
-
-    /// The encoder of Parquet shards that are not made of records.
-    pub fn of_parquet(parquet: ParquetEncoder) -> Self {
-        let codec = parquet.codec();
-        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Self {
-            output: Output::Parquet(parquet),
-            codec,
-            id: Vec::new(),
-            subject: None,
-            external_subjects: false,
-            renaming,
-            rows,
-            hiding: None,
-            spare,
-        }
     }
 
     /// Says what rows become in tar.
@@ -253,16 +242,11 @@ impl Encoder {
         &self.output
     }
 
-    /// Compression of the shards.
-    pub fn codec(&self) -> Codec {
-        self.codec
-    }
-
     /// Encodes a unit.
     ///
     /// # Errors
     /// When a record cannot be expressed in the format.
-    pub fn encode(&self, unit: Unit) -> Result<Encoded> {
+    pub fn encode(&self, unit: EncodeUnit) -> Result<Encoded> {
         self.encode_telling(unit, |_| {})
     }
 
@@ -270,7 +254,7 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_telling(&self, mut unit: Unit, tell: impl FnOnce(u64)) -> Result<Encoded> {
+    pub fn encode_telling(&self, mut unit: EncodeUnit, tell: impl FnOnce(u64)) -> Result<Encoded> {
         let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
         let (record_hashes, subject_hashes, end_keys);
@@ -283,12 +267,12 @@ impl Encoder {
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let mut hashes = Numbers::default();
-                unit.pieces.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
+                unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.hiding.as_ref());
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
-                for piece in &mut unit.pieces {
+                for piece in &mut unit.batches {
                     if let Payload::Rows(batch) = &mut piece.payload {
                         *batch = plain(batch)?;
                     }
@@ -309,9 +293,9 @@ impl Encoder {
     }
 
     /// The row group, and which ids are the same, where encoding them told. Of rows nothing but their number is left.
-    fn row_group(&self, encoder: &ParquetEncoder, unit: &mut Unit) -> Result<(RowGroup, KnownRepeats)> {
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownRepeats)> {
         if encoder.schema().fields().is_empty() {
-            let place = unit.pieces.first().map_or_else(String::new, |piece| piece.source.name.clone());
+            let place = unit.batches.first().map_or_else(String::new, |piece| piece.source.name.clone());
             return Err(Error::input(
                 "expected records with at least one field, found none, of which Parquet makes no rows",
             )
@@ -319,7 +303,7 @@ impl Encoder {
             .hint("use --to tar or tfrecord, or leave the file out with --exclude"));
         }
         let batches: Vec<RecordBatch> = unit
-            .pieces
+            .batches
             .iter_mut()
             .map(|piece| match &mut piece.payload {
                 Payload::Rows(batch) => {
@@ -343,14 +327,14 @@ impl Encoder {
     }
 
     /// Frames and compresses the unit.
-    fn stream(&self, framing: &dyn Framing, unit: &Unit, names: &Names) -> Result<Streamed> {
+    fn stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
         let mut bytes = self.spare.take(0);
         let mut lengths = Vec::new();
         let mut hashes = Vec::new();
         let mut at = 0;
         let mut first = 0;
         let mut ends: Option<(String, String)> = None;
-        for piece in &unit.pieces {
+        for piece in &unit.batches {
             let mut keys = keys(piece, names.record_ids.as_ref().map(IdColumn::texts), first);
             let own = self.own_payload(piece, &keys)?;
             let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
@@ -363,7 +347,7 @@ impl Encoder {
             }
             first += piece.payload.len();
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
-            // While the piece is in the processor's cache.
+            // While the records are in the processor's cache.
             for length in &lengths[hashes.len()..] {
                 let end =
                     at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
@@ -375,8 +359,8 @@ impl Encoder {
         Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
     }
 
-    /// What is framed instead of the records of the piece as they are; `None` when they are.
-    fn own_payload(&self, piece: &Piece, keys: &[String]) -> Result<Option<Payload>> {
+    /// What is framed instead of the records as they are; `None` when they are.
+    fn own_payload(&self, piece: &SourceBatch, keys: &[String]) -> Result<Option<Payload>> {
         match (&piece.payload, self.rows) {
             (Payload::Rows(batch), RowsAs::Parts) => {
                 let samples = samples_of_rows(batch, keys)?;
@@ -424,10 +408,10 @@ impl Encoder {
         Some(Payload::Samples(samples))
     }
 
-    /// The ids, piece by piece.
-    fn id_texts(&self, unit: &Unit) -> Result<IdTexts> {
+    /// The ids, batch by batch.
+    fn id_texts(&self, unit: &EncodeUnit) -> Result<IdTexts> {
         let (mut records, mut subjects) = (Vec::new(), Vec::new());
-        for piece in &unit.pieces {
+        for piece in &unit.batches {
             match &piece.payload {
                 Payload::Rows(batch) => {
                     if !self.id.is_empty() {
@@ -451,7 +435,7 @@ impl Encoder {
     }
 }
 
-/// Ids of a unit, piece by piece; none at all where there are none.
+/// Ids of a unit, batch by batch; none at all where there are none.
 struct IdTexts {
     records: Vec<StringArray>,
     subjects: Vec<StringArray>,
@@ -551,8 +535,8 @@ fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
     Ok((0..column.len()).map(|row| crate::record::json::text_of(column.as_ref(), row)).collect())
 }
 
-/// The piece without columns that its source does not have; `None` when it has all of them.
-fn own_columns(piece: &Piece) -> Result<Option<Payload>> {
+/// The records without columns that its source does not have; `None` when it has all of them.
+fn own_columns(piece: &SourceBatch) -> Result<Option<Payload>> {
     let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
     let schema = batch.schema();
     let own: Vec<usize> = (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
@@ -563,7 +547,7 @@ fn own_columns(piece: &Piece) -> Result<Option<Payload>> {
 }
 
 /// Key of each record: its id, or a name made of its source and row.
-fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
+fn keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<String> {
     (0..piece.payload.len())
         .map(|i| match ids.filter(|ids| ids.is_valid(first + i)) {
             Some(ids) => escape_key(ids.value(first + i)),
@@ -573,11 +557,11 @@ fn keys(piece: &Piece, ids: Option<&StringArray>, first: usize) -> Vec<String> {
 }
 
 /// What the sidecar says of the records, but for their places in the shard.
-fn sidecar_rows(unit: Unit, names: Names, hashes: Numbers, hiding: Option<&Hiding>) -> SidecarColumns {
+fn sidecar_rows(unit: EncodeUnit, names: Names, hashes: Numbers, hiding: Option<&Hiding>) -> SidecarColumns {
     let stored = |name: &str| -> Arc<str> { hiding.map_or_else(|| name.into(), |hiding| hiding.source(name).into()) };
-    let files = unit.pieces.iter().all(|p| p.source.name.is_empty());
+    let files = unit.batches.iter().all(|p| p.source.name.is_empty());
     let mut sources = SourceRuns::default();
-    for piece in &unit.pieces {
+    for piece in &unit.batches {
         let name: Arc<str> = stored(&piece.source.name);
         match &piece.payload {
             Payload::Rows(batch) => sources.push(&name, batch.num_rows()),
@@ -589,7 +573,7 @@ fn sidecar_rows(unit: Unit, names: Names, hashes: Numbers, hiding: Option<&Hidin
     }
     let rows = (!files).then(|| {
         let mut rows = Numbers::default();
-        unit.pieces.into_iter().for_each(|piece| rows.append(piece.rows));
+        unit.batches.into_iter().for_each(|piece| rows.append(piece.rows));
         RowNumbers::Known(rows)
     });
     SidecarColumns {

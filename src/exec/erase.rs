@@ -20,27 +20,25 @@ use arrow::{
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
-    compact::{RowGroups, verify_checksum},
+    compact::RowGroups,
     copy::Records,
-    encode::{Encoder, Output, framing},
-    shard::{FinishedShard, OpenShard, ShardNaming},
+    encode::{framing, parquet_encoder, sorted_parquet_encoder},
+    rewrite::Rewriter,
+    shard::{FinishedShard, ParquetShardWriter, ShardNaming, StreamShardWriter},
 };
 use crate::{
     codec::{Codec, stream},
     dataset::{
-        ContentHashes, Dataset, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run,
-        RunTable, Scattered, ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows,
+        ContentHashes, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run, RunTable,
+        Scattered, ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows,
         sidecar_batches, token_of,
     },
     error::{Error, Result},
-    events::{Cancel, Event, Observer},
-    format::{
-        OutputFormat,
-        parquet::{self, cast_to},
-    },
-    record::hash::row_hashes,
+    events::Event,
+    format::{Framing, parquet::cast_to},
+    record::{BATCH_ROWS, hash::row_hashes},
     schema::{schema_of, unite_lists},
-    storage::{Staged, Store},
+    storage::Staged,
 };
 
 /// Bytes read at a time where they are not copied.
@@ -51,9 +49,6 @@ const UNIT_BYTES: usize = 4 << 20;
 
 /// What lies between records is kept up to this size, if it names nobody who is erased.
 const MOST_GAP: u64 = 16 << 20;
-
-/// Rows decoded at a time.
-const ROWS: usize = 8_192;
 
 /// A shard that holds records to be erased.
 #[derive(Debug, Clone)]
@@ -72,20 +67,14 @@ pub struct Victim {
 
 /// How shards are written anew.
 pub struct Eraser<'a> {
-    /// The dataset.
-    pub dataset: &'a Dataset,
+    /// The dataset whose shards are written anew.
+    pub rewriter: Rewriter<'a>,
     /// Where record numbers are and were.
     pub runs: &'a RunTable,
-    /// Uncompressed bytes of a row group.
-    pub row_group: u64,
     /// How content hashes are compared.
     pub hashes: ContentHashes,
     /// The erased ids: what lies between records goes with them if it names one.
     pub needles: &'a [String],
-    /// Is told what happens.
-    pub observer: &'a dyn Observer,
-    /// Stops it.
-    pub cancel: &'a Cancel,
 }
 
 /// A shard without the erased records.
@@ -126,7 +115,7 @@ impl Eraser<'_> {
     /// # Errors
     /// When the shard is damaged or the store fails.
     pub fn erase(&self, victim: &Victim) -> Result<Spared> {
-        self.cancel.check()?;
+        self.rewriter.cancel.check()?;
         let mut spared = Spared {
             finished: None,
             places: Vec::new(),
@@ -138,10 +127,13 @@ impl Eraser<'_> {
         if victim.ordinals.len() as u64 == victim.shard.records {
             return Ok(spared);
         }
-        verify_checksum(self.dataset, &victim.shard, self.cancel)?;
-        let mut finished = match victim.naming.format {
-            OutputFormat::Parquet => self.rows(victim, &mut spared)?,
-            format => self.stream(victim, format, &mut spared).map_err(|e| self.placed(e, &victim.shard))?,
+        self.rewriter.verify_checksum(&victim.shard)?;
+        let mut finished = match framing(victim.naming.format) {
+            None => self.rows(victim, &mut spared)?,
+            Some(framing) => {
+                let copied = self.stream(victim, framing.as_ref(), &mut spared);
+                copied.map_err(|e| self.placed(e, &victim.shard))?
+            }
         };
         let shard = &mut finished.shard;
         let wanted = victim.shard.records - victim.ordinals.len() as u64;
@@ -158,7 +150,7 @@ impl Eraser<'_> {
                 finished.staged.insert(0, numbers);
             }
         }
-        self.observer.event(Event::Read { bytes: victim.shard.bytes, records: victim.shard.records });
+        self.rewriter.observer.event(Event::Read { bytes: victim.shard.bytes, records: victim.shard.records });
         spared.finished = Some(finished);
         Ok(spared)
     }
@@ -169,30 +161,30 @@ impl Eraser<'_> {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it holds anything else.
     pub fn prove(&self, made: &Made) -> Result<()> {
         let Made { shard: made, rows } = made;
-        verify_checksum(self.dataset, made, self.cancel)?;
+        self.rewriter.verify_checksum(made)?;
         let differs = |what: &str| {
             Err(Error::mistaken(format!("expected nothing but what was kept in a shard, found {what}"))
-                .at(self.place(made)))
+                .at(self.rewriter.place(made)))
         };
         if let Some(expected) = rows {
-            let file = parquet::open(self.dataset.object(&made.path, made.bytes), &self.place(made))?;
+            let file = self.rewriter.open(made)?;
             let mut rows = Xxh3Default::new();
-            for batch in file.batches(ROWS) {
+            for batch in file.batches(BATCH_ROWS) {
                 chain(&mut rows, &batch?);
             }
             return if rows.digest() == *expected { Ok(()) } else { differs("other rows") };
         }
-        let rows = read_sidecar(self.store(), &made.sidecar())?;
+        let rows = read_sidecar(self.rewriter.store(), &made.sidecar())?;
         let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
         let last =
             extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
         let body = last.map_or(0, |(offset, length)| offset + length);
         let mut proof = Records::new(extents, body, false, self.hashes.clone())?;
-        let mut source = stream::decoder(made.codec, self.store().read(&made.path)?)?;
+        let mut source = stream::decoder(made.codec, self.rewriter.store().read(&made.path)?)?;
         let mut left = source.by_ref().take(body);
         let mut buffer = vec![0; PIECE];
         loop {
-            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.place(made)))?;
+            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.rewriter.place(made)))?;
             if n == 0 {
                 break;
             }
@@ -204,21 +196,18 @@ impl Eraser<'_> {
     /// Decodes a Parquet shard and encodes the rows that stay.
     fn rows(&self, victim: &Victim, spared: &mut Spared) -> Result<FinishedShard> {
         let shard = &victim.shard;
-        let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &self.place(shard))?;
+        let file = self.rewriter.open(shard)?;
         let schema = schema_of(&unite_lists(&Fields::empty(), file.schema().fields()));
-        let encoder = match &shard.order {
-            Some(order) => Encoder::sorted(shard.codec, &schema, &order.order)?,
-            None => Encoder::new(OutputFormat::Parquet, shard.codec, &schema, Vec::new(), None)?,
+        let parquet = match &shard.order {
+            Some(order) => sorted_parquet_encoder(shard.codec, &schema, &order.order)?,
+            None => parquet_encoder(shard.codec, &schema)?,
         };
-        let Output::Parquet(parquet) = encoder.output() else {
-            return Err(Error::internal("expected the encoder of Parquet"));
-        };
-        let mut out = OpenShard::create(self.store(), &encoder, &victim.naming, victim.number)?;
+        let mut out = ParquetShardWriter::create(self.rewriter.store(), &parquet, &victim.naming, victim.number)?;
         let mut rows = Xxh3Default::new();
-        let mut pending = RowGroups::new(parquet, self.row_group);
+        let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);
         let mut sieve = Sieve::new(&victim.ordinals);
-        for batch in file.batches(ROWS) {
-            self.cancel.check()?;
+        for batch in file.batches(BATCH_ROWS) {
+            self.rewriter.cancel.check()?;
             let batch = cast_to(&sieve.filter(&batch?)?, &schema)?;
             chain(&mut rows, &batch);
             pending.push(batch, &mut out)?;
@@ -226,8 +215,8 @@ impl Eraser<'_> {
         sieve.finish(shard)?;
         pending.finish(&mut out)?;
         let mut sieve = Sieve::new(&victim.ordinals);
-        for batch in sidecar_batches(self.dataset.store(), &shard.sidecar(), ROWS)? {
-            out.append_sidecar(&sieve.filter(&batch?)?, 0)?;
+        for batch in sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), BATCH_ROWS)? {
+            out.append_sidecar(&sieve.filter(&batch?)?)?;
         }
         sieve.finish(shard)?;
         spared.rows = Some(rows.digest());
@@ -236,16 +225,13 @@ impl Eraser<'_> {
     }
 
     /// Copies the records that stay.
-    fn stream(&self, victim: &Victim, format: OutputFormat, spared: &mut Spared) -> Result<FinishedShard> {
+    fn stream(&self, victim: &Victim, framing: &dyn Framing, spared: &mut Spared) -> Result<FinishedShard> {
         let shard = &victim.shard;
-        let sidecar = read_sidecar(self.store(), &shard.sidecar())?;
-        let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let sidecar = read_sidecar(self.rewriter.store(), &shard.sidecar())?;
         if framing.has_keys() {
             self.check_seams(victim)?;
         }
-        let columns = schema_of(&Fields::empty());
-        let encoder = Encoder::new(format, shard.codec, &columns, Vec::new(), None)?;
-        let mut out = OpenShard::create(self.store(), &encoder, &victim.naming, victim.number)?;
+        let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &victim.naming, victim.number)?;
         let extents: Vec<RecordExtents> = sidecar.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
         let plain = shard.codec == Codec::None;
         let pieces = pieces(&extents, &victim.ordinals, if plain { shard.body_bytes } else { 0 });
@@ -260,7 +246,7 @@ impl Eraser<'_> {
             copied: 0,
             reencoded: 0,
         };
-        let frames = if plain { None } else { read_frames(self.dataset.store(), &shard.sidecar())? };
+        let frames = if plain { None } else { read_frames(self.rewriter.dataset.store(), &shard.sidecar())? };
         match frames {
             _ if plain => copying.plain()?,
             Some(frames) => copying.units(&frames)?,
@@ -292,7 +278,7 @@ impl Eraser<'_> {
         }
         let mut rows = ends.clone();
         rows.dedup();
-        let found = read_sidecar_rows(self.dataset.store(), &victim.shard.sidecar(), &rows)?;
+        let found = read_sidecar_rows(self.rewriter.dataset.store(), &victim.shard.sidecar(), &rows)?;
         let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
@@ -306,7 +292,7 @@ impl Eraser<'_> {
 
     /// Gives a sorted shard numbers and places of its own.
     fn scatter(&self, victim: &Victim, set: &str, shard: &mut NewShard, spared: &mut Spared) -> Result<Staged> {
-        let store = self.dataset.store();
+        let store = self.rewriter.dataset.store();
         let live: Vec<&Run> = victim.runs.iter().collect();
         let mut numbers = NumbersWriter::create(store.as_ref(), &shard.meta.path)?;
         let mut pairs: Vec<(u64, u64)> = Vec::new();
@@ -330,15 +316,7 @@ impl Eraser<'_> {
     }
 
     fn placed(&self, error: Error, shard: &ShardMeta) -> Error {
-        if error.place().source.is_none() { error.at(self.place(shard)) } else { error }
-    }
-
-    fn store(&self) -> &dyn Store {
-        self.dataset.store().as_ref()
-    }
-
-    fn place(&self, shard: &ShardMeta) -> String {
-        self.store().location().join(&shard.path).to_string()
+        if error.place().source.is_none() { error.at(self.rewriter.place(shard)) } else { error }
     }
 }
 
@@ -462,7 +440,7 @@ fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize
 struct Copying<'a, 'o> {
     eraser: &'a Eraser<'a>,
     shard: &'a ShardMeta,
-    out: &'a mut OpenShard<'o>,
+    out: &'a mut StreamShardWriter<'o>,
     proof: Records,
     pieces: &'a [Piece],
     /// Offset and length of what is left out.
@@ -474,16 +452,16 @@ struct Copying<'a, 'o> {
 impl Copying<'_, '_> {
     /// Not compressed: what stays is copied from one file to the other.
     fn plain(&mut self) -> Result<()> {
-        let mut source = self.eraser.store().read(&self.shard.path)?;
+        let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
         let mut at = 0;
         for (number, piece) in self.pieces.iter().enumerate() {
-            self.eraser.cancel.check()?;
+            self.eraser.rewriter.cancel.check()?;
             let bytes = piece.end - at;
             match piece.fate {
                 Fate::Keep => {
                     let proof = &mut self.proof;
                     let taken = self.out.append_from(&mut source, bytes, &mut |piece| proof.update(piece))?;
-                    self.out.end_bytes(taken, 0, &stream::Frames::default())?;
+                    self.out.end_bytes(taken, 0, &stream::Frames::default());
                     self.copied += taken;
                 }
                 Fate::Gap if bytes <= MOST_GAP => {
@@ -496,7 +474,7 @@ impl Copying<'_, '_> {
                         self.removed.push((at, bytes));
                     } else {
                         self.out.append_bytes(&gap)?;
-                        self.out.end_bytes(bytes, 0, &stream::Frames::default())?;
+                        self.out.end_bytes(bytes, 0, &stream::Frames::default());
                         self.copied += bytes;
                     }
                 }
@@ -512,12 +490,12 @@ impl Copying<'_, '_> {
 
     /// Units of which nothing goes are copied as they are stored.
     fn units(&mut self, frames: &FrameTable) -> Result<()> {
-        let mut source = self.eraser.store().read(&self.shard.path)?;
+        let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
         std::io::copy(&mut source.by_ref().take(frames.stored().0), &mut std::io::sink())?;
         let units = frames.frames();
         let mut at = 0;
         for (stored_bytes, raw_bytes) in units.units().unwrap_or_default() {
-            self.eraser.cancel.check()?;
+            self.eraser.rewriter.cancel.check()?;
             let mut stored = Vec::new();
             source.by_ref().take(u64::from(*stored_bytes)).read_to_end(&mut stored)?;
             let raw = self.shard.codec.decompress_unit(&stored, u64::from(*raw_bytes))?;
@@ -529,7 +507,7 @@ impl Copying<'_, '_> {
                     let crc = if matches!(self.shard.codec, Codec::Gzip(_)) { crc32fast::hash(&raw) } else { 0 };
                     one.push(stored.len() as u64, raw.len() as u64);
                     self.out.append_bytes(&stored)?;
-                    self.out.end_bytes(raw.len() as u64, crc, &one)?;
+                    self.out.end_bytes(raw.len() as u64, crc, &one);
                     self.copied += stored.len() as u64;
                 }
                 Some(kept) => {
@@ -544,10 +522,10 @@ impl Copying<'_, '_> {
 
     /// Compressed by others, as one stream: everything is compressed anew, in units.
     fn whole(&mut self) -> Result<()> {
-        let mut source = stream::decoder(self.shard.codec, self.eraser.store().read(&self.shard.path)?)?;
+        let mut source = stream::decoder(self.shard.codec, self.eraser.rewriter.store().read(&self.shard.path)?)?;
         let (mut at, mut kept) = (0, Vec::new());
         for piece in self.pieces {
-            self.eraser.cancel.check()?;
+            self.eraser.rewriter.cancel.check()?;
             let mut left = piece.end - at;
             if piece.fate != Fate::Keep {
                 self.pass(&mut source, left)?;
@@ -581,7 +559,8 @@ impl Copying<'_, '_> {
         let mut one = stream::Frames::default();
         one.push(unit.bytes.len() as u64, unit.raw_bytes);
         self.out.append_bytes(&unit.bytes)?;
-        self.out.end_bytes(unit.raw_bytes, unit.crc32, &one)
+        self.out.end_bytes(unit.raw_bytes, unit.crc32, &one);
+        Ok(())
     }
 
     /// What of the raw bytes of a unit stays; `None` when all of it does.
@@ -636,7 +615,7 @@ mod tests {
     use arrow::array::UInt64Array;
 
     use super::*;
-    use crate::id::Version;
+    use crate::{format::OutputFormat, id::Version};
 
     fn extents(records: &[(u64, u64)]) -> RecordExtents {
         RecordExtents {

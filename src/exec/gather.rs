@@ -1,16 +1,15 @@
-//! Gathers parsed blocks to units: numbers the rows, counts everything, deals with rejects, and cuts.
+//! Gathers what was read, in order: numbers the rows, counts everything, and deals with rejects and notes.
 //!
 //! This is the one place where the order of the input becomes the order of the records, and where
 //! in = out + rejected is counted.
 
 use std::{
-    collections::VecDeque,
     io::Read as _,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
-    encode::{Piece, SourceName, Unit},
+    encode::{SourceBatch, SourceName},
     rejects::{RejectLine, RejectsFile},
     suppress::without_origins,
 };
@@ -18,9 +17,8 @@ use crate::{
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
-    format::{Misfit, Parsed, parquet::logical_bytes},
-    plan::roll::RowGroupPlanner,
-    record::{Oddity, Payload, RecordBlock, Reject, Remark, Sample, numbers::Numbers},
+    format::{Misfit, Parsed},
+    record::{Oddity, RecordBlock, Reject, Remark, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -36,9 +34,9 @@ pub enum OnError {
     Quarantine,
 }
 
-/// Something that the parse stage hands on.
+/// What came of reading a part of a source.
 #[derive(Debug)]
-pub enum Read {
+pub enum ReadOutcome {
     /// A split was parsed.
     Parsed {
         /// Index of the source.
@@ -98,9 +96,9 @@ pub struct Tally {
     pub blank_lines: u64,
     /// Records with missing fields.
     pub padded: u64,
-    /// Damaged records that were read in another way than their neighbours.
+    /// Damaged records that were repaired.
     pub repaired: u64,
-    /// Lines that are no records and were left out.
+    /// Lines that hold no record and were skipped.
     pub skipped_lines: u64,
     /// Entries of archives that are no files.
     pub passed_over: u64,
@@ -110,171 +108,39 @@ pub struct Tally {
     pub misfit: Option<(usize, Misfit)>,
 }
 
-/// Encoded sizes on their way back from the encoders to the planner.
-#[derive(Debug, Default)]
-pub struct Feedback {
-    state: Mutex<FeedbackState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct FeedbackState {
-    sizes: Vec<Option<u64>>,
-    closed: bool,
-}
-
-impl Feedback {
-    /// Tells the encoded size of a unit.
-    pub fn tell(&self, unit: usize, bytes: u64) {
-        let mut state = self.lock();
-        if state.sizes.len() <= unit {
-            state.sizes.resize(unit + 1, None);
-        }
-        state.sizes[unit] = Some(bytes);
-        self.changed.notify_all();
-    }
-
-    /// Ends all waiting: the run has failed.
-    pub fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
-    }
-
-    /// The size of a unit, if it is known by now.
-    fn size(&self, unit: usize) -> Option<u64> {
-        self.lock().sizes.get(unit).copied().flatten()
-    }
-
-    /// Waits for the size of a unit; `None` when the run has failed.
-    fn wait(&self, unit: usize) -> Option<u64> {
-        let mut state = self.lock();
-        loop {
-            if let Some(Some(bytes)) = state.sizes.get(unit) {
-                return Some(*bytes);
-            }
-            if state.closed {
-                return None;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FeedbackState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How units are cut.
+/// Records that follow each other in the output, in their order.
 #[derive(Debug)]
-pub enum Cutting {
-    /// Every so many bytes.
-    Even {
-        /// Bytes of a unit.
-        bytes: u64,
-        /// Bytes that a member of a record takes besides its content.
-        member: u64,
-    },
-    /// By what is missing in the shard.
-    RowGroups(RowGroupPlanner, Arc<Feedback>),
+pub struct Gathered {
+    /// The records; none where all records of a split were rejected.
+    pub records: SourceBatch,
+    /// Bytes of input that they stand for.
+    pub bytes_in: u64,
 }
 
-/// Minimum bytes counted per row: its hash, row number and id take memory as well.
-const LEAST_ROW: u64 = 32;
-
-impl Cutting {
-    /// Estimated bytes of the records once encoded.
-    fn weight(&self, payload: &Payload) -> u64 {
-        match (self, payload) {
-            (Self::RowGroups(..), Payload::Rows(batch)) => {
-                logical_bytes(batch).max(LEAST_ROW.saturating_mul(batch.num_rows() as u64))
-            }
-            (Self::Even { member, .. }, Payload::Rows(batch)) => {
-                // In each row the columns are named again.
-                let names: u64 = batch.schema_ref().fields().iter().map(|field| field.name().len() as u64 + 4).sum();
-                logical_bytes(batch).saturating_add((member + names).saturating_mul(batch.num_rows() as u64))
-            }
-            (_, Payload::Samples(samples)) => samples.iter().map(|sample| self.weight_of(sample)).sum(),
-        }
-    }
-
-    fn weight_of(&self, sample: &Sample) -> u64 {
-        let member = match self {
-            Self::RowGroups(..) => 0,
-            Self::Even { member, .. } => *member,
-        };
-        sample.bytes() + member * sample.parts.len() as u64
-    }
-
-    /// Splits a piece of `bytes` so that the head has about `room` bytes; at least one record when `force`.
-    fn split(&self, piece: Piece, bytes: u64, room: u64, force: bool) -> (Option<Piece>, u64, Option<Piece>) {
-        let records = piece.payload.len();
-        let (head_records, head_bytes) = match &piece.payload {
-            Payload::Rows(_) => {
-                let share = u128::from(room) * records as u128 / u128::from(bytes.max(1));
-                let taken = usize::try_from(share).unwrap_or(records).clamp(usize::from(force), records);
-                let taken_bytes = u64::try_from(u128::from(bytes) * taken as u128 / records as u128).unwrap_or(bytes);
-                (taken, taken_bytes)
-            }
-            Payload::Samples(samples) => {
-                let mut taken = 0;
-                let mut taken_bytes = 0;
-                for sample in samples {
-                    let weight = self.weight_of(sample);
-                    if taken_bytes + weight > room && !(force && taken == 0) {
-                        break;
-                    }
-                    taken += 1;
-                    taken_bytes += weight;
-                }
-                (taken, taken_bytes)
-            }
-        };
-        if head_records == 0 {
-            return (None, 0, Some(piece));
-        }
-        if head_records == records {
-            return (Some(piece), bytes, None);
-        }
-        let (head_payload, tail_payload) = match piece.payload {
-            Payload::Rows(batch) => (
-                Payload::Rows(batch.slice(0, head_records)),
-                Payload::Rows(batch.slice(head_records, records - head_records)),
-            ),
-            Payload::Samples(mut samples) => {
-                let tail = samples.split_off(head_records);
-                (Payload::Samples(samples), Payload::Samples(tail))
-            }
-        };
-        let (mut rows, mut hashes) = (piece.rows, piece.hashes);
-        let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
-        let source = Arc::clone(&piece.source);
-        let tail = Piece { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
-        (Some(Piece { payload: head_payload, source: piece.source, rows, hashes }), head_bytes, Some(tail))
-    }
+/// What gathering needs besides its input.
+#[derive(Clone, Copy)]
+pub struct GatherSetup<'a> {
+    /// What to do with bad records.
+    pub on_error: OnError,
+    /// Destination of rejected records; `None` if they are not kept.
+    pub rejects: Option<&'a RejectsFile>,
+    /// The sources, in their order.
+    pub sources: &'a [SourceFacts],
+    /// Receives all counts, also those of a run that fails.
+    pub tally: &'a Mutex<Tally>,
+    /// Receives progress events and notes.
+    pub observer: &'a dyn Observer,
+    /// Origins of erased records, which are left out; `None` if nothing was erased.
+    pub suppress: Option<&'a SuppressList>,
 }
 
-/// Turns what was read into units.
+/// Brings what was read into order.
 pub struct Gather<'a, I> {
     input: I,
-    cutting: Cutting,
-    on_error: OnError,
-    rejects: Option<&'a RejectsFile>,
-    sources: &'a [SourceFacts],
-    tally: &'a Mutex<Tally>,
-    observer: &'a dyn Observer,
-    suppress: Option<&'a SuppressList>,
-    pieces: VecDeque<(Piece, u64)>,
-    pending_bytes: u64,
-    pending_bytes_in: u64,
+    setup: GatherSetup<'a>,
     accepted: u64,
-    units: usize,
-    /// Units whose encoded size the planner was told.
-    told: usize,
-    /// Budget of the unit that is being filled.
-    cut: Option<(u64, bool)>,
     /// Source that is being read, with records and lines seen of it.
     position: Position,
-    ended: bool,
 }
 
 /// What the gatherer needs to know about a source.
@@ -318,73 +184,42 @@ struct Position {
     lines: u64,
     first_offset: u64,
     head_lines: Option<u64>,
-    /// Unusual lines, of each reason the first and how many; lines count from 1 within the source.
+    /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
 }
 
-impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
-    /// Gathers from `input`; counts go to `tally`.
-    pub fn new(
-        input: I,
-        cutting: Cutting,
-        on_error: OnError,
-        rejects: Option<&'a RejectsFile>,
-        sources: &'a [SourceFacts],
-        tally: &'a Mutex<Tally>,
-        observer: &'a dyn Observer,
-    ) -> Self {
-        Self {
-            input,
-            cutting,
-            on_error,
-            rejects,
-            sources,
-            tally,
-            observer,
-            suppress: None,
-            pieces: VecDeque::new(),
-            pending_bytes: 0,
-            pending_bytes_in: 0,
-            accepted: 0,
-            units: 0,
-            told: 0,
-            cut: None,
-            position: Position::default(),
-            ended: false,
-        }
-    }
-
-    /// Leaves out records whose origins are on this list.
-    #[must_use]
-    pub fn suppressing(self, suppress: Option<&'a SuppressList>) -> Self {
-        Self { suppress, ..self }
+impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
+    /// Gathers from `input`.
+    pub fn new(input: I, setup: GatherSetup<'a>) -> Self {
+        Self { input, setup, accepted: 0, position: Position::default() }
     }
 
     fn tally(&self) -> MutexGuard<'a, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.setup.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&mut self, read: Read) -> Result<()> {
+    /// Records to hand on, if there are any.
+    fn take(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
         match read {
-            Read::End { source, hash } => {
+            ReadOutcome::End { source, hash } => {
                 self.enter(source);
                 self.tally().sources[source].hash = hash;
-                Ok(())
+                Ok(None)
             }
-            Read::Broken { source, error, records } => self.broken(source, &error, records),
-            Read::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
+            ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records).map(|()| None),
+            ReadOutcome::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
-                    .at(self.sources[source].file.uri())
+                    .at(self.setup.sources[source].file.uri())
                     .byte(misfit.byte)
                     .column(misfit.column.clone());
                 self.tally().misfit = Some((source, misfit));
                 Err(error)
             }
-            Read::Parsed { source, offset, parsed: Parsed::Block(block), left_out, erased } => {
+            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), left_out, erased } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &left_out, erased)
+                self.block(source, block, &left_out, erased).map(Some)
             }
         }
     }
@@ -394,14 +229,14 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
-        self.tell_remarks();
+        self.report_remarks();
         self.position = Position { source: Some(source), ..Position::default() };
-        let facts = &self.sources[source];
+        let facts = &self.setup.sources[source];
         let mut tally = self.tally();
         tally.sources[source].first_record = self.accepted;
         tally.blank_lines += facts.blank_lines;
         if let Some(note) = &facts.note {
-            self.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
+            self.setup.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
         }
         true
     }
@@ -416,32 +251,32 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             tally.rejected += records;
             tally.sources[source].records += records;
         }
-        self.observer.event(Event::Note(format!("left out: {error}")));
-        if self.on_error != OnError::Quarantine {
+        self.setup.observer.event(Event::Note(format!("left out: {error}")));
+        if self.setup.on_error != OnError::Quarantine {
             return Ok(());
         }
         self.rejects_file()?.fault(first, records, error)
     }
 
     fn rejects_file(&self) -> Result<&'a RejectsFile> {
-        self.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
+        self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject], erased: u64) -> Result<()> {
+    fn block(&mut self, source: usize, block: RecordBlock, left_out: &[Reject], erased: u64) -> Result<Gathered> {
         let records = block.records_in() + left_out.len() as u64 + erased;
-        let name = &self.sources[source].name.name;
-        let (block, more) = match self.suppress.filter(|list| list.has_origins_in(name)) {
+        let name = &self.setup.sources[source].name.name;
+        let (block, more) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
             Some(list) => {
-                let hashes_bytes = self.sources[source].hashes_bytes;
+                let hashes_bytes = self.setup.sources[source].hashes_bytes;
                 without_origins(list, name, self.position.records, hashes_bytes, block)?
             }
             None => (block, 0),
         };
         let erased = erased + more;
         for reject in &block.rejects {
-            self.reject(source, reject, self.on_error)?;
+            self.reject(source, reject, self.setup.on_error)?;
         }
-        let quiet = if self.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
+        let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
         for reject in left_out {
             self.reject(source, reject, quiet)?;
         }
@@ -469,16 +304,10 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             tally.passed_over += block.passed_over;
             tally.sources[source].records += records;
         }
-        self.observer.event(Event::Read { bytes: block.bytes_in, records });
-        self.pending_bytes_in += block.bytes_in;
-        if block.payload.is_empty() {
-            return Ok(());
-        }
+        self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
         self.accepted += block.payload.len() as u64;
-        let bytes = self.cutting.weight(&block.payload);
-        self.pending_bytes += bytes;
-        let piece = Piece {
-            source: Arc::clone(&self.sources[source].name),
+        let records = SourceBatch {
+            source: Arc::clone(&self.setup.sources[source].name),
             rows: match block.rows.as_slice() {
                 [] => Numbers::counting(base + 1, block.payload.len()),
                 rows => rows.iter().map(|row| base + u64::from(*row) + 1).collect::<Vec<u64>>().into(),
@@ -486,11 +315,10 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
             hashes: Numbers::shared(block.hashes, block.sharing),
             payload: block.payload,
         };
-        self.pieces.push_back((piece, bytes));
-        Ok(())
+        Ok(Gathered { records, bytes_in: block.bytes_in })
     }
 
-    /// Adds to what is unusual about the source.
+    /// Adds to the remarks about the current source.
     fn remark(&mut self, source: usize, remark: Remark) {
         let line = self.line(source, remark.line);
         match self.position.remarks.iter_mut().find(|one| one.why == remark.why) {
@@ -499,12 +327,13 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         }
     }
 
-    /// Tells what was unusual about the source that was read last.
-    fn tell_remarks(&mut self) {
+    /// Reports what was unusual about the source that was read last.
+    fn report_remarks(&mut self) {
         let Some(source) = self.position.source else { return };
         for Remark { line, count, why, .. } in std::mem::take(&mut self.position.remarks) {
             let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-            self.observer.event(Event::Note(format!("{}, line {line}: {why}{more}", self.sources[source].name.name)));
+            let name = &self.setup.sources[source].name.name;
+            self.setup.observer.event(Event::Note(format!("{name}, line {line}: {why}{more}")));
         }
     }
 
@@ -512,7 +341,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
         if on_error == OnError::Skip {
             return Ok(());
         }
-        let facts = &self.sources[source];
+        let facts = &self.setup.sources[source];
         let places = !facts.is_samples() && !facts.by_row;
         let line = if places { self.line(source, reject.line) } else { 0 };
         let row = self.position.records + u64::from(reject.row) + 1;
@@ -529,7 +358,7 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
                     raw: None,
                     raw_base64: None,
                 };
-                self.rejects_file()?.write(line.with_raw(&reject.raw), self.suppress)
+                self.rejects_file()?.write(line.with_raw(&reject.raw), self.setup.suppress)
             }
             _ => {
                 let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
@@ -553,150 +382,26 @@ impl<'a, I: Iterator<Item = Result<Read>>> Gather<'a, I> {
     /// Number of a line of the current split within its source, from 1.
     fn line(&mut self, source: usize, line: u64) -> u64 {
         let first_offset = self.position.first_offset;
-        let facts = &self.sources[source];
+        let facts = &self.setup.sources[source];
         let head = *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset));
         head + self.position.lines + line + 1
     }
+}
 
-    /// Size of the unit to be filled next, and whether it starts a shard; `None` while that depends on what is not known
-    /// and there is still something else to do: to gather what the largest unit would take.
-    fn budget(&mut self) -> Result<Option<(u64, bool)>> {
-        if let Some(cut) = self.cut {
-            return Ok(Some(cut));
-        }
-        let cut = match &mut self.cutting {
-            Cutting::Even { bytes, .. } => (*bytes, false),
-            Cutting::RowGroups(planner, feedback) => {
-                let idle = self.ended || self.pending_bytes >= planner.unit_bytes();
-                while self.told < planner.must_know() {
-                    let bytes = match feedback.size(self.told) {
-                        Some(bytes) => bytes,
-                        None if !idle => return Ok(None),
-                        None => feedback.wait(self.told).ok_or_else(|| Error::internal("the run has ended"))?,
-                    };
-                    planner.encoded(self.told, bytes);
-                    self.told += 1;
-                }
-                let cut = planner.cut();
-                (cut.raw_bytes, cut.starts_shard)
-            }
-        };
-        self.cut = Some(cut);
-        Ok(self.cut)
-    }
+impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
+    type Item = Result<Gathered>;
 
-    /// Cuts a unit of at most `budget` bytes (at least one record) off the pending pieces.
-    fn cut_unit(&mut self, budget: u64, starts_shard: bool) -> Unit {
-        let mut pieces = Vec::new();
-        let mut room = budget;
-        let mut raw = 0;
-        while let Some((piece, bytes)) = self.pieces.pop_front() {
-            if bytes <= room {
-                room -= bytes;
-                raw += bytes;
-                pieces.push(piece);
-                continue;
-            }
-            let (head, head_bytes, tail) = self.cutting.split(piece, bytes, room, pieces.is_empty());
-            if let Some(head) = head {
-                raw += head_bytes;
-                pieces.push(head);
-            }
-            if let Some(tail) = tail {
-                self.pieces.push_front((tail, bytes - head_bytes));
-            }
-            break;
-        }
-        self.pending_bytes -= raw;
-        self.cut = None;
-        if let Cutting::RowGroups(planner, _) = &mut self.cutting {
-            planner.push(raw);
-        }
-        let unit =
-            Unit { number: self.units, pieces, starts_shard, bytes_in: std::mem::take(&mut self.pending_bytes_in) };
-        self.units += 1;
-        unit
-    }
-
-    fn next_unit(&mut self) -> Result<Option<Unit>> {
+    fn next(&mut self) -> Option<Result<Gathered>> {
         loop {
-            if self.pieces.is_empty() {
-                if self.ended {
-                    return Ok(None);
-                }
-            } else {
-                match self.budget()? {
-                    Some((budget, starts_shard)) if self.ended || self.pending_bytes >= budget => {
-                        return Ok(Some(self.cut_unit(budget, starts_shard)));
-                    }
-                    _ => {}
-                }
-            }
-            match self.input.next() {
-                Some(read) => self.take(read?)?,
-                None => {
-                    self.tell_remarks();
-                    self.ended = true;
-                }
-            }
-        }
-    }
-}
-
-impl<I: Iterator<Item = Result<Read>>> Iterator for Gather<'_, I> {
-    type Item = Result<Unit>;
-
-    fn next(&mut self) -> Option<Result<Unit>> {
-        self.next_unit().transpose()
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-mod tests {
-    use arrow::array::{ArrayRef, UInt8Array};
-    use arrow::record_batch::RecordBatch;
-
-    use super::*;
-    use crate::record::Part;
-
-    /// Rows of one byte.
-    fn narrow(rows: usize) -> Payload {
-        let column: ArrayRef = Arc::new(UInt8Array::from(vec![7; rows]));
-        Payload::Rows(RecordBatch::try_from_iter([("flag", column)]).unwrap())
-    }
-
-    fn samples(count: usize) -> Payload {
-        let part = || Part { extension: "cls".into(), bytes: vec![b'1'].into() };
-        let sample = || Sample { key: "k".into(), origin: "o".into(), subject: None, parts: vec![part(), part()] };
-        Payload::Samples((0..count).map(|_| sample()).collect())
-    }
-
-    #[test]
-    fn short_records_count_for_what_they_become() {
-        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
-        assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
-        assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
-        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16), Arc::default());
-        assert_eq!(table.weight(&narrow(1000)), 32_000);
-        assert_eq!(table.weight(&samples(10)), 20);
-    }
-
-    #[test]
-    fn a_piece_is_split_by_weight() {
-        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
-        for payload in [narrow(1000), samples(1000)] {
-            let bytes = framed.weight(&payload);
-            let piece = Piece {
-                source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None, subject: None }),
-                rows: Numbers::counting(1, 1000),
-                hashes: Numbers::default(),
-                payload,
+            let Some(read) = self.input.next() else {
+                self.report_remarks();
+                return None;
             };
-            let (head, weight, tail) = framed.split(piece, bytes, bytes / 4, false);
-            let (head, tail) = (head.unwrap().payload.len(), tail.unwrap().payload.len());
-            assert!((248..=250).contains(&head) && head + tail == 1000, "{head} and {tail}");
-            assert!(weight <= bytes / 4);
+            match read.and_then(|read| self.take(read)) {
+                Ok(None) => {}
+                Ok(Some(gathered)) => return Some(Ok(gathered)),
+                Err(error) => return Some(Err(error)),
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Indexes beside shards, written while the bytes of the shard pass by: nothing is read again.
 //!
-//! Members of a tar are found by walking over its headers; records of a TFRecord come with their offsets. What is held
+//! Members of a tar are found by walking over its headers, or come with their places where the tar is one of others; records of
+//! a TFRecord come with their offsets. What is held
 //! of an open shard is one header, and for DALI, whose index begins with a count, its own text under zstd.
 
 use std::io::{Read as _, Write as _};
@@ -8,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use super::shard::FinishedShard;
 use crate::{
     codec::hex::hex,
-    dataset::{PartRow, PartsWriter, SealingSink, stage_small},
+    dataset::{PartRow, PartsWriter, SealingSink, ShardMeta, stage_small},
     error::{Error, Result},
     format::{
         OutputFormat,
@@ -46,6 +47,20 @@ impl ShardIndexes {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, path: &str, format: OutputFormat, kinds: &[IndexKind]) -> Result<Self> {
+        Self::create_beside(store, path, None, format, kinds)
+    }
+
+    /// The same for a shard whose sidecar does not lie where the path of the shard says.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create_beside(
+        store: &dyn Store,
+        path: &str,
+        sidecar: Option<&str>,
+        format: OutputFormat,
+        kinds: &[IndexKind],
+    ) -> Result<Self> {
         let sink = |kind: IndexKind| kind.beside(path).map(|place| SealingSink::whole(store, &place)).transpose();
         let sink_if = |kind: IndexKind| if kinds.contains(&kind) { sink(kind) } else { Ok(None) };
         let mut tar = None;
@@ -59,7 +74,7 @@ impl ShardIndexes {
             OutputFormat::Tar => {
                 let dali = sink_if(IndexKind::Dali)?.map(|sink| Ok::<_, Error>((sink, lines()?))).transpose()?;
                 let energon = sink_if(IndexKind::Energon)?
-                    .map(|sink| Ok::<_, Error>((sink, PartsWriter::create(store, path)?)))
+                    .map(|sink| Ok::<_, Error>((sink, PartsWriter::create(store, path, sidecar)?)))
                     .transpose()?;
                 tar = (dali.is_some() || energon.is_some()).then_some(TarIndexes { dali, energon, samples: 0 });
             }
@@ -75,6 +90,14 @@ impl ShardIndexes {
         let Some(tar) = &mut self.tar else { return Ok(()) };
         let text = &mut self.text;
         self.scanner.feed(bytes, &mut |place| tar.member(&place, text))
+    }
+
+    /// Takes the place of the next member of a tar, instead of its bytes.
+    ///
+    /// # Errors
+    /// When its name does not fit an index, or the store fails.
+    pub fn member(&mut self, place: &Place<'_>) -> Result<()> {
+        self.tar.as_mut().map_or(Ok(()), |tar| tar.member(place, &mut self.text))
     }
 
     /// Takes a record that begins at `offset` of the shard.
@@ -93,16 +116,25 @@ impl ShardIndexes {
     ///
     /// # Errors
     /// When the tar does not hold `records` samples, or the store fails.
-    pub fn finish(mut self, records: u64) -> Result<Vec<Staged>> {
+    pub fn finish(self, records: u64) -> Result<Vec<Staged>> {
+        let end = self.scanner.offset();
+        self.finish_at(records, end)
+    }
+
+    /// The same for a shard whose last record ends at byte `end`.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_at(mut self, records: u64, end: u64) -> Result<Vec<Staged>> {
         self.flush_records()?;
         let mut staged: Vec<Staged> = self.record_lists.into_iter().map(SealingSink::finish).collect::<Result<_>>()?;
         if let Some(tar) = self.tar {
-            let found = self.scanner.samples();
+            let found = tar.samples;
             if found != records {
                 return Err(Error::integrity(format!("expected {records} samples in the tar, found {found}"))
                     .hint("two neighbours have the same key; choose an --id that is unique"));
             }
-            staged.extend(tar.finish(&self.scanner)?);
+            staged.extend(tar.finish(end)?);
         }
         Ok(staged)
     }
@@ -119,7 +151,7 @@ impl TarIndexes {
         self.samples += u64::from(place.first);
         if let Some((_, lines)) = &mut self.dali {
             text.clear();
-            push_dali(text, place)?;
+            push_dali(text, place, place.first && self.samples == 1)?;
             lines.write_all(text)?;
         }
         if let Some((offsets, parts)) = &mut self.energon {
@@ -136,10 +168,10 @@ impl TarIndexes {
         Ok(())
     }
 
-    fn finish(self, scanner: &MemberScanner) -> Result<Vec<Staged>> {
+    fn finish(self, end: u64) -> Result<Vec<Staged>> {
         let mut staged = Vec::new();
         if let Some((mut sink, lines)) = self.dali {
-            sink.write_all(dali_head(scanner.samples()).as_bytes())?;
+            sink.write_all(dali_head(self.samples).as_bytes())?;
             let packed = lines.finish()?;
             let mut text = zstd::stream::read::Decoder::new(packed.as_slice())?;
             let mut buffer = vec![0; TEXT_BYTES];
@@ -150,13 +182,13 @@ impl TarIndexes {
                 }
                 sink.write_all(&buffer[..n])?;
             }
-            if scanner.samples() > 0 {
+            if self.samples > 0 {
                 sink.write_all(b"\n")?;
             }
             staged.push(sink.finish()?);
         }
         if let Some((mut offsets, parts)) = self.energon {
-            offsets.write_all(&scanner.offset().to_le_bytes())?;
+            offsets.write_all(&end.to_le_bytes())?;
             staged.extend([parts.finish()?, offsets.finish()?]);
         }
         Ok(staged)
@@ -182,11 +214,21 @@ pub const WIDS_LIST: &str = "shardindex.json";
 /// # Errors
 /// When the store fails.
 pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a FinishedShard>) -> Result<Option<Staged>> {
+    wids_list_of(store, shards.into_iter().map(|finished| (&finished.shard.meta, finished.md5)))
+}
+
+/// The same for shards with the MD5 of their bytes, where an index needs it.
+///
+/// # Errors
+/// When the store fails.
+pub fn wids_list_of<'a>(
+    store: &dyn Store,
+    shards: impl IntoIterator<Item = (&'a ShardMeta, Option<[u8; 16]>)>,
+) -> Result<Option<Staged>> {
     let mut shards = shards.into_iter().peekable();
-    let Some(first) = shards.peek().copied() else { return Ok(None) };
-    let entry = |finished: &FinishedShard| {
-        let meta = &finished.shard.meta;
-        let md5 = finished.md5?;
+    let Some((first, _)) = shards.peek().copied() else { return Ok(None) };
+    let entry = |(meta, md5): (&ShardMeta, Option<[u8; 16]>)| {
+        let md5 = md5?;
         Some(WidsShard {
             url: meta.path.rsplit('/').next().unwrap_or_default().to_owned(),
             md5sum: hex(&md5),
@@ -195,5 +237,5 @@ pub fn wids_list<'a>(store: &dyn Store, shards: impl IntoIterator<Item = &'a Fin
         })
     };
     let Some(list) = shards.map(entry).collect::<Option<Vec<_>>>() else { return Ok(None) };
-    Ok(Some(stage_small(store, &wids_path(&first.shard.meta.path), &WidsList::new(list).encode()?)?))
+    Ok(Some(stage_small(store, &wids_path(&first.path), &WidsList::new(list).encode()?)?))
 }

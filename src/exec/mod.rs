@@ -1,8 +1,8 @@
 //! Doing: parallel, in order, within bounds.
 //!
 //! ```text
-//! splits --[ordered: parse]--> blocks --Gather--> units --[ordered: encode]--> encoded --Appender--> shards
-//!          many threads                 one        many threads                           one
+//! splits --[ordered: parse]--> blocks --Gather--> batches --Cut--> units --[ordered: encode]--> encoded --Appender--> shards
+//!          many threads                  one               one              many threads                   one
 //! ```
 //!
 //! Every stage hands on its results in input order, so what is written does not depend on threads; every stage holds
@@ -15,6 +15,7 @@ mod compare;
 pub mod constants;
 pub mod convert;
 mod copy;
+pub mod cut;
 pub mod encode;
 pub mod erase;
 pub mod gather;
@@ -24,6 +25,7 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod rejects;
+pub mod rewrite;
 pub mod shard;
 pub mod sort;
 mod splice;

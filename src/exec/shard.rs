@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 
 use super::{
-    encode::{Body, Encoded, Encoder, Output, check_neighbours},
+    encode::{Body, Encoded, Output, check_neighbours},
     index::ShardIndexes,
 };
 use crate::{
@@ -24,14 +24,14 @@ use crate::{
     },
     dataset::{
         FrameTable, IdKind, NewShard, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart,
-        SidecarWriter,
+        SidecarWriter, folder_of,
     },
     error::{Error, Result},
     events::{Event, Observer},
     format::{
-        OutputFormat,
+        Framing, OutputFormat,
         index::IndexKind,
-        parquet::{ParquetShard, RowGroup},
+        parquet::{ParquetEncoder, ParquetShard, RowGroup},
     },
     id::{TransactionId, Version},
     plan::roll::rolls_before,
@@ -52,6 +52,12 @@ pub struct ShardNaming {
 }
 
 impl ShardNaming {
+    /// The same in folders below: `partition` is what comes behind the tag, `/` or `/key=value/`.
+    pub fn within(&self, partition: &str) -> Self {
+        let tag = format!("{}{partition}", self.tag);
+        Self { tag: tag.trim_end_matches('/').to_owned(), ..self.clone() }
+    }
+
     /// Path of the shard with a number: `<tag>/000017.tar.gz`.
     pub fn path(&self, number: usize) -> String {
         let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
@@ -70,14 +76,25 @@ pub struct FinishedShard {
     pub md5: Option<[u8; 16]>,
 }
 
+impl FinishedShard {
+    /// What the list of shards will say of it.
+    pub fn meta(&self) -> &ShardMeta {
+        &self.shard.meta
+    }
+
+    /// Folder of the shard.
+    pub fn folder(&self) -> &str {
+        folder_of(&self.shard.meta.path)
+    }
+}
+
 /// Appends units to shards.
 pub struct Appender<'a> {
     store: Arc<dyn Store>,
-    encoder: &'a Encoder,
     naming: ShardNaming,
     target: u64,
     observer: &'a dyn Observer,
-    open: Option<OpenShard<'a>>,
+    open: Open<'a>,
     finished: Vec<FinishedShard>,
     records: u64,
     last_key: Option<String>,
@@ -85,11 +102,17 @@ pub struct Appender<'a> {
     subject_ids: SegmentWriter,
 }
 
+/// The shard that is being filled, if there is one, and what starts the next.
+enum Open<'a> {
+    Parquet(&'a ParquetEncoder, Option<ParquetShardWriter>),
+    Stream(&'a dyn Framing, Option<StreamShardWriter<'a>>),
+}
+
 impl<'a> Appender<'a> {
     /// Starts to write shards of about `target` bytes.
     pub fn new(
         store: Arc<dyn Store>,
-        encoder: &'a Encoder,
+        output: &'a Output,
         naming: ShardNaming,
         target: u64,
         transaction: &TransactionId,
@@ -97,13 +120,16 @@ impl<'a> Appender<'a> {
     ) -> Self {
         let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, transaction.clone());
         let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
+        let open = match output {
+            Output::Parquet(parquet) => Open::Parquet(parquet, None),
+            Output::Stream(framing) => Open::Stream(framing.as_ref(), None),
+        };
         Self {
             store,
-            encoder,
             naming,
             target,
             observer,
-            open: None,
+            open,
             finished: Vec::new(),
             records: 0,
             last_key: None,
@@ -129,14 +155,13 @@ impl<'a> Appender<'a> {
                 if unit.starts_shard {
                     self.roll()?;
                 }
-                self.shard()?.append_row_group(group, rows)
+                self.row_group_shard()?.append_row_group(group, rows)
             }
             Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } if self.naming.codec != Codec::None => {
-                let next = bytes.len() as u64;
-                if self.open.as_ref().is_some_and(|open| rolls_before(open.bytes(), next, self.target)) {
+                if rolls_before(self.open_bytes(), bytes.len() as u64, self.target) {
                     self.roll()?;
                 }
-                self.shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
+                self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
             }
             Body::Stream { rows, bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
         }
@@ -146,7 +171,7 @@ impl<'a> Appender<'a> {
     fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns) -> Result<()> {
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
-            let mut size = self.open.as_ref().map_or(0, OpenShard::bytes);
+            let mut size = self.open_bytes();
             let mut end = first;
             let mut taken = 0_u64;
             while end < lengths.len() && !rolls_before(size, lengths[end], self.target) {
@@ -157,7 +182,7 @@ impl<'a> Appender<'a> {
             if end > first {
                 let next = at + usize::try_from(taken).map_err(|_| Error::internal("a unit is larger than memory"))?;
                 let (slice, lengths) = (rows.slice(first, end - first), &lengths[first..end]);
-                self.shard()?.append_stream(&bytes[at..next], taken, 0, slice, lengths)?;
+                self.stream_shard()?.append_stream(&bytes[at..next], taken, 0, slice, lengths)?;
                 at = next;
                 first = end;
             }
@@ -185,213 +210,81 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    fn shard(&mut self) -> Result<&mut OpenShard<'a>> {
-        if self.open.is_none() {
-            let number = self.finished.len();
-            self.open = Some(OpenShard::create(self.store.as_ref(), self.encoder, &self.naming, number)?);
+    /// Bytes of the open shard; 0 if none is open.
+    fn open_bytes(&self) -> u64 {
+        match &self.open {
+            Open::Parquet(_, open) => open.as_ref().map_or(0, ParquetShardWriter::bytes),
+            Open::Stream(_, open) => open.as_ref().map_or(0, StreamShardWriter::bytes),
         }
-        self.open.as_mut().ok_or_else(|| Error::internal("no shard is open"))
+    }
+
+    fn row_group_shard(&mut self) -> Result<&mut ParquetShardWriter> {
+        let Open::Parquet(parquet, open) = &mut self.open else {
+            return Err(Error::internal("a row group was given to a shard of another format"));
+        };
+        Ok(match open {
+            Some(shard) => shard,
+            None => {
+                let number = self.finished.len();
+                open.insert(ParquetShardWriter::create(self.store.as_ref(), parquet, &self.naming, number)?)
+            }
+        })
+    }
+
+    fn stream_shard(&mut self) -> Result<&mut StreamShardWriter<'a>> {
+        let Open::Stream(framing, open) = &mut self.open else {
+            return Err(Error::internal("framed records were given to a Parquet shard"));
+        };
+        Ok(match open {
+            Some(shard) => shard,
+            None => {
+                let number = self.finished.len();
+                open.insert(StreamShardWriter::create(self.store.as_ref(), *framing, &self.naming, number)?)
+            }
+        })
     }
 
     fn roll(&mut self) -> Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
         let first = self.finished.last().map_or(0, |f| f.shard.meta.first_record + f.shard.meta.records);
-        let finished = open.finish(&[(first, None)])?;
+        let runs = [(first, None)];
+        let finished = match &mut self.open {
+            Open::Parquet(_, open) => open.take().map(|open| open.finish(&runs)),
+            Open::Stream(_, open) => open.take().map(|open| open.finish(&runs)),
+        };
+        let Some(finished) = finished.transpose()? else { return Ok(()) };
         self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
         self.finished.push(finished);
         Ok(())
     }
 }
 
-/// A shard that is being written.
-pub struct OpenShard<'a> {
+/// What an open shard of each format has beside its bytes.
+struct Beside {
     path: String,
     codec: Codec,
     sidecar: SidecarWriter,
     indexes: Option<ShardIndexes>,
-    body: OpenBody<'a>,
 }
 
-enum OpenBody<'a> {
-    Parquet { shard: Box<ParquetShard<HashingSink>>, raw_bytes: u64 },
-    Stream { sink: HashingSink, header_bytes: u64, tail: Tail, codec: Codec, trailer: &'a [u8] },
-}
-
-impl<'a> OpenShard<'a> {
-    /// Starts a shard.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn create(store: &dyn Store, encoder: &'a Encoder, naming: &ShardNaming, number: usize) -> Result<Self> {
-        let path = naming.path(number);
-        let mut sink = HashingSink {
-            inner: store.create(&path)?,
-            sums: Sums {
-                blake3: Box::new(blake3::Hasher::new()),
-                md5: naming.indexes.contains(&IndexKind::Wids).then(Md5::new),
-            },
-            bytes: 0,
-        };
-        let body = match encoder.output() {
-            Output::Parquet(parquet) => OpenBody::Parquet { shard: Box::new(parquet.start(sink)?), raw_bytes: 0 },
-            Output::Stream(framing) => {
-                let codec = encoder.codec();
-                sink.write_all(codec.stream_header())?;
-                let header_bytes = sink.bytes;
-                OpenBody::Stream { sink, header_bytes, tail: Tail::new(codec), codec, trailer: framing.trailer() }
-            }
-        };
+impl Beside {
+    fn create(store: &dyn Store, path: String, codec: Codec, naming: &ShardNaming) -> Result<Self> {
         let sidecar = SidecarWriter::create(store, &path)?;
         let indexes = if naming.indexes.is_empty() {
             None
         } else {
             Some(ShardIndexes::create(store, &path, naming.format, &naming.indexes)?)
         };
-        Ok(Self { path, codec: encoder.codec(), sidecar, indexes, body })
+        Ok(Self { path, codec, sidecar, indexes })
     }
 
-    /// Bytes so far.
-    pub fn bytes(&self) -> u64 {
-        match &self.body {
-            OpenBody::Parquet { shard, .. } => shard.bytes_written(),
-            OpenBody::Stream { sink, .. } => sink.bytes,
-        }
-    }
-
-    /// Records so far.
-    pub fn records(&self) -> u64 {
-        self.sidecar.rows()
-    }
-
-    /// Appends a row group.
-    ///
-    /// # Errors
-    /// When the shard is not Parquet or the store fails.
-    pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
-        let OpenBody::Parquet { shard, raw_bytes } = &mut self.body else {
-            return Err(Error::internal("a row group was given to a shard of another format"));
-        };
-        *raw_bytes += group.raw_bytes;
-        shard.append(group)?;
-        self.sidecar.append_groups(rows)
-    }
-
-    /// Appends a row group whose sidecar rows exist already.
-    ///
-    /// # Errors
-    /// When the shard is not Parquet or the store fails.
-    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
-        let OpenBody::Parquet { shard, raw_bytes } = &mut self.body else {
-            return Err(Error::internal("a row group was given to a shard of another format"));
-        };
-        *raw_bytes += group.raw_bytes;
-        shard.append(group)
-    }
-
-    /// Appends framed records, compressed as the shard is, given the length of each before compression.
-    ///
-    /// # Errors
-    /// When the shard is Parquet or the store fails.
-    pub fn append_stream(
-        &mut self,
-        bytes: &[u8],
-        raw_bytes: u64,
-        crc32: u32,
-        rows: SidecarColumns,
-        lengths: &[u64],
-    ) -> Result<()> {
-        let mut at = self.append_bytes(bytes)?;
-        let OpenBody::Stream { tail, .. } = &mut self.body else {
-            return Err(Error::internal("framed records were given to a Parquet shard"));
-        };
-        tail.add(bytes.len() as u64, raw_bytes, crc32);
-        let mut offsets = Vec::with_capacity(lengths.len());
-        for length in lengths {
-            offsets.push(at);
-            if let Some(indexes) = &mut self.indexes {
-                indexes.record(at, *length)?;
-            }
-            at += length;
-        }
-        self.sidecar.append(SidecarColumns { extents: Some((offsets.into(), lengths.to_vec().into())), ..rows })
-    }
-
-    /// Appends stored bytes of records and returns where they begin in the uncompressed shard. To be followed by more
-    /// of the same piece, then by [`Self::end_bytes`].
-    ///
-    /// # Errors
-    /// When the shard is Parquet or the store fails.
-    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
-        let OpenBody::Stream { sink, tail, .. } = &mut self.body else {
-            return Err(Error::internal("framed records were given to a Parquet shard"));
-        };
-        sink.write_all(bytes)?;
-        if let Some(indexes) = &mut self.indexes {
-            indexes.feed(bytes)?;
-        }
-        Ok(tail.combined().0)
-    }
-
-    /// Appends up to `bytes` stored bytes of records from a source, and shows them to `look` on the way; returns how many
-    /// there were. Like [`Self::append_bytes`] otherwise.
-    ///
-    /// # Errors
-    /// When the shard is Parquet, the source or the store fails, or whatever `look` fails with.
-    pub fn append_from(
-        &mut self,
-        source: &mut dyn Read,
-        bytes: u64,
-        look: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let OpenBody::Stream { sink, .. } = &mut self.body else {
-            return Err(Error::internal("framed records were given to a Parquet shard"));
-        };
-        let indexes = &mut self.indexes;
-        sink.append_from(source, bytes, &mut |piece| {
-            if let Some(indexes) = indexes {
-                indexes.feed(piece)?;
-            }
-            look(piece)
-        })
-    }
-
-    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
-    ///
-    /// # Errors
-    /// When the shard is Parquet.
-    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) -> Result<()> {
-        let OpenBody::Stream { tail, .. } = &mut self.body else {
-            return Err(Error::internal("framed records were given to a Parquet shard"));
-        };
-        tail.join(raw_bytes, crc32, frames);
-        Ok(())
-    }
-
-    /// Appends rows of another sidecar, moved by `shift` bytes.
-    ///
-    /// # Errors
-    /// When the batch is not one of a sidecar.
-    pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+    fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
         let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
         self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
     }
 
-    /// Appends another sidecar as it is; of shards whose records have no offsets.
-    ///
-    /// # Errors
-    /// When it is damaged or the store fails.
-    pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
-        self.sidecar.append_part(part)
-    }
-
-    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
-    /// last one may leave the length out.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn finish(mut self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+    /// Ends the sidecar and the indexes of a shard whose bytes have ended.
+    fn finish(mut self, ended: Ended, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
         let records = self.sidecar.rows();
-        let ended = self.body.finish()?;
         if let Some(frames) = &ended.frames {
             self.sidecar.set_frames(frames)?;
         }
@@ -399,7 +292,7 @@ impl<'a> OpenShard<'a> {
         if let Some(indexes) = self.indexes {
             staged.extend(indexes.finish(records)?);
         }
-        staged.push(ended.staged);
+        staged.push(ended.sums.staged);
         let mut ordinal = 0;
         let mut placed = Vec::with_capacity(runs.len());
         for (first, length) in runs {
@@ -413,10 +306,10 @@ impl<'a> OpenShard<'a> {
         let meta = ShardMeta {
             path: self.path,
             records,
-            bytes: ended.bytes,
+            bytes: ended.sums.bytes,
             codec: self.codec,
             raw_bytes: ended.raw_bytes,
-            checksum: ended.checksum,
+            checksum: ended.sums.checksum,
             body_offset: ended.body_offset,
             body_bytes: ended.body_bytes,
             body_crc32: ended.body_crc32,
@@ -427,46 +320,213 @@ impl<'a> OpenShard<'a> {
             order: None,
             beside: None,
         };
-        Ok(FinishedShard { staged, shard: NewShard { meta, runs: placed, scattered: None }, md5: ended.md5 })
+        let shard = NewShard { meta, runs: placed, scattered: None };
+        Ok(FinishedShard { staged, shard, md5: ended.sums.md5 })
     }
 }
 
+/// Facts of a shard whose bytes have ended.
 struct Ended {
-    staged: Staged,
-    md5: Option<[u8; 16]>,
+    sums: Hashed,
     frames: Option<FrameTable>,
-    bytes: u64,
     raw_bytes: u64,
-    checksum: [u8; 32],
     body_offset: u64,
     body_bytes: u64,
     body_crc32: u32,
 }
 
-impl OpenBody<'_> {
-    fn finish(self) -> Result<Ended> {
-        match self {
-            Self::Parquet { shard, raw_bytes } => {
-                let Hashed { bytes, checksum, md5, staged } = shard.finish()?.finish()?;
-                let (body_offset, body_bytes, body_crc32) = (0, 0, 0);
-                Ok(Ended { staged, md5, frames: None, bytes, raw_bytes, checksum, body_offset, body_bytes, body_crc32 })
+/// A Parquet shard that is being written.
+pub struct ParquetShardWriter {
+    beside: Beside,
+    shard: Box<ParquetShard<HashingSink>>,
+    raw_bytes: u64,
+}
+
+impl ParquetShardWriter {
+    /// Starts a shard.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, parquet: &ParquetEncoder, naming: &ShardNaming, number: usize) -> Result<Self> {
+        let path = naming.path(number);
+        let shard = Box::new(parquet.start(HashingSink::create(store, &path, naming)?)?);
+        let beside = Beside::create(store, path, parquet.codec(), naming)?;
+        Ok(Self { beside, shard, raw_bytes: 0 })
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.shard.bytes_written()
+    }
+
+    /// Appends a row group.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
+        self.append_known_rows(group)?;
+        self.beside.sidecar.append_groups(rows)
+    }
+
+    /// Appends a row group whose sidecar rows exist already.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
+        self.raw_bytes += group.raw_bytes;
+        self.shard.append(group)
+    }
+
+    /// Appends rows of another sidecar.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar.
+    pub fn append_sidecar(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.beside.append_sidecar(batch, 0)
+    }
+
+    /// Appends another sidecar as it is.
+    ///
+    /// # Errors
+    /// When it is damaged or the store fails.
+    pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
+        self.beside.sidecar.append_part(part)
+    }
+
+    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
+    /// last one may leave the length out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let Self { beside, shard, raw_bytes } = self;
+        let sums = shard.finish()?.finish()?;
+        let ended = Ended { sums, frames: None, raw_bytes, body_offset: 0, body_bytes: 0, body_crc32: 0 };
+        beside.finish(ended, runs)
+    }
+}
+
+/// A shard of framed records that is being written.
+pub struct StreamShardWriter<'a> {
+    beside: Beside,
+    sink: HashingSink,
+    header_bytes: u64,
+    tail: Tail,
+    trailer: &'a [u8],
+}
+
+impl<'a> StreamShardWriter<'a> {
+    /// Starts a shard, compressed as its naming says.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, framing: &'a dyn Framing, naming: &ShardNaming, number: usize) -> Result<Self> {
+        let (path, codec) = (naming.path(number), naming.codec);
+        let mut sink = HashingSink::create(store, &path, naming)?;
+        sink.write_all(codec.stream_header())?;
+        let header_bytes = sink.bytes;
+        let beside = Beside::create(store, path, codec, naming)?;
+        Ok(Self { beside, sink, header_bytes, tail: Tail::new(codec), trailer: framing.trailer() })
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.sink.bytes
+    }
+
+    /// Appends framed records, compressed as the shard is, given the length of each before compression.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append_stream(
+        &mut self,
+        bytes: &[u8],
+        raw_bytes: u64,
+        crc32: u32,
+        rows: SidecarColumns,
+        lengths: &[u64],
+    ) -> Result<()> {
+        let mut at = self.append_bytes(bytes)?;
+        self.tail.add(bytes.len() as u64, raw_bytes, crc32);
+        let mut offsets = Vec::with_capacity(lengths.len());
+        for length in lengths {
+            offsets.push(at);
+            if let Some(indexes) = &mut self.beside.indexes {
+                indexes.record(at, *length)?;
             }
-            Self::Stream { mut sink, header_bytes: body_offset, mut tail, codec, trailer } => {
-                let body_bytes = sink.bytes - body_offset;
-                let (_, body_crc32) = tail.combined();
-                let packed = !codec.stream_extension().is_empty();
-                let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
-                if !trailer.is_empty() {
-                    let unit = codec.compress_unit(trailer.to_vec())?;
-                    sink.write_all(&unit.bytes)?;
-                    tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
-                }
-                let (raw_bytes, _) = tail.combined();
-                sink.write_all(&tail.finish())?;
-                let Hashed { bytes, checksum, md5, staged } = sink.finish()?;
-                Ok(Ended { staged, md5, frames, bytes, raw_bytes, checksum, body_offset, body_bytes, body_crc32 })
-            }
+            at += length;
         }
+        let extents = Some((offsets.into(), lengths.to_vec().into()));
+        self.beside.sidecar.append(SidecarColumns { extents, ..rows })
+    }
+
+    /// Appends stored bytes of records and returns where they begin in the uncompressed shard. To be followed by more
+    /// of the same piece, then by [`Self::end_bytes`].
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
+        self.sink.write_all(bytes)?;
+        if let Some(indexes) = &mut self.beside.indexes {
+            indexes.feed(bytes)?;
+        }
+        Ok(self.tail.combined().0)
+    }
+
+    /// Appends up to `bytes` stored bytes of records from a source, and shows them to `look` on the way; returns how many
+    /// there were. Like [`Self::append_bytes`] otherwise.
+    ///
+    /// # Errors
+    /// When the source or the store fails, or whatever `look` fails with.
+    pub fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let indexes = &mut self.beside.indexes;
+        self.sink.append_from(source, bytes, &mut |piece| {
+            if let Some(indexes) = indexes {
+                indexes.feed(piece)?;
+            }
+            look(piece)
+        })
+    }
+
+    /// Ends a piece of [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
+    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
+        self.tail.join(raw_bytes, crc32, frames);
+    }
+
+    /// Appends rows of another sidecar, moved by `shift` bytes.
+    ///
+    /// # Errors
+    /// When the batch is not one of a sidecar.
+    pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+        self.beside.append_sidecar(batch, shift)
+    }
+
+    /// Ends the shard and its sidecar. `runs` gives for each run its first record number and its length; the
+    /// last one may leave the length out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let Self { beside, mut sink, header_bytes: body_offset, mut tail, trailer } = self;
+        let codec = beside.codec;
+        let body_bytes = sink.bytes - body_offset;
+        let (_, body_crc32) = tail.combined();
+        let packed = !codec.stream_extension().is_empty();
+        let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
+        if !trailer.is_empty() {
+            let unit = codec.compress_unit(trailer.to_vec())?;
+            sink.write_all(&unit.bytes)?;
+            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+        }
+        let (raw_bytes, _) = tail.combined();
+        sink.write_all(&tail.finish())?;
+        let sums = sink.finish()?;
+        beside.finish(Ended { sums, frames, raw_bytes, body_offset, body_bytes, body_crc32 }, runs)
     }
 }
 
@@ -506,6 +566,12 @@ struct Hashed {
 }
 
 impl HashingSink {
+    fn create(store: &dyn Store, path: &str, naming: &ShardNaming) -> Result<Self> {
+        let md5 = naming.indexes.contains(&IndexKind::Wids).then(Md5::new);
+        let sums = Sums { blake3: Box::new(blake3::Hasher::new()), md5 };
+        Ok(Self { inner: store.create(path)?, sums, bytes: 0 })
+    }
+
     fn append_from(
         &mut self,
         source: &mut dyn Read,

@@ -15,9 +15,9 @@ use rayon::prelude::*;
 
 use super::{
     budget::Room,
-    compact::{Merge, Merger, check, runs, verify_checksum},
-    encode::{Encoder, Output},
-    shard::{FinishedShard, OpenShard},
+    compact::{Merge, Merger, runs},
+    rewrite::check,
+    shard::{FinishedShard, ParquetShardWriter},
 };
 use crate::{
     dataset::{ShardMeta, SidecarPart},
@@ -56,14 +56,11 @@ impl Merger<'_> {
     /// # Errors
     /// When an input is damaged or the store fails.
     pub(super) fn splice(&self, merge: &Merge, room: Room<'_>) -> Result<(FinishedShard, Tally)> {
-        let encoder = Encoder::of_parquet(self.survey(merge)?);
-        let Output::Parquet(parquet) = encoder.output() else {
-            return Err(Error::internal("expected the encoder of Parquet"));
-        };
+        let parquet = self.survey(merge)?;
         let mut splicing = Splicing {
             merger: self,
-            parquet,
-            shard: self.create(&encoder, merge)?,
+            shard: self.create_parquet(&parquet, merge)?,
+            parquet: &parquet,
             parts: Vec::new(),
             bytes: 0,
             held: 0,
@@ -74,14 +71,14 @@ impl Merger<'_> {
         for batch in batches(&merge.inputs) {
             let loaded: Vec<Loaded> = batch.par_iter().map(|(input, _)| self.load(input)).collect::<Result<_>>()?;
             for ((input, _), loaded) in batch.iter().zip(loaded) {
-                self.cancel.check()?;
+                self.rewriter.cancel.check()?;
                 if !splicing.add(loaded)? {
                     // Some column is stored in a way that nothing but the decoder knows.
                     drop(splicing);
                     let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
                     return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
                 }
-                self.observer.event(Event::Read { bytes: input.bytes, records: input.records });
+                self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
             }
         }
         if !splicing.end_group()? {
@@ -100,11 +97,11 @@ impl Merger<'_> {
     /// Reads the new shard back where the store lets it be read before it has its name. Elsewhere nothing but what was
     /// sent is known, and `verify` reads it later.
     fn prove(&self, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
-        let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(self.store())) else {
+        let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
             return Ok(());
         };
-        let object = self.dataset.object(&path, finished.shard.meta.bytes);
-        let name = self.store().location().join(&finished.shard.meta.path).to_string();
+        let object = self.rewriter.dataset.object(&path, finished.shard.meta.bytes);
+        let name = self.rewriter.store().location().join(&finished.shard.meta.path).to_string();
         prove(&Source::open(RangedInput::Object(object), &name)?, notes)
     }
 
@@ -112,9 +109,12 @@ impl Merger<'_> {
     fn survey(&self, merge: &Merge) -> Result<ParquetEncoder> {
         let mut survey = Survey::default();
         for some in merge.inputs.chunks(BATCH_FILES) {
-            self.cancel.check()?;
+            self.rewriter.cancel.check()?;
             let open = |(input, _): &(ShardMeta, _)| {
-                Source::open(RangedInput::Object(self.dataset.object(&input.path, input.bytes)), &self.place(input))
+                Source::open(
+                    RangedInput::Object(self.rewriter.dataset.object(&input.path, input.bytes)),
+                    &self.rewriter.place(input),
+                )
             };
             for source in some.par_iter().map(open).collect::<Result<Vec<_>>>()? {
                 survey.add(&source)?;
@@ -125,20 +125,20 @@ impl Merger<'_> {
 
     /// Reads a shard, or its footer if it is large, and checks it.
     fn load(&self, input: &ShardMeta) -> Result<Loaded> {
-        self.cancel.check()?;
+        self.rewriter.cancel.check()?;
         let source = if input.bytes <= WHOLE_BYTES {
             let mut bytes = Vec::new();
-            self.store().read_whole(&input.path, input.bytes, &mut bytes)?;
-            check(self.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
+            self.rewriter.store().read_whole(&input.path, input.bytes, &mut bytes)?;
+            check(self.rewriter.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
             RangedInput::Bytes(Bytes::from(bytes))
         } else {
-            verify_checksum(self.dataset, input, self.cancel)?;
-            RangedInput::Object(self.dataset.object(&input.path, input.bytes))
+            self.rewriter.verify_checksum(input)?;
+            RangedInput::Object(self.rewriter.dataset.object(&input.path, input.bytes))
         };
-        let source = Source::open(source, &self.place(input))?.with_indexes()?;
+        let source = Source::open(source, &self.rewriter.place(input))?.with_indexes()?;
         if source.rows() != input.records {
             let message = format!("expected {} records, found {}", input.records, source.rows());
-            return Err(Error::integrity(message).at(self.place(input)));
+            return Err(Error::integrity(message).at(self.rewriter.place(input)));
         }
         let sidecar = self.sidecar(input)?;
         Ok(Loaded { source: Arc::new(source), sidecar })
@@ -155,7 +155,7 @@ struct Loaded {
 struct Splicing<'a> {
     merger: &'a Merger<'a>,
     parquet: &'a ParquetEncoder,
-    shard: OpenShard<'a>,
+    shard: ParquetShardWriter,
     /// Row groups that become the next one.
     parts: Vec<GroupPart>,
     /// Bytes of their pages, uncompressed.
@@ -175,7 +175,7 @@ impl Splicing<'_> {
         let Loaded { source, sidecar } = loaded;
         self.held += source.held_bytes();
         for (group, size) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            let wanted = self.merger.row_group as f64;
+            let wanted = self.merger.rewriter.row_group as f64;
             if (self.bytes.saturating_add(size.uncompressed_bytes)) as f64 > LARGE * wanted && !self.end_group()? {
                 return Ok(false);
             }
@@ -187,7 +187,7 @@ impl Splicing<'_> {
             }
         }
         self.shard.append_sidecar_part(&sidecar)?;
-        Ok((self.held as f64) < LARGE * self.merger.row_group as f64 || self.end_group()?)
+        Ok((self.held as f64) < LARGE * self.merger.rewriter.row_group as f64 || self.end_group()?)
     }
 
     /// Makes a row group of what there is.
@@ -195,7 +195,7 @@ impl Splicing<'_> {
         if self.parts.is_empty() {
             return Ok(true);
         }
-        self.merger.cancel.check()?;
+        self.merger.rewriter.cancel.check()?;
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::take(&mut self.bytes);
         self.held = 0;

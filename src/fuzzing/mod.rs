@@ -18,7 +18,7 @@ use crate::{
     dataset::{Dataset, find, find_prefix},
     error::{Error, Kind, Result},
     events::Cancel,
-    exec::encode::{Encoder, Piece, SourceName, Unit},
+    exec::encode::{EncodeUnit, Encoder, SourceBatch, SourceName},
     format::{OutputFormat, Parsed},
     ops::{export, prove},
     record::Payload,
@@ -339,13 +339,13 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
     let source = Arc::new(SourceName { name: "x".into(), key: "x".into(), columns: None, subject: None });
     for format in formats {
         let encoder = Encoder::new(*format, Codec::None, schema, Vec::new(), None)?;
-        let piece = Piece {
+        let batch = SourceBatch {
             payload: payload.clone(),
             source: Arc::clone(&source),
             rows: (1..=records as u64).collect::<Vec<_>>().into(),
             hashes: vec![0; records].into(),
         };
-        encoder.encode(Unit { number: 0, pieces: vec![piece], starts_shard: true, bytes_in: 0 })?;
+        encoder.encode(EncodeUnit { number: 0, batches: vec![batch], starts_shard: true, bytes_in: 0 })?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::{
-    Context,
+    Context, indexes,
     inputs::{self, Identity, Live, OnChanged},
     lineage, revision,
 };
@@ -28,17 +28,19 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, Hiding, IdKind, NewShard, Numbers, PrivateChoice, Publication, Retraction, Revision,
-        SegmentWriter, Segments, Settings, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
+        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
         is_shard_name, note_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
         adopt::{Adopted, Adopter, Candidate},
+        index::{wids_list_of, wids_path},
+        live,
         ordered::ordered,
         shard::ShardNaming,
     },
-    format::{OutputFormat, tar},
+    format::{OutputFormat, index::IndexKind, tar},
     id::{TransactionId, Version},
     scan::{self, Found, ScanOptions, SourceFile, TableFormat},
     storage::{Location, SYSTEM_FOLDER, Staged},
@@ -186,7 +188,7 @@ type Told = Option<(OutputFormat, Codec)>;
 impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         let files = self.find()?;
-        let sorted = inputs::sort(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
+        let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
         let told = self.tell(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
@@ -207,7 +209,7 @@ impl Adoption<'_> {
         let mut settings = self.settings(format, told[0].1.map_or(Codec::None, |(_, codec)| codec))?;
         let transaction = TransactionId::fresh();
         let tag = transaction.tag().to_owned();
-        let candidates = self.candidates(told, format, &tag)?;
+        let candidates = self.candidates(told, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
@@ -414,7 +416,8 @@ impl Adoption<'_> {
     }
 
     /// Gives every file the path of its shard.
-    fn candidates(&self, told: Vec<(SourceFile, Told)>, format: OutputFormat, tag: &str) -> Result<Vec<Candidate>> {
+    fn candidates(&self, told: Vec<(SourceFile, Told)>, settings: &Settings, tag: &str) -> Result<Vec<Candidate>> {
+        let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut sidecars: HashSet<String> = HashSet::new();
         let mut out = Vec::with_capacity(told.len());
@@ -430,6 +433,7 @@ impl Adoption<'_> {
                 let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
+            self.check_indexes(&file, codec, &path, settings)?;
             // No other run may choose the same, even if it adopts the same file.
             let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
@@ -440,6 +444,39 @@ impl Adoption<'_> {
             out.push(Candidate { file, codec, path, sidecar, from });
         }
         Ok(out)
+    }
+
+    /// Refuses a file beside which the indexes of the dataset cannot stand.
+    fn check_indexes(&self, file: &SourceFile, codec: Codec, path: &str, settings: &Settings) -> Result<()> {
+        let kinds = &settings.indexes;
+        let elsewhere = "a dataset without this index takes it: name one with --out";
+        if let Some(kind) = kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)) {
+            return Err(Error::usage(format!("expected shards that the index {kind} fits, found one with {codec}"))
+                .at(file.uri())
+                .hint(elsewhere));
+        }
+        if self.options.out.is_some() {
+            return Ok(());
+        }
+        if kinds.contains(&IndexKind::Wids) {
+            return Err(Error::usage("expected --out for shards of a dataset with the index wids, found none")
+                .at(file.uri())
+                .hint("its lists describe whole folders and are never replaced, so these shards need a folder of their own"));
+        }
+        for place in kinds.iter().filter_map(|kind| kind.beside(path)) {
+            let is_named_apart = [".tar", ".tfrecord", ".tfrecords"].contains(&&path[indexes::stem(path).len()..]);
+            let problem = match self.dataset.store().head(&place)? {
+                _ if !is_named_apart => {
+                    "expected a name whose only dot is before `tar` or `tfrecord`, for the index beside it, found another"
+                }
+                Some(_) => "expected no file where the index of the shard is to lie, found one",
+                None => continue,
+            };
+            return Err(Error::usage(problem).at(file.uri()).hint(format!(
+                "the index would be `{place}`; rename the file or move it away, or adopt into another dataset with --out"
+            )));
+        }
+        Ok(())
     }
 
     /// Reads every file; results come in the order of the files.
@@ -455,6 +492,7 @@ impl Adoption<'_> {
             id: &settings.id,
             subject: settings.subject.as_ref(),
             max_record: Size(context.memory.0 / 8),
+            indexes: &settings.indexes,
             hiding: Hiding::of(settings, context.id_key.as_ref())?,
             observer: context.observer,
             cancel: &context.cancel,
@@ -490,6 +528,7 @@ impl Adoption<'_> {
         let mut adds: Vec<NewShard> = Vec::new();
         let mut sources: Vec<SourceRow> = Vec::new();
         let mut records = 0;
+        let mut sums: Vec<Option<[u8; 16]>> = Vec::new();
         let hiding = Hiding::of(&settings, self.context.id_key.as_ref())?;
         for (file, mut one) in adopted {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
@@ -501,6 +540,7 @@ impl Adoption<'_> {
             sources.push(source_row(&file, &one, records, hiding.as_ref()));
             records += one.shard.meta.records;
             staged.extend(one.staged);
+            sums.push(one.md5);
             adds.push(one.shard);
         }
         let bytes = adds.iter().map(|s| s.meta.bytes).sum();
@@ -514,9 +554,12 @@ impl Adoption<'_> {
         };
         let segments = Segments::finish(segments)?;
         staged.extend(segments.staged);
+        staged.extend(self.wids_lists(&adds, &sums)?);
         self.context.cancel.check()?;
         note_beside(adds.iter_mut(), &staged);
         publication.publish(staged)?;
+        let store = self.dataset.store().as_ref();
+        let database = live::Database::with(self.snapshot, &adds, store, &settings.indexes)?;
         let transaction = Transaction {
             id: publication.id().clone(),
             operation: "adopt",
@@ -534,8 +577,20 @@ impl Adoption<'_> {
             numbers: Numbers::Fresh(records),
             calls: 0,
         };
-        self.report.version = Some(publication.commit(&transaction)?.version());
-        Ok(())
+        let snapshot = publication.commit(&transaction)?;
+        self.report.version = Some(snapshot.version());
+        live::refresh(&snapshot, database)
+    }
+
+    /// The lists of wids: one for each folder with new shards.
+    fn wids_lists(&self, adds: &[NewShard], sums: &[Option<[u8; 16]>]) -> Result<Vec<Staged>> {
+        type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
+        let mut folders: BTreeMap<String, WithMd5<'_>> = BTreeMap::new();
+        for (shard, md5) in adds.iter().zip(sums) {
+            folders.entry(wids_path(&shard.meta.path)).or_default().push((&shard.meta, *md5));
+        }
+        let store = self.dataset.store().as_ref();
+        folders.into_values().filter_map(|shards| wids_list_of(store, shards).transpose()).collect()
     }
 
     fn count(&mut self, one: &Adopted) {

@@ -23,6 +23,7 @@ use crate::{
         index::wids_list,
         live::refresh,
         ordered::ordered,
+        rewrite::Rewriter,
         shard::ShardNaming,
         types,
     },
@@ -73,9 +74,6 @@ pub enum Proof {
 
 /// Smallest group worth rewriting unless told otherwise.
 pub const DEFAULT_MIN_INPUTS: usize = 5;
-
-/// Merges by copying at a time: each has up to ten files open, and a disk is busy with few.
-const COPIES_AT_ONCE: usize = 4;
 
 /// Merges that only write the end of their shard and read it back, while others use the processor.
 const ENDING_AT_ONCE: usize = 2;
@@ -358,24 +356,22 @@ impl Compaction<'_> {
             self.settings.target_shard,
             self.settings.row_group,
         );
-        // A merge of Parquet holds a row group and its encoded form; copies hold next to nothing, but have files open.
-        let at_once = match naming.format {
-            OutputFormat::Parquet => {
-                usize::try_from(context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1).clamp(1, context.jobs + 1)
-            }
-            OutputFormat::Tar | OutputFormat::TfRecord => context.jobs.min(COPIES_AT_ONCE),
-        };
+        // While one merge of Parquet waits for its input, another one works.
+        let most = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
+        let at_once = memory.rewrites_at_once(naming.format, most);
         let merges = self.merges()?;
         let merger = Merger {
-            dataset: self.snapshot.dataset(),
+            rewriter: Rewriter {
+                dataset: self.snapshot.dataset(),
+                row_group: memory.unit_bytes,
+                observer: context.observer,
+                cancel: &context.cancel,
+            },
             naming,
-            row_group: memory.unit_bytes,
             at_once: Budget::new(at_once as u64),
             check_crc: !self.options.no_check,
             hashes: ContentHashes::of(self.snapshot),
             compare: self.options.proof == Proof::Full,
-            observer: context.observer,
-            cancel: &context.cancel,
         };
         let merger = &merger;
         std::thread::scope(|scope| {
@@ -432,7 +428,7 @@ impl Compaction<'_> {
         }
         let store = self.snapshot.dataset().store().as_ref();
         let Some(fields) = types::of_shards(store, removes.iter().map(String::as_str))? else { return Ok(Vec::new()) };
-        let folder = |g: &Published| Some(g.merged.shard.shard.meta.path.rsplit_once('/')?.0.to_owned());
+        let folder = |g: &Published| Some(g.merged.finished.meta().path.rsplit_once('/')?.0.to_owned());
         let folders: BTreeSet<String> = groups.iter().filter_map(folder).collect();
         folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
     }
@@ -453,9 +449,9 @@ impl Compaction<'_> {
         let segments::Merged { merges, mut staged } = index;
         let mut groups: Vec<Published> = Vec::with_capacity(done.len());
         for Done { group, mut merged } in done {
-            let shard = &mut merged.shard;
-            shard.shard.meta.compacted_for = self.settings.target_shard.0;
-            let of_shard = std::mem::take(&mut shard.staged);
+            let finished = &mut merged.finished;
+            finished.shard.meta.compacted_for = self.settings.target_shard.0;
+            let of_shard = std::mem::take(&mut finished.staged);
             let paths = of_shard.iter().map(|s| s.path.clone()).collect();
             staged.extend(of_shard);
             groups.push(Published { group, merged, paths });
@@ -478,7 +474,7 @@ impl Compaction<'_> {
             let mut publishing = self.descriptions(&groups)?;
             let described: Vec<String> = publishing.iter().map(|staged| staged.path.clone()).collect();
             publishing.append(&mut staged);
-            note_beside(groups.iter_mut().map(|group| &mut group.merged.shard.shard), &publishing);
+            note_beside(groups.iter_mut().map(|group| &mut group.merged.finished.shard), &publishing);
             publication.publish(publishing)?;
             let transaction = Transaction {
                 id: publication.id().clone(),
@@ -517,13 +513,14 @@ impl Compaction<'_> {
     /// What describes the folders of the new shards: the list of wids, the types of rows, and constants.
     fn descriptions(&self, groups: &[Published]) -> Result<Vec<Staged>> {
         let store = self.snapshot.dataset().store().as_ref();
-        let mut staged: Vec<Staged> = wids_list(store, groups.iter().map(|g| &g.merged.shard))?.into_iter().collect();
+        let mut staged: Vec<Staged> =
+            wids_list(store, groups.iter().map(|g| &g.merged.finished))?.into_iter().collect();
         let removes = self.removes(groups)?;
         staged.extend(self.types(groups, &removes)?);
         let shards = self.snapshot.shards()?;
         let mut folders = BTreeSet::new();
         for published in groups {
-            let Some((folder, _)) = published.merged.shard.shard.meta.path.rsplit_once('/') else { continue };
+            let folder = published.merged.finished.folder();
             let Some(input) = self.plan.groups[published.group].inputs.first() else { continue };
             if folders.insert(folder) {
                 staged.extend(self.kinds.stage(store, &shards[*input].path, folder)?);
@@ -540,7 +537,7 @@ impl Compaction<'_> {
 
     fn transaction(&self, groups: &[Published], report: &mut CompactReport) -> Result<Transaction<'static>> {
         let removes = self.removes(groups)?;
-        let adds: Vec<NewShard> = groups.iter().map(|g| g.merged.shard.shard.clone()).collect();
+        let adds: Vec<NewShard> = groups.iter().map(|g| g.merged.finished.shard.clone()).collect();
         let planned = || groups.iter().map(|g| &self.plan.groups[g.group]);
         report.bytes_copied = groups.iter().map(|g| g.merged.bytes_copied).sum();
         report.bytes_spliced = groups.iter().map(|g| g.merged.bytes_spliced).sum();

@@ -23,10 +23,9 @@ use crate::{
     error::{Error, Result},
     events::Cancel,
     id::Version,
+    record::BATCH_ROWS,
 };
 
-/// Rows held at once.
-const BATCH_ROWS: usize = 8_192;
 /// Batches that make a row group.
 const GROUP_BATCHES: usize = 16;
 /// Columns, in the order of every format.

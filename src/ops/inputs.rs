@@ -47,7 +47,7 @@ pub enum Identity {
 
 /// Sources by what they are to the dataset.
 #[derive(Debug, Default)]
-pub struct Sorted {
+pub struct Partition {
     /// To be converted.
     pub fresh: Vec<SourceFile>,
     /// Converted before and the same since.
@@ -60,19 +60,19 @@ pub struct Sorted {
     pub replaced: HashSet<String>,
 }
 
-/// Sorts sources by what the dataset knows of them. The dataset may know many more than were found, so its list
+/// Partitions sources by what the dataset knows of them. The dataset may know many more than were found, so its list
 /// passes by, and only what it says about the found ones is kept.
 ///
 /// # Errors
 /// When one changed and `on_changed` says fail, one cannot be read, or their names are private and there is no key.
-pub fn sort(
+pub fn partition(
     context: &Context<'_>,
     found: Vec<SourceFile>,
     snapshot: Option<&Snapshot>,
     (identity, on_changed): (Identity, OnChanged),
-) -> Result<Sorted> {
+) -> Result<Partition> {
     let Some(snapshot) = snapshot else {
-        return Ok(Sorted { fresh: found, ..Sorted::default() });
+        return Ok(Partition { fresh: found, ..Partition::default() });
     };
     let hiding = Hiding::of(&snapshot.entry().settings, context.id_key.as_ref())?;
     let known = recall(&found, snapshot, hiding.as_ref())?;
@@ -91,7 +91,7 @@ pub fn sort(
             }
         })
         .collect::<Result<_>>()?;
-    let mut sorted = Sorted::default();
+    let mut partition = Partition::default();
     let mut states = states;
     if identity == Identity::Content {
         find_moved(context, &found, snapshot, hiding.as_ref(), &mut states)?;
@@ -100,14 +100,14 @@ pub fn sort(
         replace(&found, &known, &mut states);
         let stored = |file: &SourceFile| stored_uri(file, hiding.as_ref());
         let changed = found.iter().zip(&states).filter(|(_, state)| matches!(state, State::Changed));
-        sorted.replaced = changed.map(|(file, _)| stored(file)).collect();
+        partition.replaced = changed.map(|(file, _)| stored(file)).collect();
     }
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
-            (State::New, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => sorted.fresh.push(file),
-            (State::Same, _) => sorted.unchanged += 1,
-            (State::Moved, _) => sorted.moved += 1,
-            (State::Changed, OnChanged::Skip) => sorted.changed += 1,
+            (State::New, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => partition.fresh.push(file),
+            (State::Same, _) => partition.unchanged += 1,
+            (State::Moved, _) => partition.moved += 1,
+            (State::Changed, OnChanged::Skip) => partition.changed += 1,
             (State::Changed, OnChanged::Fail) => {
                 let version = known.0.version();
                 return Err(Error::changed(format!("this source changed since {version} converted it"))
@@ -118,7 +118,7 @@ pub fn sort(
             }
         }
     }
-    Ok(sorted)
+    Ok(partition)
 }
 
 /// A dataset among the sources, or above them.

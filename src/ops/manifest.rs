@@ -378,13 +378,7 @@ fn find_from(
         None => None,
     };
     let vacuumed = version.filter(|version| Version(0) < *version && !newest.can_read(*version));
-    if let Some(prefix) = wanted.prefixes.first()
-        && newest.entry().settings.private.is_some()
-    {
-        return Err(Error::usage("ids of this dataset are private: only whole ids can be found")
-            .at(newest.dataset().store().location().to_string())
-            .hint(format!("leave the `*` of `{prefix}*` out")));
-    }
+    check_prefixes(newest, wanted)?;
     let mut found = vec![false; wanted.ids.len()];
     let mut report = FindReport {
         version: newest.version(),
@@ -401,12 +395,7 @@ fn find_from(
         visit(hit)
     };
     if let Some(version) = vacuumed {
-        if let Some(prefix) = wanted.prefixes.first() {
-            return Err(Error::usage(format!("{version} was vacuumed: only whole ids are found in it")).hint(format!(
-                "leave the `*` of `{prefix}*` out, or search a version from {}",
-                newest.readable_from()
-            )));
-        }
+        refuse_prefixes(newest, version, wanted)?;
         report.version = version;
         for (number, id) in wanted.ids.iter().enumerate() {
             for (hit, now) in find_vacuumed(newest, version, id)? {
@@ -436,6 +425,25 @@ fn find_from(
     let missing = wanted.ids.iter().zip(found).filter(|(_, found)| !found).map(|(id, _)| id.clone());
     report.missing.splice(0..0, missing);
     Ok(report)
+}
+
+/// Prefixes are looked up in the ids as they are, which nobody has where they are private.
+fn check_prefixes(newest: &Snapshot, wanted: &Wanted) -> Result<()> {
+    match wanted.prefixes.first().filter(|_| newest.entry().settings.private.is_some()) {
+        None => Ok(()),
+        Some(prefix) => Err(Error::usage("ids of this dataset are private: only whole ids can be found")
+            .at(newest.dataset().store().location().to_string())
+            .hint(format!("leave the `*` of `{prefix}*` out"))),
+    }
+}
+
+/// Nor can they be looked up in versions whose sidecars are gone.
+fn refuse_prefixes(newest: &Snapshot, version: Version, wanted: &Wanted) -> Result<()> {
+    match wanted.prefixes.first() {
+        None => Ok(()),
+        Some(prefix) => Err(Error::usage(format!("{version} was vacuumed: only whole ids are found in it"))
+            .hint(format!("leave the `*` of `{prefix}*` out, or search a version from {}", newest.readable_from()))),
+    }
 }
 
 fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {

@@ -9,7 +9,7 @@ use super::Context;
 use crate::{
     dataset::{
         ContentHashes, Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot,
-        check_folders, note_beside, numbered,
+        check_folders, folder_of, note_beside, numbered,
     },
     error::Result,
     events::Event,
@@ -18,22 +18,14 @@ use crate::{
         erase::{Eraser, Made, Spared, Victim},
         index::wids_list,
         ordered::ordered,
+        rewrite::Rewriter,
         shard::ShardNaming,
         types,
     },
-    format::OutputFormat,
     id::TransactionId,
     plan::memory::MemoryPlan,
     storage::{Staged, Store},
 };
-
-/// Tar and TFRecord shards that are rewritten at a time.
-const COPIES_AT_ONCE: usize = 4;
-
-/// Returns the folder of a shard.
-pub(super) fn folder_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
 
 /// Names the new shards of `victims`, whose naming has only the partition so far: one folder of the run for each old folder.
 /// `folders` counts the folders that the run has named.
@@ -63,12 +55,7 @@ pub(super) fn write(
     victims: &[Victim],
 ) -> Result<Vec<Spared>> {
     check_folders(dataset.store().as_ref(), victims.iter().map(|victim| &victim.shard))?;
-    let memory = memory(context, settings);
-    let at_once = match settings.shard_format {
-        OutputFormat::Parquet => usize::try_from(context.memory.0 / (4 * memory.unit_bytes)).unwrap_or(1),
-        OutputFormat::Tar | OutputFormat::TfRecord => COPIES_AT_ONCE,
-    }
-    .clamp(1, context.jobs);
+    let at_once = memory(context, settings).rewrites_at_once(settings.shard_format, context.jobs);
     std::thread::scope(|scope| {
         let input = victims.iter().map(Ok);
         ordered(scope, input, at_once, at_once, &context.cancel, move |victim| eraser.erase(victim)).collect()
@@ -78,6 +65,12 @@ pub(super) fn write(
 /// Returns the memory plan of a rewrite.
 pub(super) fn memory(context: &Context<'_>, settings: &Settings) -> MemoryPlan {
     MemoryPlan::new(context.memory, context.jobs, settings.shard_format, settings.target_shard, settings.row_group)
+}
+
+/// Returns how shards of a snapshot are rewritten.
+pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> Rewriter<'a> {
+    let row_group = memory(context, &snapshot.entry().settings).unit_bytes;
+    Rewriter { dataset: snapshot.dataset(), row_group, observer: context.observer, cancel: &context.cancel }
 }
 
 /// Stages what describes the folders of new shards: the list of wids, the types of rows and constants. Returns it by folder.
@@ -214,13 +207,10 @@ pub(super) fn publish(
     let store = dataset.store().as_ref();
     name(&mut victims, publication.id(), folders);
     let eraser = Eraser {
-        dataset,
+        rewriter: rewriter(context, snapshot),
         runs: snapshot.runs()?,
-        row_group: memory(context, settings).unit_bytes,
         hashes: ContentHashes::of(snapshot),
         needles: &[],
-        observer: context.observer,
-        cancel: &context.cancel,
     };
     let total = victims.iter().map(|victim| victim.shard.bytes).sum();
     context.observer.event(Event::Phase { name: "rewriting", bytes: Some(total) });

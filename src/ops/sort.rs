@@ -13,6 +13,7 @@ use crate::{
     exec::{
         constants::Kinds,
         live::refresh,
+        rewrite::Rewriter,
         shard::ShardNaming,
         sort::{Input, Sort, Sorted, Sorter, ranges},
     },
@@ -145,16 +146,18 @@ impl Sorting<'_> {
         let (target, row_group) = (self.settings.target_shard, self.settings.row_group);
         let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Parquet, target, row_group);
         let sorter = Sorter {
-            dataset,
+            rewriter: Rewriter {
+                dataset,
+                row_group: memory.unit_bytes,
+                observer: context.observer,
+                cancel: &context.cancel,
+            },
             runs: self.snapshot.runs()?,
             order: self.order,
             naming: &naming,
             target: target.0,
-            row_group: memory.unit_bytes,
             memory: SortMemory::new(context.memory),
             jobs: context.jobs,
-            observer: context.observer,
-            cancel: &context.cancel,
         };
         let sorts = self.sorts(plan, &transaction)?;
         let mut done = Vec::with_capacity(sorts.len());

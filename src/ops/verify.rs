@@ -28,16 +28,16 @@ use crate::{
     error::{Error, Kind, Result},
     events::Event,
     exec::{
-        compact::verify_checksum,
         encode::{framing, id_column},
         live,
+        rewrite::verify_checksum,
     },
     format::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
     id::Version,
-    record::{hash::row_hashes, parts::KEY_COLUMN},
+    record::{BATCH_ROWS, hash::row_hashes, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 
@@ -372,7 +372,7 @@ impl Verification<'_> {
         let mut rows = 0;
         let hashed = says_values(self.dataset.store(), &shard.sidecar())?;
         let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
-        for batch in file.batches(8_192) {
+        for batch in file.batches(BATCH_ROWS) {
             self.context.cancel.check()?;
             let batch = batch?;
             let named = |columns: &[String]| -> Result<Option<StringArray>> {

@@ -20,6 +20,9 @@ const MAX_SPLIT: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
 
+/// Tar and TFRecord shards that are copied at a time: they take next to no memory, but have files open.
+const COPIES_AT_ONCE: usize = 4;
+
 /// Sizes that keep a run within its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPlan {
@@ -56,6 +59,15 @@ impl MemoryPlan {
             usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
+    }
+
+    /// Shards that are rewritten at a time, from 1 to `most`. A rewriting of Parquet holds a row group and its encoded form.
+    pub fn rewrites_at_once(&self, format: OutputFormat, most: usize) -> usize {
+        let fit = match format {
+            OutputFormat::Parquet => usize::try_from(self.bytes / (4 * self.unit_bytes)).unwrap_or(1),
+            OutputFormat::Tar | OutputFormat::TfRecord => COPIES_AT_ONCE,
+        };
+        fit.clamp(1, most.max(1))
     }
 
     /// Estimate of the most memory that the pipeline holds, in bytes.

@@ -1,13 +1,13 @@
-//! Coded columns: keys of 16 bits into a few values, beside plain columns of the same type.
+//! Coded columns: 16-bit keys into a few values, in place of plain columns of the same type.
 //!
 //! ```text
 //! cells of a grid   lat  -90 -90 -90 ... -89 -89 ...       keys 0 0 0 ... 1 1 ...    values -90 -89 ...
 //!                   t2m  packed 273 271 273 ...            keys 2 0 2 ...            values of 271, 272, 273
 //! ```
 //!
-//! Rows made of arrays are many and their values few. As long as nobody needs the values they travel as keys, and Parquet
-//! makes its dictionary of them without a look at any value. Whatever else reads rows makes them [plain] first. So it is with
-//! tensors of packed numbers, whose lists have coded items.
+//! Arrays have many rows with few different values. Until the values are needed, they travel as keys, and Parquet
+//! builds its dictionary from the keys without reading any value. All other code expands coded columns to [plain] ones
+//! first. The same holds for tensors of packed numbers, which are lists with coded items.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -19,24 +19,24 @@ use arrow::{
 
 use crate::error::Result;
 
-/// Values that keys can tell apart.
-pub const MOST_VALUES: usize = 1 << 16;
+/// Maximum number of values that keys can distinguish.
+pub const MAX_VALUES: usize = 1 << 16;
 
-/// A coded column; row by row the value that its key stands for.
+/// Creates a coded column; each row has the value of its key.
 ///
 /// # Errors
-/// [`Kind::Internal`](crate::error::Kind::Internal) when a key stands for none.
+/// [`Kind::Internal`](crate::error::Kind::Internal) when a key has no value.
 pub fn coded(keys: Vec<u16>, values: ArrayRef) -> Result<ArrayRef> {
     let keys = PrimitiveArray::<UInt16Type>::new(keys.into(), None);
     Ok(Arc::new(DictionaryArray::try_new(keys, values)?))
 }
 
-/// The column with its keys, if it is coded.
+/// Returns the column as a dictionary array if it is coded.
 pub fn as_coded(column: &dyn Array) -> Option<&DictionaryArray<UInt16Type>> {
     column.as_dictionary_opt::<UInt16Type>().filter(|column| column.keys().null_count() == 0)
 }
 
-/// Type of the values, whether coded or not; of lists of fixed size that of their items.
+/// Returns the type of the values, coded or not; for fixed-size lists, that of their items.
 pub fn value_type(of: &DataType) -> Cow<'_, DataType> {
     match of {
         DataType::Dictionary(key, value) if **key == DataType::UInt16 => Cow::Borrowed(value),
@@ -51,7 +51,7 @@ pub fn value_type(of: &DataType) -> Cow<'_, DataType> {
     }
 }
 
-/// Whether there are keys instead of values.
+/// Whether a type has keys instead of values.
 pub fn is_coded(of: &DataType) -> bool {
     match of {
         DataType::Dictionary(key, _) => **key == DataType::UInt16,
@@ -60,10 +60,10 @@ pub fn is_coded(of: &DataType) -> bool {
     }
 }
 
-/// The column with a value for each row.
+/// Expands a column to one value per row.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// When there is not enough memory.
 pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
     match column.data_type() {
         of if !is_coded(of) => Ok(Arc::clone(column)),
@@ -71,7 +71,7 @@ pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
     }
 }
 
-/// The rows with all columns plain.
+/// Expands all columns of the rows.
 ///
 /// # Errors
 /// As [`plain_column`].
@@ -88,7 +88,7 @@ pub fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
 }
 
-/// Columns that may be coded as rows with `fields`, whose types are those of the values.
+/// Builds rows with `fields`, whose types are those of the values, from columns that may be coded.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when types or lengths differ.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back() {
+    fn values_round_trip() {
         let values: ArrayRef = Arc::new(Float32Array::from(vec![Some(1.5), None, Some(3.0)]));
         let column = coded(vec![2, 0, 1, 2], values).unwrap();
         let fields = Fields::from(vec![Field::new("x", DataType::Float32, true)]);

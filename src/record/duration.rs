@@ -1,4 +1,4 @@
-//! Durations as ISO 8601 text: `PT86400.5S`, `-PT1S`, `P0D`. Seconds are not divided into minutes and days.
+//! Durations as ISO 8601 text: `PT86400.5S`, `-PT1S`, `P0D`. Seconds are not split into minutes and days.
 
 use std::io::Write as _;
 
@@ -6,7 +6,7 @@ use arrow::datatypes::TimeUnit;
 
 use super::time;
 
-/// Appends a duration, without zeros at the end of the fraction.
+/// Appends a duration without trailing zeros in the fraction.
 pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
     if value == 0 {
         out.extend_from_slice(b"P0D");
@@ -27,8 +27,8 @@ pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
     out.push(b'S');
 }
 
-/// The duration that a text of this form means; `None` for other texts, those of durations among them, and where the unit cannot
-/// hold it.
+/// Parses a text of this form; `None` for other texts, including other forms of durations, and for values that the unit
+/// cannot hold.
 pub fn parse(text: &str, unit: TimeUnit) -> Option<i64> {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     if unsigned != "P0D" {
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn durations_read_back(value: i64, small in -2_000_000..2_000_000_i64, unit in prop::sample::select(&UNITS[..])) {
+        fn durations_round_trip(value: i64, small in -2_000_000..2_000_000_i64, unit in prop::sample::select(&UNITS[..])) {
             for value in [value, small] {
                 prop_assert_eq!(parse(&text(value, unit), unit), Some(value));
             }

@@ -1,6 +1,6 @@
-//! Hashes of rows that have no bytes of their own in their source: rows of Parquet and Arrow files.
+//! Hashes of rows without source bytes of their own: rows of Parquet and Arrow files.
 //!
-//! The hash of a row is a chain over its columns, each value hashed with the hash of the value before it as the seed:
+//! The hash of a row is a chain over its columns; each value is hashed with the previous hash as the seed:
 //!
 //! ```text
 //! h0 = 0;  h(n) = XXH3-64(bytes of the value, seed h(n-1));  a null is the one byte FF with the seed inverted
@@ -9,7 +9,7 @@
 //! struct        chain over the fields       list, map   chain over the hashes of the items (each from seed 0), then their number in 8 bytes
 //! ```
 //!
-//! How a writer packed the values (views, dictionaries, slices) makes no difference; their types and order do.
+//! The writer's packing of values (views, dictionaries, slices) does not affect the hash; types and column order do.
 
 use arrow::{
     array::{Array, AsArray, OffsetSizeTrait, RecordBatch},
@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::json;
 
-/// One hash per row.
+/// Returns one hash per row.
 pub fn row_hashes(batch: &RecordBatch) -> Vec<u64> {
     let mut hashes = vec![0; batch.num_rows()];
     for column in batch.columns() {
@@ -32,7 +32,7 @@ fn null(seed: u64) -> u64 {
     xxh3_64_with_seed(&[0xff], !seed)
 }
 
-/// Chains the values of `array` to the hashes, one each.
+/// Chains each value of `array` to the hash of its row.
 fn extend(array: &dyn Array, hashes: &mut [u64]) {
     match array.data_type() {
         DataType::Null => hashes.iter_mut().for_each(|hash| *hash = null(*hash)),
@@ -72,7 +72,7 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
         }
         data_type => match data_type.primitive_width() {
             Some(width) => extend_fixed(array, width, hashes),
-            // Unions and run-end encoded values, which none of the readers hands on.
+            // Unions and run-end encoded values, which no reader returns.
             None => each(array, hashes, |row, seed| {
                 let mut text = Vec::new();
                 json::write_value(array, row, &mut text);
@@ -115,7 +115,7 @@ fn extend_lists<O: OffsetSizeTrait>(array: &dyn Array, offsets: &[O], hashes: &m
     };
     let first = offsets.first().map_or(0, |offset| offset.as_usize());
     let last = offsets.last().map_or(0, |offset| offset.as_usize());
-    // Items are hashed apart, all at once, and then chained per list.
+    // Items are hashed separately, all at once, and then chained per list.
     let mut each_item = vec![0; last - first];
     extend(items.slice(first, last - first).as_ref(), &mut each_item);
     each(array, hashes, |row, seed| {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn packing_makes_no_difference() {
+    fn packing_does_not_change_the_hash() {
         let texts = [Some("a"), None, Some(""), Some("a text of more than twelve bytes")];
         let plain = hashes(StringArray::from(texts.to_vec()));
         assert_eq!(plain, hashes(StringViewArray::from(texts.to_vec())));

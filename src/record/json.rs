@@ -1,14 +1,14 @@
-//! Rows as JSON text: the form in which tables travel inside WebDataset tars, exports and nested TFRecord features.
+//! Rows as JSON text: the form of tables inside WebDataset tars, exports and nested TFRecord features.
 //!
-//! Every column is written, in the order of the schema, nulls included, so that all rows of a table look alike:
+//! Every column is written, in schema order and including nulls, so that all rows of a table have the same keys:
 //!
 //! ```text
 //! {"id":7,"score":1.0,"born":"1999-12-31","seen":"2026-01-02T03:04:05.000006Z","tags":["a",null],"raw":"AP8="}
 //! ```
 //!
-//! Numbers keep their value (shortest text that reads back the same), non-finite ones are the strings of the proto3
-//! JSON mapping, binary is base64, and columns that hold JSON documents are embedded as they are. Writing a value
-//! allocates nothing apart from growing `out`, except for types that no reader of this crate produces.
+//! Numbers keep their value (the shortest text that parses to the same value), non-finite ones are the strings of the
+//! proto3 JSON mapping, binary is base64, and JSON documents are embedded as they are. Writing a value allocates
+//! nothing apart from growing `out`, except for types that no reader of this crate produces.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -22,10 +22,10 @@ use super::duration;
 use crate::codec::base64::base64;
 use crate::schema;
 
-/// Milliseconds of a day, in which `Date64` counts.
+/// Milliseconds of a day, the unit of `Date64` values.
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// Writes rows of one batch as JSON objects.
+/// Writes the rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
     columns: Vec<(Vec<u8>, Encoder<'a>)>,
@@ -47,7 +47,7 @@ impl<'a> RowJson<'a> {
     /// Appends row `row` as one JSON object without a line end.
     ///
     /// # Panics
-    /// When the batch has no such row.
+    /// When the row does not exist.
     pub fn write_row(&self, row: usize, out: &mut Vec<u8>) {
         for (key, encoder) in &self.columns {
             out.extend_from_slice(key);
@@ -60,16 +60,16 @@ impl<'a> RowJson<'a> {
 /// Appends one value of `array` as JSON.
 ///
 /// # Panics
-/// When the array has no such row.
+/// When the row does not exist.
 pub fn write_value(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     Encoder::new(array, false).write(row, out);
 }
 
-/// The value as plain text: text as it is, dates and instants in ISO 8601, numbers as in JSON, anything nested as JSON;
-/// `None` for null.
+/// Returns the value as plain text: text as it is, dates and instants in ISO 8601, numbers as in JSON, nested values as
+/// JSON; `None` for null.
 ///
 /// # Panics
-/// When the array has no such row.
+/// When the row does not exist.
 pub fn text_of(array: &dyn Array, row: usize) -> Option<String> {
     if array.is_null(row) || array.data_type() == &DataType::Null {
         return None;
@@ -86,7 +86,7 @@ pub fn text_of(array: &dyn Array, row: usize) -> Option<String> {
     if text.starts_with('"') { serde_json::from_str(&text).ok() } else { Some(text) }
 }
 
-/// A column ready to be written value by value; common types are resolved once.
+/// A column prepared for writing value by value; common types are resolved once.
 #[derive(Clone, Copy)]
 enum Encoder<'a> {
     Boolean(&'a BooleanArray),
@@ -94,7 +94,7 @@ enum Encoder<'a> {
     Float32(&'a Float32Array),
     Float64(&'a Float64Array),
     Text(&'a StringArray),
-    /// Text that is JSON already.
+    /// Text that already is JSON.
     Json(&'a StringArray),
     Other(&'a dyn Array),
 }
@@ -136,7 +136,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Writes a value that is not null, of a type that [`Encoder`] does not resolve ahead.
+/// Writes a non-null value of a type that [`Encoder`] does not resolve in advance.
 fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     match array.data_type() {
         DataType::Null => out.extend_from_slice(b"null"),
@@ -212,7 +212,7 @@ fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
             let start = list.value_offset_at(row);
             (list.values(), field, start..start + offset(list.value_length().into()))
         }
-        // Keys need not be text nor differ, so a map is a list of its entries.
+        // Keys may be of any type and may repeat, so a map is written as a list of its entries.
         DataType::Map(field, _) => {
             let map = array.as_map();
             let offsets = map.value_offsets();
@@ -232,7 +232,7 @@ fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     out.push(b']');
 }
 
-/// Offsets of arrays are never negative.
+/// Converts an offset; offsets of arrays are never negative.
 fn offset(value: i64) -> usize {
     usize::try_from(value).unwrap_or(0)
 }
@@ -257,11 +257,11 @@ fn write_dictionary(array: &dyn Array, key: &DataType, row: usize, out: &mut Vec
     }
 }
 
-/// The rest (decimals, times, intervals) as a string in Arrow's own notation.
+/// Writes other types (decimals, times, intervals) as a string in Arrow's own notation.
 fn write_formatted(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     let mut text = String::new();
     if let Ok(formatter) = ArrayFormatter::try_new(array, &FormatOptions::default()) {
-        // A value that Arrow cannot render leaves the text as far as it got.
+        // A value that Arrow cannot format leaves the text written so far.
         let _ = write!(text, "{}", formatter.value(row));
     }
     push_string(&text, out);
@@ -271,7 +271,7 @@ fn push_bool(value: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
-/// Numbers and strings as `serde_json` writes them; appending to a vector cannot fail.
+/// Writes numbers and strings as `serde_json` does; appending to a vector cannot fail.
 fn push_plain<T: serde::Serialize>(value: T, out: &mut Vec<u8>) {
     let _ = serde_json::to_writer(out, &value);
 }
@@ -294,8 +294,8 @@ fn push_f64(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Embeds a JSON document on one line: line ends mean nothing between values, and within texts there are none. What is no document,
-/// though its source says so, becomes a text.
+/// Embeds a JSON document on one line: line breaks are insignificant between values, and strings contain none. Text
+/// that its source declares as JSON but that is not a document becomes a string.
 fn push_document(text: &str, out: &mut Vec<u8>) {
     if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
         return push_string(text, out);
@@ -335,7 +335,7 @@ fn duration_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
     }
 }
 
-/// Appends `YYYY-MM-DD`; years beyond four digits carry a sign, as ISO 8601 wants it.
+/// Appends `YYYY-MM-DD`; years beyond four digits have a sign, as ISO 8601 requires.
 fn push_date(days: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil_from_days(days);
     match year {
@@ -352,7 +352,7 @@ fn push_date(days: i64, out: &mut Vec<u8>) {
     push_digits(day, 2, out);
 }
 
-/// Appends `YYYY-MM-DDTHH:MM:SS`, the fraction in all digits of the unit unless it is zero, and `Z` for instants.
+/// Appends `YYYY-MM-DDTHH:MM:SS`, the fraction with all digits of the unit unless it is zero, and `Z` for instants.
 fn push_timestamp(value: i64, unit: TimeUnit, instant: bool, out: &mut Vec<u8>) {
     let (per_second, digits): (i64, usize) = match unit {
         TimeUnit::Second => (1, 0),
@@ -386,7 +386,7 @@ fn push_digits(value: u64, width: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Proleptic Gregorian year, month and day of a day counted from 1970-01-01.
+/// Converts a day, counted from 1970-01-01, to its proleptic Gregorian year, month and day.
 ///
 /// The calendar repeats every 400 years (146,097 days); counted from the first of March, the leap day is the last day
 /// of the year, and month lengths follow the line `(153 * month + 2) / 5`.
@@ -404,7 +404,7 @@ fn civil_from_days(days: i64) -> (i64, u64, u64) {
     (i64::try_from(year).unwrap_or(i64::MAX), small(month), small(day))
 }
 
-/// The value shortened to something that fits on a line.
+/// Shortens a value so that it fits on a line.
 pub fn shorten(text: &str) -> String {
     const LIMIT: usize = 60;
     let mut out: String = text.chars().take(LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -559,7 +559,7 @@ mod tests {
         }
 
         #[test]
-        fn floats_read_back(bits: u64) {
+        fn floats_round_trip(bits: u64) {
             let float = f64::from_bits(bits);
             if float.is_finite() {
                 let back: f64 = value(&Float64Array::from(vec![float]), 0).parse().unwrap();
@@ -568,7 +568,7 @@ mod tests {
         }
 
         #[test]
-        fn strings_read_back(text: String) {
+        fn strings_round_trip(text: String) {
             let json = value(&StringArray::from(vec![text.clone()]), 0);
             prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
         }

@@ -1,12 +1,12 @@
-//! Names of the parts of samples: how a name is cut into key and extension, what an extension says about the content,
-//! and how keys are made safe for the readers people already have.
+//! Names of sample parts: splits a name into key and extension, derives the content type from the extension, and
+//! escapes keys for existing readers.
 //!
-//! The rule of WebDataset: files that share a path up to the first dot of their name are the parts of one sample.
+//! WebDataset's rule: files that share a path up to the first dot of their name are the parts of one sample.
 //!
-//! A member of a tar is called `key.extension`, and stock readers cut that name at the first dot of its last component,
-//! pass over names such as `__meta__`, and stumble over control characters, absolute paths and `..`. What they would
-//! mangle is escaped as `%XX` (the UTF-8 bytes in upper-case hexadecimal), and a `%` is itself escaped exactly where it
-//! could be taken for such an escape, so that different keys never meet under one name:
+//! A tar member is named `key.extension`. Existing readers split that name at the first dot of its last component, skip
+//! names such as `__meta__`, and fail on control characters, absolute paths and `..`. Characters that they would
+//! misinterpret are escaped as `%XX` (the UTF-8 bytes in upper-case hexadecimal). A `%` is escaped only where it could
+//! be mistaken for such an escape, so that different keys never get one name:
 //!
 //! ```text
 //! patients/P-1     -> patients/P-1          scan 1.5mm -> scan 1%2E5mm
@@ -20,7 +20,7 @@ use arrow::datatypes::DataType;
 /// Extension of files whose name has none.
 const NO_EXTENSION: &str = "bin";
 
-/// Last extensions of files that hold text, in the field's habit.
+/// Last components of extensions that conventionally contain text.
 const TEXT: [&str; 32] = [
     "caption",
     "class",
@@ -57,30 +57,31 @@ const TEXT: [&str; 32] = [
 ];
 
 /// Splits a path into the key (up to the first dot of its last component) and the extension in lower case. A name
-/// without a dot, or with nothing behind it, has the extension `bin`.
+/// without a dot, or with nothing after it, has the extension `bin`.
 pub fn split_key(path: &str) -> (&str, String) {
     let (key, extension) = cut(path);
     (key, extension_of(extension))
 }
 
-/// The extension of a part, given what follows the key in its path.
+/// Returns the extension of a part, given the rest of its path after the key.
 pub fn extension_of(text: &str) -> String {
     if text.is_empty() { NO_EXTENSION.to_owned() } else { text.to_lowercase() }
 }
 
-/// Key and extension as they stand in the path.
+/// Splits a path into key and extension without changing them.
 pub fn cut(path: &str) -> (&str, &str) {
     let end = key_length(path.as_bytes());
     (&path[..end], path[end..].strip_prefix('.').unwrap_or_default())
 }
 
-/// Length in bytes of the key at the begin of a name, which need not be text.
+/// Returns the length in bytes of the key at the beginning of a name, which need not be UTF-8.
 pub fn key_length(name: &[u8]) -> usize {
     let last = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
     memchr::memchr(b'.', &name[last..]).map_or(name.len(), |dot| last + dot)
 }
 
-/// Type of a column that holds a part with this extension: text where both the extension and the content say so.
+/// Returns the type of a column that holds a part with this extension: text if both the extension and the content are
+/// text.
 pub fn part_type(extension: &str, bytes: &[u8]) -> DataType {
     let text = means_text(extension) && simdutf8::basic::from_utf8(bytes).is_ok();
     if text { DataType::Utf8 } else { DataType::Binary }
@@ -92,9 +93,9 @@ pub fn means_text(extension: &str) -> bool {
     TEXT.contains(&last)
 }
 
-/// Escapes a key so that tar readers take it as it is; different keys give different results.
+/// Escapes a key so that tar readers keep it unchanged; different keys give different results.
 pub fn escape_key(key: &str) -> String {
-    // A lone `%` cannot come from any other key, because that one is escaped below.
+    // No other key gives a lone `%`, because that key is escaped below.
     if key.is_empty() {
         return "%".to_owned();
     }
@@ -102,7 +103,7 @@ pub fn escape_key(key: &str) -> String {
         return "%25".to_owned();
     }
     let bytes = key.as_bytes();
-    // A slash separates only if there is something on both sides.
+    // A slash is a separator only if both sides are non-empty.
     let separates = |slash: usize| slash > 0 && slash + 1 < bytes.len() && bytes[slash - 1] != b'/';
     let last = memchr::memrchr_iter(b'/', bytes).find(|&slash| separates(slash)).map_or(0, |slash| slash + 1);
     let mut out = String::with_capacity(key.len() + 8);
@@ -117,11 +118,11 @@ pub fn escape_key(key: &str) -> String {
     out
 }
 
-/// Escapes what stands between two slashes. `last` tells whether an extension will follow without a separator between,
-/// `only` whether the key has no separator at all.
+/// Escapes one component of a key. `last` says whether an extension follows directly, `only` whether the key has no
+/// separator.
 fn escape_component(component: &str, last: bool, only: bool, out: &mut String) {
     let dots = last || component == "." || component == "..";
-    // `webdataset` passes over names matching `__[^/]*__($|/)`; without a slash even the extension can complete that.
+    // `webdataset` skips names that match `__[^/]*__($|/)`; without a slash, the extension may complete such a match.
     let skipped = component.starts_with("__") && (only || (component.len() >= 4 && component.ends_with("__")));
     for (at, c) in component.char_indices() {
         let escape = match c {
@@ -138,8 +139,8 @@ fn escape_component(component: &str, last: bool, only: bool, out: &mut String) {
     }
 }
 
-/// Escapes blanks and characters that are not ASCII in a key that is escaped already; different keys stay different,
-/// because every `%` that could be taken for an escape is one.
+/// Escapes blanks and non-ASCII characters in a key that is already escaped; different keys stay different, because
+/// every `%` that could be mistaken for an escape is one.
 pub fn escape_plain(key: &str) -> String {
     let mut out = String::with_capacity(key.len());
     for c in key.chars() {
@@ -148,8 +149,8 @@ pub fn escape_plain(key: &str) -> String {
     out
 }
 
-/// Escapes blanks, control characters and characters that are not ASCII in an extension; different extensions give
-/// different results.
+/// Escapes blanks, control characters and non-ASCII characters in an extension; different extensions give different
+/// results.
 pub fn escape_extension(extension: &str) -> String {
     let mut out = String::with_capacity(extension.len());
     for (at, c) in extension.char_indices() {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_by_extension_and_content() {
+    fn text_is_detected_by_extension_and_content() {
         for (extension, bytes, expected) in [
             ("json", &b"{}"[..], DataType::Utf8),
             ("seg.txt", "ä".as_bytes(), DataType::Utf8),
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Reads the escapes back.
+    /// Reverses the escapes.
     fn unescape(text: &str) -> String {
         if text == "%" {
             return String::new();
@@ -231,21 +232,21 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// `__[^/]*__($|/)` matched at the start, as `webdataset` does.
+    /// Matches `__[^/]*__($|/)` at the start, as `webdataset` does.
     fn webdataset_skips(name: &str) -> bool {
         let first = name.split('/').next().unwrap();
         first.len() >= 4 && first.starts_with("__") && first.ends_with("__")
     }
 
     #[test]
-    fn harmless_keys_stay_as_they_are() {
+    fn safe_keys_are_unchanged() {
         for key in ["a", "a/b", "v1.2/x", "100%", "50%x", "ä ö", "a\\b", "_x_", "a__b__", "d/__x", "%2e", "... /x"] {
             assert_eq!(escape_key(key), key);
         }
     }
 
     #[test]
-    fn what_readers_mangle_is_escaped() {
+    fn characters_that_readers_misinterpret_are_escaped() {
         for (key, escaped) in [
             ("", "%"),
             ("%", "%25"),
@@ -278,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn stock_readers_find_the_key_again(key in "[a%2_./\\x01]{0,9}", extension in "[a-z_.]{1,4}") {
+        fn webdataset_readers_recover_the_key(key in "[a%2_./\\x01]{0,9}", extension in "[a-z_.]{1,4}") {
             let escaped = escape_key(&key);
             let name = format!("{escaped}.{extension}");
             prop_assert!(!webdataset_skips(&name), "{}", name);

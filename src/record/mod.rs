@@ -1,8 +1,8 @@
-//! The unit of data on its way from a reader to a shard.
+//! The units of data between a reader and a shard.
 //!
 //! Readers turn a [`Split`] of a source into a [`RecordBlock`]: records in input order, each with its row number within
-//! the split, a hash of its source bytes, and the rejects that were found in between. Nothing is lost on the way:
-//! `records + rejects` of a block is the number of records that the split holds.
+//! the split, a hash of its source bytes, and the rejects between them. Nothing is lost: `records + rejects` of a block
+//! is the number of records of the split.
 
 pub mod coded;
 pub mod duration;
@@ -26,43 +26,47 @@ use xxhash_rust::xxh3::Xxh3;
 
 use self::numbers::Numbers;
 
+/// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
+pub const BATCH_ROWS: usize = 8_192;
+
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
 pub struct Split {
-    /// Offset of the first byte in the (decompressed) source; in formats that are read by row, number of the first row.
+    /// Offset of the first byte in the (decompressed) source; for formats that are read by row, number of the first
+    /// row.
     pub offset: u64,
-    /// What there is to read.
+    /// Content to be read.
     pub content: Content,
 }
 
-/// What a split holds.
+/// Content of a split.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// Whole records, each with its terminator (the last record of a source may lack it).
     Bytes(Bytes),
-    /// So many rows of a source that its reader opens by itself, with their share of the bytes of the source.
+    /// A range of rows of a source that its reader opens itself, with their share of the source's bytes.
     Rows {
         /// Number of rows.
         rows: u64,
-        /// Bytes of input that they stand for.
+        /// Bytes of input that these rows account for.
         bytes: u64,
     },
-    /// Rows that were decoded while the source was cut, with their share of the bytes of the source.
+    /// Rows that were decoded while the source was split, with their share of the source's bytes.
     Batch {
         /// The rows.
         batch: RecordBatch,
-        /// Bytes of input that they stand for.
+        /// Bytes of input that these rows account for.
         bytes: u64,
     },
 }
 
 impl Split {
-    /// A split of bytes.
+    /// Creates a split of bytes.
     pub fn of_bytes(offset: u64, bytes: Bytes) -> Self {
         Self { offset, content: Content::Bytes(bytes) }
     }
 
-    /// The bytes to be read; empty when the split holds rows.
+    /// Returns the bytes to be read; empty if the split holds rows.
     pub fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
@@ -70,7 +74,7 @@ impl Split {
         }
     }
 
-    /// Number of records, where that is known before they are read.
+    /// Returns the number of records if it is known before they are read.
     pub fn rows(&self) -> Option<u64> {
         match &self.content {
             Content::Bytes(_) => None,
@@ -79,7 +83,7 @@ impl Split {
         }
     }
 
-    /// Bytes of input that the split stands for.
+    /// Returns the bytes of input that the split accounts for.
     pub fn bytes_in(&self) -> u64 {
         match &self.content {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -102,8 +106,8 @@ pub struct Part {
 pub struct Sample {
     /// Path relative to the source root up to the first dot of the file name.
     pub key: String,
-    /// Where it came from, when each file is a source: its path, or `dir/key.{jpg,json}` when it has several. Empty when
-    /// the sample is a record of a larger source.
+    /// Origin if each file is a source: its path, or `dir/key.{jpg,json}` if it has several. Empty if the sample is a
+    /// record of a larger source.
     pub origin: String,
     /// Subject id from its path or from a table.
     pub subject: Option<String>,
@@ -112,12 +116,12 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Bytes of all parts.
+    /// Returns the bytes of all parts.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.bytes.len() as u64).sum()
     }
 
-    /// XXH3-64 over extension, length (8 bytes, little endian) and content of every part.
+    /// Returns the XXH3-64 over extension, length (8 bytes, little endian) and content of every part.
     pub fn hash(&self) -> u64 {
         let mut hasher = Xxh3::new();
         for part in &self.parts {
@@ -129,7 +133,7 @@ impl Sample {
     }
 }
 
-/// Records in one of the two shapes that inputs come in.
+/// Records in one of the two forms of input.
 #[derive(Debug, Clone)]
 pub enum Payload {
     /// Rows of a table, whose columns may be [coded].
@@ -139,7 +143,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         match self {
             Self::Rows(batch) => batch.num_rows(),
@@ -153,7 +157,7 @@ impl Payload {
     }
 }
 
-/// A record that could not be taken, with everything needed to find and repair it.
+/// A rejected record, with everything needed to find and repair it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
     /// Number of the record among the records of its split, from 0.
@@ -162,35 +166,35 @@ pub struct Reject {
     pub line: u64,
     /// Byte offset in the (decompressed) source.
     pub byte: u64,
-    /// Column, where one is to blame.
+    /// Column that caused the rejection, if known.
     pub column: Option<String>,
     /// What was expected and what was found.
     pub reason: String,
-    /// The record as it stands in the source, without its line terminator.
+    /// The record as it is in the source, without its line terminator.
     pub raw: Bytes,
 }
 
-/// What was done about an unusual line.
+/// What was done with an unusual line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oddity {
-    /// It was taken as it stands, and looks wrong.
+    /// It was accepted unchanged although it looks wrong.
     Doubtful,
-    /// It was taken as a record in another reading than that of its neighbours.
+    /// It is a damaged record that was repaired.
     Repaired,
-    /// It is no record and was left out.
+    /// It holds no record and was skipped.
     Skipped,
 }
 
-/// Lines of a split that are unusual for one reason.
+/// A group of lines of a split that are unusual for the same reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remark {
-    /// The first of them, counted from 0 within the split.
+    /// The first of these lines, counted from 0 within the split.
     pub line: u64,
-    /// How many there are.
+    /// Number of these lines.
     pub count: u64,
-    /// What was done about them.
+    /// What was done with them.
     pub oddity: Oddity,
-    /// The reason.
+    /// The reason, as notes state it.
     pub why: &'static str,
 }
 
@@ -199,31 +203,31 @@ pub struct Remark {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
-    /// For each record its number among the records of its split, from 0 and ascending; rejects leave gaps. Empty where
-    /// the split has no other records, and nobody needs the list.
+    /// For each record, its number among the records of its split, ascending from 0; rejects leave gaps. Empty if the
+    /// split has no other records and the list is not needed.
     pub rows: Vec<u32>,
-    /// For each record the XXH3-64 of its source bytes (without line terminator), or of its parts.
+    /// For each record, the XXH3-64 of its source bytes (without line terminator), or of its parts.
     pub hashes: Vec<u64>,
-    /// Consecutive records that share a hash: one, or the cells of a record.
+    /// Number of consecutive records that share a hash: one, or the cells of a record.
     pub sharing: usize,
-    /// Records that were not taken, in input order.
+    /// Rejected records, in input order.
     pub rejects: Vec<Reject>,
-    /// Line terminators within the split, so that line numbers can be summed over splits.
+    /// Line terminators within the split, for summing line numbers over splits.
     pub lines: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
-    /// What is unusual about lines of the split.
+    /// Unusual lines of the split.
     pub remarks: Vec<Remark>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
     pub passed_over: u64,
-    /// Bytes of input that this block stands for.
+    /// Bytes of input that this block accounts for.
     pub bytes_in: u64,
 }
 
 impl RecordBlock {
-    /// A block of nothing.
+    /// Creates an empty block.
     pub fn empty() -> Self {
         Self {
             payload: Payload::Samples(Vec::new()),
@@ -240,7 +244,7 @@ impl RecordBlock {
         }
     }
 
-    /// Gives each record a number and a hash of its own, so that some can be left out.
+    /// Gives each record its own number and hash, so that single records can be removed.
     pub fn list_each(&mut self) {
         if self.rows.is_empty() {
             self.rows = (0..).take(self.payload.len()).collect();
@@ -251,7 +255,7 @@ impl RecordBlock {
         }
     }
 
-    /// Records of the split, taken or rejected.
+    /// Returns the number of records of the split, accepted or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64
     }
@@ -262,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_tell_parts_apart() {
+    fn hashes_distinguish_parts() {
         let sample = |parts: &[(&str, &'static str)]| Sample {
             key: "k".into(),
             origin: "o".into(),

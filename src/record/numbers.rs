@@ -1,27 +1,28 @@
-//! Numbers of consecutive records, of which stretches follow a rule: rows that count up, hashes that many records share.
+//! Numbers of consecutive records, stored as arithmetic sequences where possible: rows that count up, hashes that many
+//! records share.
 //!
-//! Records made of arrays are so many that a list with a number for each would take longer to write than their values.
+//! Records made of arrays are so many that writing a number for each would take longer than writing their values.
 
 use std::ops::Range;
 
-/// Numbers by a rule: `first`, `first + step`, and so on.
+/// An arithmetic sequence: `first`, `first + step`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// The first number.
     pub first: u64,
-    /// From one to the next.
+    /// Difference between consecutive numbers.
     pub step: u64,
-    /// How many.
+    /// Number of elements.
     pub count: usize,
 }
 
 impl Stretch {
-    /// The number at a place within.
+    /// Returns the number at a position.
     pub fn at(&self, place: usize) -> u64 {
         self.first.wrapping_add(self.step.wrapping_mul(place as u64))
     }
 
-    /// Some of the numbers.
+    /// Returns a range of the numbers.
     fn part(&self, range: Range<usize>) -> Self {
         Self { first: self.at(range.start), step: self.step, count: range.len() }
     }
@@ -31,12 +32,12 @@ impl Stretch {
     }
 }
 
-/// A number for each of some records.
+/// One number per record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numbers {
-    /// One by one.
+    /// Listed one by one.
     Each(Vec<u64>),
-    /// By rules, none of which is for no record.
+    /// Arithmetic sequences, none of them empty.
     Stretches(Vec<Stretch>),
 }
 
@@ -59,12 +60,12 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Numbers that count up.
+    /// Creates numbers that count up from `first`.
     pub fn counting(first: u64, count: usize) -> Self {
         Self::of(std::iter::once(Stretch { first, step: 1, count }))
     }
 
-    /// Numbers each of which stands for `sharing` records.
+    /// Creates numbers each of which applies to `sharing` consecutive records.
     pub fn shared(each: Vec<u64>, sharing: usize) -> Self {
         match sharing {
             1 => Self::Each(each),
@@ -88,7 +89,7 @@ impl Numbers {
         }
     }
 
-    /// How many.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         match self {
             Self::Each(each) => each.len(),
@@ -96,12 +97,12 @@ impl Numbers {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One after the other.
+    /// Iterates over the numbers.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let (each, stretches) = match self {
             Self::Each(each) => (each.as_slice(), &[][..]),
@@ -110,7 +111,7 @@ impl Numbers {
         each.iter().copied().chain(stretches.iter().copied().flat_map(Stretch::iter))
     }
 
-    /// The number of a record.
+    /// Returns the number of a record.
     pub fn get(&self, mut at: usize) -> Option<u64> {
         match self {
             Self::Each(each) => each.get(at).copied(),
@@ -124,7 +125,7 @@ impl Numbers {
         }
     }
 
-    /// Those of some of the records; a range beyond the end is cut.
+    /// Returns the numbers of a range of records; a range beyond the end is cut.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         match self {
@@ -144,7 +145,7 @@ impl Numbers {
         }
     }
 
-    /// Takes those from `at` on.
+    /// Splits off and returns the numbers from `at` on.
     pub fn split_off(&mut self, at: usize) -> Self {
         match self {
             Self::Each(each) => Self::Each(each.split_off(at.min(each.len()))),
@@ -156,7 +157,7 @@ impl Numbers {
         }
     }
 
-    /// Adds those of the records that follow.
+    /// Appends the numbers of the records that follow.
     pub fn append(&mut self, other: Self) {
         match (&mut *self, other) {
             (own, other) if own.is_empty() => *own = other,
@@ -183,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rules_mean_the_same_as_lists(one in numbers(), other in numbers(), at in 0_usize..20, end in 0_usize..20) {
+        fn stretches_equal_listed_numbers(one in numbers(), other in numbers(), at in 0_usize..20, end in 0_usize..20) {
             let list: Vec<u64> = one.iter().collect();
             prop_assert_eq!(one.len(), list.len());
             prop_assert_eq!(one.get(at), list.get(at).copied());

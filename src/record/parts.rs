@@ -1,4 +1,4 @@
-//! Rows as samples: a part for each column, so that a table becomes what WebDataset calls a sample, and back.
+//! Rows as samples and back: one part per column turns a table row into a WebDataset sample.
 //!
 //! ```text
 //! __key__   cls   jpg     meta                     scan-1.cls   7
@@ -6,9 +6,9 @@
 //!                                                  scan-1.meta.json   {"age":41}
 //! ```
 //!
-//! Text and binary are stored as they are, other scalars as the text that JSON has for them, lists and structs as JSON
-//! with `.json` behind the column's name. Null is an absent part. A struct of `bytes` and `path`, as Hugging Face stores
-//! media, is its bytes.
+//! Text and binary are stored unchanged, other scalars as their JSON text, lists and structs as JSON with `.json` after
+//! the column's name. Null is an absent part. A struct of `bytes` and `path`, in which Hugging Face stores media, is
+//! represented by its bytes.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ use crate::{
 /// Name of the column that holds the key of a sample.
 pub const KEY_COLUMN: &str = "__key__";
 
-/// Last components of extensions of pictures and recordings that Hugging Face decodes.
+/// Last components of extensions of images and recordings that Hugging Face decodes.
 const IMAGES: &[&str] = &["bmp", "gif", "jpeg", "jpg", "png", "tif", "tiff", "webp"];
 const SOUNDS: &[&str] = &["aac", "flac", "m4a", "mp3", "ogg", "opus", "wav"];
 
-/// Hugging Face's feature for parts with this extension: `Image` or `Audio`.
+/// Returns Hugging Face's feature for parts with this extension: `Image` or `Audio`.
 pub fn media_feature(extension: &str) -> Option<&'static str> {
     let last = extension.rsplit('.').next().unwrap_or_default();
     match last {
@@ -43,19 +43,19 @@ pub fn media_feature(extension: &str) -> Option<&'static str> {
     }
 }
 
-/// How Hugging Face stores an image or a recording.
+/// Returns the type in which Hugging Face stores an image or a recording.
 pub fn media_type() -> DataType {
     let fields = vec![Field::new("bytes", DataType::Binary, true), Field::new("path", DataType::Utf8, true)];
     DataType::Struct(fields.into())
 }
 
-/// Whether a table is one of samples: a key, and beside it nothing but parts.
+/// Whether a table holds samples: a key, and apart from it only parts.
 pub fn is_table_of_samples(fields: &Fields) -> bool {
     let key = fields.find(KEY_COLUMN).is_some_and(|(_, f)| is_text(f.data_type()));
     key && fields.iter().all(|f| f.name() == KEY_COLUMN || is_content(f.data_type()) || is_media(f.data_type()))
 }
 
-/// Whether a struct is how Hugging Face stores an image or a recording: `{bytes, path}`.
+/// Whether a struct is of the type in which Hugging Face stores an image or a recording: `{bytes, path}`.
 pub fn is_media(data_type: &DataType) -> bool {
     let DataType::Struct(fields) = data_type else { return false };
     let bytes = fields.find("bytes").is_some_and(|(_, f)| is_binary(f.data_type()));
@@ -74,10 +74,11 @@ fn is_content(data_type: &DataType) -> bool {
     is_text(data_type) || is_binary(data_type)
 }
 
-/// Makes samples of rows; `keys` are the keys, one per row. A row of nothing but nulls is a sample without parts.
+/// Converts rows to samples; `keys` has one key per row. A row of nulls is a sample without parts.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when two columns would be the same part, or a name cannot be that of one.
+/// [`Kind::Input`](crate::error::Kind::Input) when two columns would become the same part, or a column name is not
+/// valid as an extension.
 pub fn samples_of_rows(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     let columns: Vec<Column> = parts_of(batch.schema_ref().fields())?
         .into_iter()
@@ -92,7 +93,7 @@ pub fn samples_of_rows(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sampl
     Ok(keys.iter().enumerate().map(sample).collect())
 }
 
-/// Extensions of the parts with the columns that they are made of, sorted by extension.
+/// Returns the extensions of the parts with the columns that they are made of, sorted by extension.
 fn parts_of(fields: &Fields) -> Result<Vec<(String, usize)>> {
     let mut parts: Vec<(String, usize)> = Vec::with_capacity(fields.len());
     for (at, field) in fields.iter().enumerate().filter(|(_, f)| f.name() != KEY_COLUMN) {
@@ -102,14 +103,14 @@ fn parts_of(fields: &Fields) -> Result<Vec<(String, usize)>> {
     if let Some(pair) = parts.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         let (one, other) = (fields[pair[0].1].name(), fields[pair[1].1].name());
         return Err(Error::input(format!(
-            "expected columns whose names differ as extensions, found `{one}` and `{other}`"
+            "expected column names that are distinct extensions, found `{one}` and `{other}`"
         ))
-        .hint("readers of WebDataset do not tell upper from lower case; rename one of the two, or use --rows json"));
+        .hint("WebDataset readers ignore case; rename one of the two, or use --rows json"));
     }
     Ok(parts)
 }
 
-/// Extension of the part that a column becomes.
+/// Returns the extension of the part that a column becomes.
 fn extension_of(field: &Field) -> Result<String> {
     let name = field.name().to_lowercase();
     let unfit = |c: char| c == '/' || c.is_control() || c.is_whitespace();
@@ -122,12 +123,12 @@ fn extension_of(field: &Field) -> Result<String> {
     Ok(if nested && !name.ends_with("json") { format!("{name}.json") } else { name })
 }
 
-/// A column ready to be cut into parts.
+/// A column prepared for conversion to parts.
 struct Column {
     extension: String,
     array: ArrayRef,
     nulls: Option<NullBuffer>,
-    /// Whether values go in as they are, for then the array is binary.
+    /// Whether values are stored unchanged; the array is then binary.
     content: bool,
 }
 

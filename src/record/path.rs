@@ -11,7 +11,7 @@ use arrow::{
 
 use crate::error::Result;
 
-/// The field at a path; a name that holds dots goes before a path.
+/// Returns the field at a path; a name that contains dots takes precedence over a path.
 pub fn field_at<'a>(fields: &'a Fields, path: &str) -> Option<&'a Field> {
     if let Some((_, field)) = fields.find(path) {
         return Some(field);
@@ -22,7 +22,7 @@ pub fn field_at<'a>(fields: &'a Fields, path: &str) -> Option<&'a Field> {
     })
 }
 
-/// The values at a path, null where anything on the way is; `None` when there is no such column.
+/// Returns the values at a path, null where any struct on the path is null; `None` if there is no such column.
 ///
 /// # Errors
 /// When Arrow fails.
@@ -55,7 +55,7 @@ fn member_at(column: &ArrayRef, path: &str) -> Result<Option<ArrayRef>> {
     Ok(None)
 }
 
-/// A member of a struct, null where the struct is.
+/// Returns a member of a struct, null where the struct is null.
 ///
 /// # Errors
 /// When Arrow fails.
@@ -66,7 +66,7 @@ pub fn member(members: &StructArray, name: &str) -> Result<Option<ArrayRef>> {
     Ok(Some(nullif(column, &absent)?))
 }
 
-/// Every way to part a path at a dot.
+/// Iterates over all ways to split a path at a dot.
 fn steps(path: &str) -> impl Iterator<Item = (&str, &str)> {
     path.match_indices('.').map(|(at, _)| (&path[..at], &path[at + 1..]))
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_into_structs_and_null_on_the_way_is_null() {
+    fn paths_resolve_into_structs_and_null_structs_give_null() {
         let batch = batch();
         let found = column_at(&batch, "a.subject.ref.id").unwrap().unwrap();
         let texts: Vec<Option<&str>> = found.as_string::<i32>().iter().collect();

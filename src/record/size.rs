@@ -1,7 +1,7 @@
-//! How large values are, whatever the buffers around them.
+//! Sizes of values, independent of the buffers that hold them.
 //!
-//! Arrow's own sizes count spare capacity and the rows outside of a slice, so that the same rows would weigh more or
-//! less depending on how they were read. Sizes of row groups and budgets of memory must not.
+//! Arrow's own sizes count spare capacity and the rows outside a slice, so the size of the same rows would depend on
+//! how they were read. Sizes of row groups and memory budgets must not.
 
 use arrow::{
     array::{
@@ -11,8 +11,8 @@ use arrow::{
     datatypes::DataType,
 };
 
-/// Bytes of the values in memory: fixed widths, text with a 4-byte offset per value, and one bit per row and column for
-/// validity. Slicing, spare capacity and sharing of buffers make no difference.
+/// Returns the bytes of the values in memory: fixed widths, text with a 4-byte offset per value, and one validity bit
+/// per row and column. Slicing, spare capacity and shared buffers do not affect it.
 pub fn logical_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(array_bytes).sum()
 }
@@ -54,7 +54,7 @@ fn value_bytes(array: &ArrayRef, rows: u64) -> u64 {
     }
 }
 
-/// First offset and distance to the last.
+/// Returns the first offset and the distance to the last.
 fn bounds<O: OffsetSizeTrait>(offsets: &[O]) -> (usize, usize) {
     match (offsets.first(), offsets.last()) {
         (Some(first), Some(last)) => (first.as_usize(), last.as_usize() - first.as_usize()),
@@ -72,11 +72,11 @@ fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> u64 {
 }
 
 fn fixed_list_bytes(list: &FixedSizeListArray) -> u64 {
-    // The values of a sliced list are sliced with it.
+    // The values of a sliced list are already sliced.
     array_bytes(list.values())
 }
 
-/// As many values as there are rows, for a dictionary is only a way to pack them.
+/// Counts one value per row, because a dictionary is only a form of packing.
 fn dictionary_bytes(array: &ArrayRef) -> u64 {
     let dictionary = array.as_any_dictionary();
     let values = dictionary.values();
@@ -93,7 +93,7 @@ fn dictionary_bytes(array: &ArrayRef) -> u64 {
     dictionary.normalized_keys().into_iter().map(|key| lengths[key]).fold(0, u64::saturating_add)
 }
 
-/// Bytes of the largest value.
+/// Returns the bytes of the largest value.
 fn largest(values: &ArrayRef) -> u64 {
     (0..values.len()).map(|i| array_bytes(&values.slice(i, 1))).max().unwrap_or(0)
 }
@@ -151,9 +151,9 @@ mod tests {
     }
 
     proptest! {
-        /// A slice weighs the same as a compact copy of its rows.
+        /// A slice has the same size as a compact copy of its rows.
         #[test]
-        fn slicing_makes_no_difference(
+        fn slicing_does_not_change_the_size(
             rows in prop::collection::vec(prop::option::of(prop::collection::vec(prop::option::of(".{0,5}"), 0..4)), 0..40),
             cut in 0..40_usize,
         ) {

@@ -1,7 +1,7 @@
-//! Memory that is used again.
+//! Reusable buffers.
 //!
-//! Megabytes that are allocated by one thread and freed by another go back to the system each time, which then has to
-//! clear every page again. What comes and goes at the pace of the data is kept here instead:
+//! Megabytes that one thread allocates and another frees are returned to the system each time, which then has to clear
+//! every page again. Buffers that are needed at the rate of the data are kept here instead:
 //!
 //! ```text
 //! take -> Vec -> lend -> Bytes, and slices of it -> the last one dropped -> take ...
@@ -14,25 +14,25 @@ use std::{
 
 use bytes::Bytes;
 
-/// Buffers kept at most, where nothing else is said.
-const KEPT: usize = 16;
+/// Default maximum number of buffers kept.
+const MAX_BUFFERS: usize = 16;
 
-/// Buffers of columns kept at most: what the columns of a few units take.
-const KEPT_OF_COLUMNS: usize = 256;
+/// Maximum number of column buffers kept: enough for the columns of a few units.
+const MAX_COLUMN_BUFFERS: usize = 256;
 
-/// Bytes of all that is kept, at most.
-const KEPT_BYTES: usize = 96 << 20;
+/// Maximum bytes of all buffers kept.
+const MAX_KEPT_BYTES: usize = 96 << 20;
 
-/// Larger buffers are not kept.
-const LARGEST: usize = 16 << 20;
+/// Maximum capacity in bytes of a buffer that is kept.
+const MAX_CAPACITY: usize = 16 << 20;
 
-/// Capacities are multiples of this, so that buffers for pieces of about one size can stand in for each other.
+/// Capacities are multiples of this, so that buffers for pieces of similar size are interchangeable.
 const STEP: usize = 256 << 10;
 
-/// A buffer is not given for what is this many times smaller.
-const TOO_LARGE: usize = 4;
+/// Maximum ratio of a buffer's capacity to the requested one.
+const MAX_RATIO: usize = 4;
 
-/// Buffers that nobody uses.
+/// A pool of unused buffers.
 #[derive(Debug, Clone)]
 pub struct Spare(Arc<Mutex<Kept>>);
 
@@ -45,13 +45,13 @@ struct Kept {
 
 impl Default for Spare {
     fn default() -> Self {
-        Self::keeping(KEPT)
+        Self::keeping(MAX_BUFFERS)
     }
 }
 
-/// Memory of the values of columns, which are made by one stage of a pipeline and dropped by another.
+/// Returns the pool for values of columns, which one stage of a pipeline builds and another drops.
 pub fn of_columns() -> &'static Spare {
-    static COLUMNS: LazyLock<Spare> = LazyLock::new(|| Spare::keeping(KEPT_OF_COLUMNS));
+    static COLUMNS: LazyLock<Spare> = LazyLock::new(|| Spare::keeping(MAX_COLUMN_BUFFERS));
     &COLUMNS
 }
 
@@ -60,14 +60,15 @@ impl Spare {
         Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, most })))
     }
 
-    /// An empty buffer with room for `capacity` bytes at least; the largest there is if that is 0, for nobody knows.
+    /// Returns an empty buffer with a capacity of at least `capacity` bytes; if that is 0, the size is unknown and the
+    /// largest buffer is returned.
     pub fn take(&self, capacity: usize) -> Vec<u8> {
         let mut buffer = self.find(capacity).unwrap_or_else(|| Vec::with_capacity(capacity.next_multiple_of(STEP)));
         buffer.clear();
         buffer
     }
 
-    /// A buffer of `length` bytes at least, which hold anything.
+    /// Returns a buffer of at least `length` bytes with unspecified content.
     pub fn take_filled(&self, length: usize) -> Vec<u8> {
         match self.find(length) {
             Some(mut buffer) => {
@@ -78,10 +79,10 @@ impl Spare {
         }
     }
 
-    /// The smallest buffer with so much room.
+    /// Returns the smallest buffer with this capacity.
     fn find(&self, capacity: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |found| (capacity..=capacity.max(STEP) * TOO_LARGE).contains(&found);
+        let fits = |found| (capacity..=capacity.max(STEP) * MAX_RATIO).contains(&found);
         let buffers = kept.buffers.iter().map(Vec::capacity).enumerate();
         let (place, _) = match capacity {
             0 => buffers.max_by_key(|(_, capacity)| *capacity),
@@ -92,19 +93,19 @@ impl Spare {
         Some(buffer)
     }
 
-    /// Makes the buffer immutable; it comes back when nothing refers to it any more.
+    /// Makes the buffer immutable; it returns to the pool when nothing refers to it any more.
     pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Lent { buffer, spare: self.clone() })
     }
 
     fn keep(&self, buffer: Vec<u8>) {
         let capacity = buffer.capacity();
-        if !(1..=LARGEST).contains(&capacity) {
+        if !(1..=MAX_CAPACITY).contains(&capacity) {
             return;
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The oldest make way, for nobody seems to want them.
-        while kept.buffers.len() >= kept.most || kept.bytes + capacity > KEPT_BYTES {
+        // The oldest buffers are dropped first, because they have not been requested for the longest time.
+        while kept.buffers.len() >= kept.most || kept.bytes + capacity > MAX_KEPT_BYTES {
             let Some(oldest) = kept.buffers.pop_front() else { break };
             kept.bytes -= oldest.capacity();
         }
@@ -153,15 +154,15 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_is_too_small_or_too_large_is_not_given() {
+    fn a_buffer_that_is_too_small_or_too_large_is_not_returned() {
         let spare = Spare::default();
         drop(spare.lend(spare.take(10)));
         assert!(spare.take(STEP + 1).capacity() > STEP);
-        drop(spare.lend(Vec::with_capacity(LARGEST + 1)));
-        assert!(spare.take(1).capacity() <= LARGEST);
+        drop(spare.lend(Vec::with_capacity(MAX_CAPACITY + 1)));
+        assert!(spare.take(1).capacity() <= MAX_CAPACITY);
     }
     #[test]
-    fn what_is_taken_filled_keeps_its_length() {
+    fn filled_buffers_keep_their_length() {
         let spare = Spare::default();
         let mut buffer = spare.take_filled(1000);
         buffer[..3].copy_from_slice(b"abc");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_way() {
+    fn the_oldest_buffer_is_dropped_first() {
         let spare = Spare::keeping(2);
         let buffers: Vec<Vec<u8>> = (1..4).map(|i| Vec::with_capacity(i * STEP)).collect();
         buffers.into_iter().for_each(|buffer| drop(spare.lend(buffer)));

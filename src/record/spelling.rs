@@ -1,17 +1,17 @@
-//! Ids in other spellings: how one id may be written twice, and how an id may stand in text that was escaped.
+//! Spelling variants of ids: different texts that may denote one id, and ids within escaped text.
 //!
-//! Exports of the same patient differ: `7`, `007`, `+7`, `7.0`, ` 7 `, `pat-7` and `PAT-7`, composed and decomposed letters. Such
-//! ids are different ids everywhere, but for one question: whether a record might be about somebody who was erased.
+//! Exports of the same patient differ: `7`, `007`, `+7`, `7.0`, ` 7 `, `pat-7` and `PAT-7`, composed and decomposed
+//! letters. These are different ids everywhere except for one question: whether a record may be about an erased person.
 
 use std::borrow::Cow;
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 
-/// Most words that an id in running text has.
-const MOST_WORDS: usize = 8;
+/// Maximum number of words of an id in running text.
+const MAX_WORDS: usize = 8;
 
-/// Returns the form that spellings of one id share: Unicode NFKC in lower case without blanks around it, and of numbers the
-/// digits without a plus sign, leading zeros and a fraction of zeros.
+/// Returns the form that all spellings of one id share: Unicode NFKC in lower case without surrounding blanks, and for
+/// numbers the digits without a plus sign, leading zeros and a fraction of zeros.
 pub fn normal_form(id: &str) -> String {
     let folded = ComposingNormalizerBorrowed::new_nfkc().normalize(id).to_lowercase();
     let folded = ComposingNormalizerBorrowed::new_nfkc().normalize(folded.trim()).into_owned();
@@ -52,7 +52,7 @@ pub fn unescaped(text: &str) -> Option<String> {
     Some(String::from_utf16_lossy(&out))
 }
 
-/// Returns what an escape at the begin of a text stands for, in UTF-16, and its length in bytes.
+/// Decodes an escape at the beginning of a text; returns UTF-16 and the length of the escape in bytes.
 fn unit(text: &str) -> Option<(Vec<u16>, usize)> {
     if text.starts_with("\"\"") {
         return Some((vec![u16::from(b'"')], 2));
@@ -71,7 +71,7 @@ fn unit(text: &str) -> Option<(Vec<u16>, usize)> {
     Some((vec![u16::from(plain)], 2))
 }
 
-/// Returns bytes as text in each encoding that they may be in.
+/// Decodes bytes in each encoding that they may be in.
 pub fn readings(bytes: &[u8]) -> Vec<String> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return vec![text.to_owned()];
@@ -84,12 +84,13 @@ pub fn readings(bytes: &[u8]) -> Vec<String> {
     vec![String::from_utf8_lossy(bytes).into_owned(), latin, wide(u16::from_le_bytes), wide(u16::from_be_bytes)]
 }
 
-/// Whether a byte beside a text makes it a part of a longer word.
+/// Whether a byte next to a text makes the text a part of a longer word.
 pub fn is_inner(byte: Option<&u8>) -> bool {
     byte.is_some_and(|b| b.is_ascii_alphanumeric() || !b.is_ascii())
 }
 
-/// Shows the spans of up to eight words between borders of words to `visit`, until it returns true; says whether it did.
+/// Calls `visit` for the spans of up to eight words between word boundaries until it returns true; returns whether it
+/// did.
 pub fn any_span(text: &str, visit: &mut dyn FnMut(&str) -> bool) -> bool {
     let bytes = text.as_bytes();
     let is_border =
@@ -99,7 +100,7 @@ pub fn any_span(text: &str, visit: &mut dyn FnMut(&str) -> bool) -> bool {
         let mut words = 0;
         for end in &borders[i + 1..] {
             words += usize::from(is_inner(bytes.get(end - 1)));
-            if words > MOST_WORDS {
+            if words > MAX_WORDS {
                 break;
             }
             if words > 0 && visit(&text[*begin..*end]) {
@@ -110,7 +111,7 @@ pub fn any_span(text: &str, visit: &mut dyn FnMut(&str) -> bool) -> bool {
     false
 }
 
-/// Returns the texts in which an id may stand in a piece of text: itself, and without escapes.
+/// Returns the texts in which an id may occur: the text itself, and the text without escapes.
 pub fn with_unescaped(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     std::iter::once(Cow::Borrowed(text)).chain(unescaped(text).map(Cow::Owned))
 }

@@ -1,6 +1,6 @@
-//! Subject ids that no column has: from the path of a source, or from a table.
+//! Subject ids that are not in a column: from the path of a source, or from a table.
 //!
-//! A pattern is compared with the path below what the user named, component by component:
+//! A pattern is matched against the path relative to the input that the user named, component by component:
 //!
 //! ```text
 //! scans/{subject}/*        scans/PAT-1/ct.dcm             PAT-1
@@ -8,8 +8,8 @@
 //! sub-{subject}_*.nii.gz   sub-01_T1w.nii.gz              01
 //! ```
 //!
-//! A path that does not match has no subject. One that could match in two ways never gives two answers: `{subject}` is as
-//! short as it can be, and what stands before it as well.
+//! A path that does not match has no subject. If a path can match in several ways, the result is unambiguous:
+//! `{subject}` and the text before it match as little as possible.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -19,15 +19,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::key::cut;
 use crate::error::{Error, Result};
 
-/// What stands for the subject in a pattern.
+/// Placeholder of the subject in a pattern.
 const SUBJECT: &str = "{subject}";
 
-/// A pattern of paths with `{subject}` in it.
+/// A path pattern that contains `{subject}`.
 #[derive(Debug, Clone)]
 pub struct SubjectPattern {
     text: String,
     regex: Regex,
-    /// Whether it begins with the plain name of a folder, which may lie above what the user named.
+    /// Whether the pattern begins with a folder name without wildcards; that folder may be above the input that the
+    /// user named.
     begins_plain: bool,
 }
 
@@ -40,25 +41,25 @@ impl PartialEq for SubjectPattern {
 impl Eq for SubjectPattern {}
 
 impl SubjectPattern {
-    /// Reads a pattern: `*` and `?` stand for characters within a component, `**` for any number of components, `{subject}` for
-    /// the subject, exactly once.
+    /// Parses a pattern: `*` and `?` match characters within a component, `**` any number of components, and
+    /// `{subject}`, which must occur exactly once, the subject.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) for anything else.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) when the pattern is malformed.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |found: &str| {
+        let malformed = |found: &str| {
             Error::usage(format!("expected a pattern such as scans/{{subject}}/*, found {found}"))
-                .hint("`{subject}` stands for the subject, `*` for a part of a name, `**` for folders")
+                .hint("`{subject}` matches the subject, `*` a part of a name, `**` folders")
         };
         match text.matches(SUBJECT).count() {
             1 => {}
-            0 => return Err(wrong(&format!("`{text}`, in which {SUBJECT} does not stand"))),
-            _ => return Err(wrong(&format!("`{text}`, in which {SUBJECT} stands more than once"))),
+            0 => return Err(malformed(&format!("`{text}`, which does not contain {SUBJECT}"))),
+            _ => return Err(malformed(&format!("`{text}`, which contains {SUBJECT} more than once"))),
         }
         let trimmed = text.strip_prefix("./").unwrap_or(text);
         let components: Vec<&str> = trimmed.split('/').collect();
         if components.iter().any(|component| component.is_empty()) {
-            return Err(wrong(&format!("`{text}`, which has an empty component")));
+            return Err(malformed(&format!("`{text}`, which has an empty component")));
         }
         let mut regex = String::from("(?s)^");
         for (i, component) in components.iter().enumerate() {
@@ -73,13 +74,13 @@ impl SubjectPattern {
             }
         }
         regex.push('$');
-        let regex = Regex::new(&regex).map_err(|e| wrong(&format!("`{text}`")).cause(e))?;
+        let regex = Regex::new(&regex).map_err(|e| malformed(&format!("`{text}`")).cause(e))?;
         let begins_plain = components.len() > 1 && !components[0].contains(['*', '?', '{', '}']);
         Ok(Self { text: text.to_owned(), regex, begins_plain })
     }
 
-    /// The subject of a path, if it matches. The name of the source is the last `name` bytes of the path; folders before it are
-    /// looked at only if the pattern begins with the name of one.
+    /// Returns the subject of a path if it matches. The source's name is the last `name` bytes of the path; folders
+    /// before it are considered only if the pattern begins with the name of one.
     pub fn subject<'p>(&self, path: &'p str, name: usize) -> Option<&'p str> {
         starts(path, name).take(if self.begins_plain { usize::MAX } else { 1 }).find_map(|start| {
             let found = self.regex.captures(&path[start..])?.get(1)?;
@@ -88,7 +89,7 @@ impl SubjectPattern {
     }
 }
 
-/// Where a path may be taken to begin: at its last `name` bytes, then at each folder further left.
+/// Returns the positions at which a path may begin: at its last `name` bytes, then at each folder further left.
 fn starts(path: &str, name: usize) -> impl Iterator<Item = usize> {
     let begin = path.len().saturating_sub(name);
     let further = path.as_bytes()[..begin].iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
@@ -113,7 +114,7 @@ fn push_component(regex: &mut String, component: &str) {
     }
 }
 
-/// Subjects by path or key, as a table tells them.
+/// Subjects by path or key, from a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectTable {
     subjects: HashMap<String, String>,
@@ -123,7 +124,7 @@ impl SubjectTable {
     /// Adds a row.
     ///
     /// # Errors
-    /// When the table said something else of the same path before.
+    /// When the table has a different subject for the same path.
     pub fn insert(&mut self, path: &str, subject: &str) -> Result<()> {
         let path = path.strip_prefix("./").unwrap_or(path).trim_start_matches('/');
         match self.subjects.entry(path.to_owned()) {
@@ -138,18 +139,18 @@ impl SubjectTable {
         }
     }
 
-    /// Number of paths that it knows.
+    /// Returns the number of paths.
     pub fn len(&self) -> usize {
         self.subjects.len()
     }
 
-    /// Whether it knows none.
+    /// Whether there are no paths.
     pub fn is_empty(&self) -> bool {
         self.subjects.is_empty()
     }
 
-    /// What the longest row says that the path ends with, with or without an extension. The name of the source is the last `name`
-    /// bytes of the path.
+    /// Returns the subject of the longest table path that the given path ends with, with or without an extension. The
+    /// source's name is the last `name` bytes of the path.
     fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         let begin = path.len().saturating_sub(name);
         let slashes = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
@@ -168,21 +169,21 @@ impl SubjectTable {
 pub struct SubjectMatch<'a> {
     /// The subject.
     pub subject: &'a str,
-    /// Key of the table row, if it is shorter than the source's name: it may match other sources as well.
+    /// Key of the table row if it is shorter than the source's name; it may match other sources as well.
     pub partial_key: Option<&'a str>,
 }
 
-/// How the subject of a record is found where no column has it.
+/// Source of subject ids that are not in a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subjects {
-    /// From the path of its source.
+    /// The path of the source.
     Path(SubjectPattern),
-    /// From a table.
+    /// A table.
     Table(SubjectTable),
 }
 
 impl Subjects {
-    /// The subject of a path whose last `name` bytes are the name of the source.
+    /// Returns the subject of a path whose last `name` bytes are the source's name.
     pub fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         match self {
             Self::Path(pattern) => {
@@ -193,13 +194,13 @@ impl Subjects {
     }
 }
 
-/// How the log keeps where subjects come from: the pattern, or that it was a table.
+/// The source of subject ids as the log stores it: the pattern, or the fact that it was a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubjectsFrom {
     /// A pattern of paths.
     Path(SubjectPattern),
-    /// A table, which has to be named again.
+    /// A table, which has to be provided again.
     Table,
 }
 
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_take_the_component_that_they_name() {
+    fn patterns_match_the_named_component() {
         for (pattern, name, expected) in [
             ("scans/{subject}/*", "scans/PAT-1/a.dcm", Some("PAT-1")),
             ("scans/{subject}/*", "scans/PAT-1/x/a.dcm", None),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pattern_that_begins_with_a_plain_name_looks_above_what_was_named() {
+    fn only_a_pattern_that_begins_with_a_plain_name_matches_folders_above_the_input() {
         assert_eq!(subject("scans/{subject}/*", "/data/scans/", "PAT-1/a.dcm").as_deref(), Some("PAT-1"));
         assert_eq!(subject("s3-x/scans/{subject}/*", "/s3-x/scans/", "PAT-1/a.dcm").as_deref(), Some("PAT-1"));
         assert_eq!(subject("{subject}/**", "/data/scans/", "a.dcm"), None);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn malformed_patterns_are_rejected() {
         for text in ["scans/*", "", "{subject}/{subject}", "/{subject}/*", "a//{subject}", "{subject}/"] {
             assert!(SubjectPattern::parse(text).is_err(), "{text}");
         }

@@ -1,36 +1,38 @@
-//! Dates, points in time and spans of time from ISO 8601 text: the inverse of what `record::json` writes, and the other
-//! common spellings.
+//! Parses dates, timestamps and durations in ISO 8601 and other common spellings; the inverse of what `record::json`
+//! writes.
 
 use arrow::datatypes::TimeUnit;
 
 /// Seconds of a day.
 const DAY: i128 = 86_400;
 
-/// Days since 1970-01-01 of `YYYY-MM-DD`; years beyond four digits carry a sign.
+/// Returns the days since 1970-01-01 of `YYYY-MM-DD`; years beyond four digits have a sign.
 pub fn date(text: &str) -> Option<i32> {
     let (days, rest) = split_date(text)?;
     rest.is_empty().then(|| i32::try_from(days).ok())?
 }
 
-/// Units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction][Z]`; `None` as well when the unit cannot hold it.
+/// Returns the units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction][Z]`; `None` also if the unit cannot hold the
+/// value.
 pub fn timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
     local(text.strip_suffix('Z').unwrap_or(text), unit)
 }
 
-/// Units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction]` without a zone.
+/// Returns the units since 1970-01-01 of `YYYY-MM-DDTHH:MM:SS[.fraction]` without a zone.
 pub fn local(text: &str, unit: TimeUnit) -> Option<i64> {
     let (days, rest) = split_date(text)?;
     let clock = clock(rest.strip_prefix(['T', ' '])?, unit)?;
     i64::try_from(days * DAY * per_second(unit) + clock).ok()
 }
 
-/// Units since 1970-01-01 in UTC of `YYYY-MM-DDTHH:MM:SS[.fraction]` followed by `Z`, `+HH:MM`, `+HHMM` or `+HH`.
+/// Returns the units since 1970-01-01 in UTC of `YYYY-MM-DDTHH:MM:SS[.fraction]` followed by `Z`, `+HH:MM`, `+HHMM` or
+/// `+HH`.
 pub fn instant(text: &str, unit: TimeUnit) -> Option<i64> {
     let text = text.strip_suffix(" UTC").map_or_else(|| text.to_owned(), |local| format!("{local}Z"));
     if text.ends_with(['Z', 'z']) {
         return local(&text[..text.len() - 1], unit);
     }
-    // The last sign is that of the offset, if it comes after the time of day began.
+    // The last sign belongs to the offset if it follows the time of day.
     let at = text.rfind(['+', '-']).filter(|at| text[..*at].contains(':'))?;
     let (moment, offset) = text.split_at(at);
     let (hours, minutes) = match &offset.as_bytes()[1..] {
@@ -45,13 +47,14 @@ pub fn instant(text: &str, unit: TimeUnit) -> Option<i64> {
     i64::try_from(i128::from(local(moment.trim_end(), unit)?) - east).ok()
 }
 
-/// Units since midnight of `HH:MM[:SS[.fraction]]`.
+/// Returns the units since midnight of `HH:MM[:SS[.fraction]]`.
 pub fn time_of_day(text: &str, unit: TimeUnit) -> Option<i64> {
     let seconds = if text.len() == 5 { format!("{text}:00") } else { text.to_owned() };
     i64::try_from(clock(&seconds, unit)?).ok()
 }
 
-/// Units of a span of time: ISO 8601 without years and months (`P1DT2H3M4.5S`), or `[N day[s] ]HH:MM:SS[.fraction]`.
+/// Returns the units of a duration: ISO 8601 without years and months (`P1DT2H3M4.5S`), or
+/// `[N day[s] ]HH:MM:SS[.fraction]`.
 pub fn duration(text: &str, unit: TimeUnit) -> Option<i64> {
     let (sign, text) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -80,7 +83,7 @@ fn iso_duration(text: &str, unit: TimeUnit) -> Option<i128> {
                 _ => 1,
             };
             let (whole, fraction) = rest[..end].split_once('.').unwrap_or((&rest[..end], ""));
-            // Only seconds are written with a fraction.
+            // Only seconds may have a fraction.
             if whole.is_empty() || whole.len() > 20 || rest[..end].contains('.') && name != 'S' {
                 return None;
             }
@@ -105,7 +108,7 @@ fn clock_duration(text: &str, unit: TimeUnit) -> Option<i128> {
     Some(hours * 3600 * per_second(unit) + clock(&format!("00:{rest}"), unit)?)
 }
 
-/// Units since midnight of `HH:MM:SS[.fraction]`.
+/// Returns the units since midnight of `HH:MM:SS[.fraction]`.
 fn clock(text: &str, unit: TimeUnit) -> Option<i128> {
     let (clock, fraction) = match text.split_once('.') {
         Some((_, "")) => return None,
@@ -121,7 +124,7 @@ fn clock(text: &str, unit: TimeUnit) -> Option<i128> {
     Some(((hours * 60 + minutes) * 60 + seconds) * per_second(unit) + part_of_second(fraction, unit)?)
 }
 
-/// Units of the digits behind a point; `None` if there are more than the unit has.
+/// Returns the units of the digits after a decimal point; `None` if there are more than the unit has.
 fn part_of_second(fraction: &str, unit: TimeUnit) -> Option<i128> {
     let fraction = fraction.trim_end_matches('0');
     let places = places(unit);
@@ -133,7 +136,7 @@ fn per_second(unit: TimeUnit) -> i128 {
     10_i128.pow(places(unit))
 }
 
-/// Digits behind the point of seconds in a unit.
+/// Returns the number of decimal places of seconds in a unit.
 pub(super) fn places(unit: TimeUnit) -> u32 {
     match unit {
         TimeUnit::Second => 0,
@@ -143,7 +146,7 @@ pub(super) fn places(unit: TimeUnit) -> u32 {
     }
 }
 
-/// The days of a date at the start of a text, and what comes after it.
+/// Returns the days of a date at the start of a text, and the rest of the text.
 fn split_date(text: &str) -> Option<(i128, &str)> {
     let (sign, unsigned) = match text.as_bytes().first()? {
         b'-' => (-1, &text[1..]),
@@ -151,7 +154,7 @@ fn split_date(text: &str) -> Option<(i128, &str)> {
         _ => (1, text),
     };
     let (year, rest) = unsigned.split_once('-')?;
-    // Twelve digits hold the years of all seconds that 64 bits count.
+    // Twelve digits hold the years of all seconds that fit into 64 bits.
     let well_formed = year.len() == 4 || unsigned.len() < text.len() && (5..=12).contains(&year.len());
     let (month, rest) = rest.split_once('-')?;
     let (day, rest) = rest.split_at_checked(2)?;
@@ -173,7 +176,7 @@ fn digits(text: &[u8]) -> Option<i128> {
     text.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + i128::from(digit - b'0')))
 }
 
-/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar, counted in years that begin in March, so that the
+/// Returns the days since 1970-01-01 of a proleptic Gregorian date, counted in years that begin in March, so that the
 /// leap day is the last.
 fn days_from_civil(year: i128, month: i128, day: i128) -> i128 {
     let year = year - i128::from(month <= 2);
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn malformed_times_are_rejected() {
         for text in
             ["", "2024-02-30", "2024-13-01", "24-01-01", "2024-1-01", "2024-01-01x", "12345-01-01", "2024-01-0ä"]
         {
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_day_and_spans_have_their_spellings() {
+    fn times_of_day_and_durations_have_several_spellings() {
         let ms = TimeUnit::Millisecond;
         assert_eq!(time_of_day("01:02", ms), Some(3_720_000));
         assert_eq!(time_of_day("23:59:59.9990", ms), Some(86_399_999));
@@ -258,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_time_or_none(text in "[-+PTWDHMSZ0-9:. é]{0,16}") {
+        fn arbitrary_text_is_a_time_or_none(text in "[-+PTWDHMSZ0-9:. é]{0,16}") {
             for unit in [TimeUnit::Second, TimeUnit::Nanosecond] {
                 let _ = (date(&text), timestamp(&text, unit), instant(&text, unit), local(&text, unit));
                 let _ = (time_of_day(&text, unit), duration(&text, unit));
@@ -266,13 +269,13 @@ mod tests {
         }
 
         #[test]
-        fn spans_come_back(value: i64) {
+        fn durations_round_trip(value: i64) {
             let array = arrow::array::DurationMicrosecondArray::from(vec![value]);
             prop_assert_eq!(duration(&written(&array), TimeUnit::Microsecond), Some(value));
         }
 
         #[test]
-        fn dates_and_timestamps_come_back(days: i32, value: i64) {
+        fn dates_and_timestamps_round_trip(days: i32, value: i64) {
             prop_assert_eq!(date(&written(&Date32Array::from(vec![days]))), Some(days));
             let nanoseconds = TimestampNanosecondArray::from(vec![value]);
             prop_assert_eq!(timestamp(&written(&nanoseconds), TimeUnit::Nanosecond), Some(value));

@@ -1,9 +1,9 @@
-//! Values of a type that the user gave a column, read from text or from JSON: the inverse of `record::json`.
+//! Parses values of a column type that the user chose, from text or from JSON; the inverse of `record::json`.
 //!
 //! ```text
 //! type          text                                      in JSON
 //! numbers       5  -0.25  1e3                             numbers, or strings of them
-//! decimal       0.10, if all digits fit                   the same; no digit goes by way of a float
+//! decimal       0.10, if all digits fit                   the same, never converted through a float
 //! binary        base64                                    strings
 //! date          2024-02-29                                strings
 //! time          23:59[:59[.999]]                          strings
@@ -13,7 +13,8 @@
 //! json          a JSON document                           any value
 //! ```
 //!
-//! A value that the type does not hold exactly is refused, save for binary fractions, which become the nearest float.
+//! A value that the type cannot hold exactly is rejected, except for decimal fractions in float columns, which become
+//! the nearest float.
 
 use std::{ops::Range, sync::Arc};
 
@@ -31,43 +32,43 @@ use super::{
 };
 use crate::{codec::base64::from_base64, error::Result, schema};
 
-/// Milliseconds of a day, in which `Date64` counts.
+/// Milliseconds of a day, the unit of `Date64` values.
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// Digits of the widest decimal.
+/// Maximum digits of the widest decimal.
 const MAX_DIGITS: usize = 76;
 
-/// A value as a source has it.
+/// A value in the form of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
     /// Text, without quotes and escapes.
     Text(&'a str),
-    /// A number of JSON.
+    /// A JSON number.
     Number(&'a str),
-    /// A truth value of JSON.
+    /// A JSON boolean.
     Boolean(bool),
 }
 
-/// Scalar values of one type, one after the other; which of them are null is for the caller to know.
+/// Scalar values of one type; the caller keeps track of which are null.
 #[derive(Debug)]
 pub struct Typed {
     field: Field,
-    /// Bytes of a value, unless each has its own length.
+    /// Bytes of a value; `None` if values vary in length.
     width: Option<usize>,
     bytes: Vec<u8>,
-    /// Ends of the values whose lengths differ.
+    /// Ends of values that vary in length.
     ends: Vec<usize>,
     len: usize,
 }
 
 impl Typed {
-    /// An empty column of the field's type; `None` if values of it have no text.
+    /// Creates an empty column of the field's type; `None` if values of the type have no text form.
     pub fn new(field: &Field) -> Option<Self> {
         let width = width(field.data_type())?;
         Some(Self { field: field.clone(), width, bytes: Vec::new(), ends: Vec::new(), len: 0 })
     }
 
-    /// Appends a value; `false`, and nothing is appended, if the type does not hold it.
+    /// Appends a value; returns `false` and appends nothing if the type cannot hold it.
     pub fn push(&mut self, value: Form<'_>) -> bool {
         let before = self.bytes.len();
         let taken = append(&self.field, value, &mut self.bytes).is_some();
@@ -79,7 +80,7 @@ impl Typed {
         taken
     }
 
-    /// Appends what stands in the place of a null.
+    /// Appends a placeholder for a null.
     pub fn push_null(&mut self) {
         let length = self.bytes.len() + self.width.unwrap_or(0);
         self.bytes.resize(length, 0);
@@ -103,10 +104,10 @@ impl Typed {
         }
     }
 
-    /// The values as an array; the column is empty afterwards.
+    /// Returns the values as an array and empties the column.
     ///
     /// # Errors
-    /// When `nulls` are not those of so many values.
+    /// When the length of `nulls` differs from the number of values.
     pub fn finish(&mut self, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         let (bytes, ends, len) =
             (std::mem::take(&mut self.bytes), std::mem::take(&mut self.ends), std::mem::take(&mut self.len));
@@ -129,7 +130,7 @@ impl Typed {
     }
 }
 
-/// Name of a type in messages, with how its values are written where that is not plain.
+/// Returns the name of a type for messages, with the form of its values where that is not obvious.
 pub fn name(field: &Field) -> String {
     let name = schema::file::print_type(field);
     let form = match field.data_type() {
@@ -144,7 +145,8 @@ pub fn name(field: &Field) -> String {
     format!("{name} ({form})")
 }
 
-/// Bytes of a value, or that each has its own length; `None` for types whose values have no text.
+/// Returns the bytes of a value, or `Some(None)` if values vary in length; `None` for types whose values have no text
+/// form.
 fn width(data_type: &DataType) -> Option<Option<usize>> {
     Some(match data_type {
         DataType::Boolean => Some(1),
@@ -155,7 +157,7 @@ fn width(data_type: &DataType) -> Option<Option<usize>> {
     })
 }
 
-/// Appends a value in the bytes that Arrow has for it.
+/// Appends a value in Arrow's binary representation.
 fn append(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
     use DataType as T;
     match (field.data_type(), value) {
@@ -237,7 +239,7 @@ fn append_time(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<()
     Some(())
 }
 
-/// A truth value as delimited text has it.
+/// Parses a boolean in delimited text.
 pub fn boolean(text: &str) -> Option<bool> {
     match text {
         "true" | "True" | "TRUE" => Some(true),
@@ -246,7 +248,7 @@ pub fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// The nearest float; numbers that are too large for one are none.
+/// Parses the nearest float; `None` for numbers beyond its range.
 pub fn float(text: &str) -> Option<f64> {
     let value: f64 = fast_float2::parse(text.trim()).ok()?;
     (value.is_finite() || is_named(text)).then_some(value)
@@ -257,12 +259,13 @@ fn is_named(text: &str) -> bool {
     text.trim().trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// The whole number that the text stands for; `None` if there is a fraction, or too many digits.
+/// Parses an integer; `None` if there is a fraction, or too many digits.
 pub fn integer(text: &str) -> Option<i64> {
     i64::try_from(decimal(text, 19, 0)?.to_i128()?).ok()
 }
 
-/// The number in units of the last digit of `scale`; `None` if it has more than `precision` digits, or others after them.
+/// Parses a number in units of the last digit of `scale`; `None` if it has more than `precision` digits, or more
+/// decimal places.
 fn decimal(text: &str, precision: u8, scale: i8) -> Option<i256> {
     let text = text.trim();
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -292,16 +295,16 @@ fn decimal(text: &str, precision: u8, scale: i8) -> Option<i256> {
     digits.parse().ok()
 }
 
-/// Values in another type, null where it does not hold them, and the rows and values of which that is so.
+/// Converted values, null where the target type cannot hold them, and the rows and values that did not fit.
 pub type Converted = (ArrayRef, Vec<(usize, String)>);
 
-/// Values of a source that states its types, in the type that the user gave the column, and the rows whose values it does
-/// not hold, with these values.
+/// Converts values of a source that states its types to the type that the user chose for the column. Also returns the
+/// rows and values that the type cannot hold.
 ///
-/// Text is read as the type has it in text, documents too, and bytes become text as they are.
+/// Text, including JSON documents, is parsed in the type's text form; bytes become text unchanged.
 ///
 /// # Errors
-/// When the type holds no value of the column.
+/// When the type can hold no value of the column.
 pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Converted, Unfit>> {
     if let DataType::Dictionary(_, value) = array.data_type() {
         return convert(&cast(array, value)?, &from.clone().with_data_type(value.as_ref().clone()), to);
@@ -318,13 +321,13 @@ pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Conv
         && (!text || schema::is_json(to))
         && let Some(typed) = Typed::new(to)
     {
-        return read(&cast(array, &DataType::LargeUtf8)?, typed).map(Ok);
+        return parse_texts(&cast(array, &DataType::LargeUtf8)?, typed).map(Ok);
     }
     if binary
         && text
         && let Some(typed) = Typed::new(to)
     {
-        return decode(&cast(array, &DataType::LargeBinary)?, typed).map(Ok);
+        return decode_bytes(&cast(array, &DataType::LargeBinary)?, typed).map(Ok);
     }
     let mut unfit = Vec::new();
     let mut parts = Vec::new();
@@ -335,8 +338,8 @@ pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Conv
     Ok(Ok((if parts.is_empty() { new_null_array(to.data_type(), 0) } else { concat(&parts)? }, unfit)))
 }
 
-/// Reads texts.
-fn read(texts: &ArrayRef, mut typed: Typed) -> Result<Converted> {
+/// Parses texts.
+fn parse_texts(texts: &ArrayRef, mut typed: Typed) -> Result<Converted> {
     let mut unfit = Vec::new();
     for (row, text) in texts.as_string::<i64>().iter().enumerate() {
         if text.is_none_or(|text| !typed.push(Form::Text(text))) {
@@ -344,11 +347,11 @@ fn read(texts: &ArrayRef, mut typed: Typed) -> Result<Converted> {
             unfit.extend(text.map(|text| (row, text.to_owned())));
         }
     }
-    finish(typed, texts, unfit)
+    converted(typed, texts, unfit)
 }
 
-/// Takes bytes for text.
-fn decode(values: &ArrayRef, mut typed: Typed) -> Result<Converted> {
+/// Interprets bytes as text.
+fn decode_bytes(values: &ArrayRef, mut typed: Typed) -> Result<Converted> {
     let mut unfit = Vec::new();
     for (row, bytes) in values.as_binary::<i64>().iter().enumerate() {
         if bytes.is_none_or(|bytes| !std::str::from_utf8(bytes).is_ok_and(|text| typed.push(Form::Text(text)))) {
@@ -356,16 +359,16 @@ fn decode(values: &ArrayRef, mut typed: Typed) -> Result<Converted> {
             unfit.extend(bytes.map(|bytes| (row, String::from_utf8_lossy(bytes).into_owned())));
         }
     }
-    finish(typed, values, unfit)
+    converted(typed, values, unfit)
 }
 
-fn finish(mut typed: Typed, given: &ArrayRef, unfit: Vec<(usize, String)>) -> Result<Converted> {
+fn converted(mut typed: Typed, given: &ArrayRef, unfit: Vec<(usize, String)>) -> Result<Converted> {
     let mut valid: Vec<bool> = (0..given.len()).map(|row| given.is_valid(row)).collect();
     unfit.iter().for_each(|(row, _)| valid[*row] = false);
     Ok((typed.finish(Some(NullBuffer::from(valid)))?, unfit))
 }
 
-/// Casts all values that can be, with nulls in the place of the others; halves what does not fit as a whole.
+/// Casts all values that fit and replaces the others by nulls; bisects ranges that do not fit as a whole.
 fn cast_part(
     array: &ArrayRef,
     first: usize,
@@ -390,7 +393,7 @@ fn cast_part(
     Ok(())
 }
 
-/// Some rows; lists without the items of other rows, which are not asked whether they fit.
+/// Returns a range of rows; lists without the items of other rows, which must not affect the cast.
 fn part(array: &ArrayRef, rows: Range<usize>) -> ArrayRef {
     let slice = array.slice(rows.start, rows.len());
     if !array.data_type().is_nested() {
@@ -409,7 +412,7 @@ mod tests {
     use super::*;
     use crate::schema::file::parse_type;
 
-    /// Values as text again; `-` where one did not fit.
+    /// Returns values as text again; `-` for those that did not fit.
     fn read_back(data_type: &str, values: &[Form<'_>]) -> Vec<String> {
         let field = parse_type(data_type).unwrap();
         let read = |value: &Form<'_>| {
@@ -464,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_have_a_text_each() {
+    fn every_other_type_has_a_text_form() {
         for (data_type, good, bad) in [
             ("date", "2024-02-29", "2024-02-30"),
             ("date_ms", "2024-02-29", "2024"),
@@ -491,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_gone() {
+    fn truncated_values_are_removed() {
         for data_type in ["int32", "binary", "large_text"] {
             let mut typed = Typed::new(&parse_type(data_type).unwrap()).unwrap();
             for text in ["1234", "5678", "9012"] {

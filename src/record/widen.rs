@@ -1,8 +1,8 @@
-//! Brings rows to a wider schema: the one that a dataset has now, or the one that all sources of a run have together.
+//! Converts rows to a wider schema: the current one of a dataset, or the united one of all sources of a run.
 //!
-//! The wider schema was made by uniting, so each column is in it under its name with the same type or a wider one.
-//! Nothing is dropped and no value changes on the way; where that cannot be, it is an error. Arrow's casts overflow and
-//! round in places, so every value that changed its type is turned back and compared.
+//! The wider schema was made by uniting, so it contains each column under its name with the same type or a wider one.
+//! Nothing is dropped and no value changes; where that is impossible, it is an error. Arrow's casts overflow and round
+//! in places, so every value that changed its type is cast back and compared.
 
 use std::sync::Arc;
 
@@ -22,22 +22,22 @@ use crate::{
     schema,
 };
 
-/// Why rows do not fit a schema.
+/// Reason why rows do not fit a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
-    /// Column.
+    /// Name of the column.
     pub column: String,
     /// Row of the value within the batch, from 0; 0 for values inside of lists.
     pub row: usize,
-    /// The value, or the type where no value would fit.
+    /// The value, or the type if no value would fit.
     pub value: String,
-    /// Type that was to hold it, or that there is none.
+    /// Type that should hold the value, or a note that there is none.
     pub expected: String,
-    /// Whether other values of the column would fit.
+    /// Whether other values of the column may fit.
     pub by_value: bool,
 }
 
-/// The same rows with the columns of `schema`, matched by name; columns that the batch lacks are null.
+/// Returns the rows with the columns of `schema`, matched by name; columns that the batch lacks are null.
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the batch has a column that `schema` lacks or cannot hold, and
@@ -45,7 +45,7 @@ pub struct Unfit {
 pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     cast_or_unfit(batch, schema)?.map_err(|Unfit { column, value, expected, by_value, .. }| {
         if by_value {
-            Error::input(format!("expected values that {expected} can hold, found {value}"))
+            Error::input(format!("expected values that fit into {expected}, found {value}"))
                 .column(column)
                 .hint("convert the column as text: --type COLUMN=text")
         } else {
@@ -54,10 +54,10 @@ pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     })
 }
 
-/// As [`cast_to`], but tells what does not fit instead of failing.
+/// As [`cast_to`], but returns what does not fit instead of failing.
 ///
 /// # Errors
-/// When the schema has columns that may not be null, and the batch lacks them.
+/// When the schema has non-nullable columns that the batch lacks.
 pub fn cast_or_unfit(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<RecordBatch, Unfit>> {
     if batch.schema_ref() == schema {
         return Ok(Ok(batch.clone()));
@@ -123,7 +123,7 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
             let cast = FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, values, nulls, source.len());
             built(cast, array, to)
         }
-        // The kind of list first, then its items.
+        // First the kind of list is converted, then its items.
         (LargeList(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), List(_)) => {
             relist(array, List(Arc::clone(item)), to)
         }
@@ -136,7 +136,7 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
     }
 }
 
-/// Tensors of one shape as tensors each of which has its own.
+/// Converts tensors of one shape to tensors with individual shapes.
 fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
     let (DataType::FixedSizeList(given, length), DataType::Struct(parts)) = (from.data_type(), to.data_type()) else {
         return Err(unfit_type(array, to));
@@ -164,7 +164,7 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Casts with Arrow where that only changes how values are packed.
+/// Casts with Arrow where that only changes the packing of values.
 fn repack(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, Unfit> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, target, &options).map_err(|_| unfit_type(array, to))
@@ -192,7 +192,7 @@ fn cast_lists<O: OffsetSizeTrait>(
     built(GenericListArray::<O>::try_new(Arc::clone(item), source.offsets().clone(), values, nulls), array, to)
 }
 
-/// Keys and values of a map by position, for their names differ between writers.
+/// Matches keys and values of a map by position, because their names differ between writers.
 fn cast_map(array: &ArrayRef, given: &Field, entries: &FieldRef, sorted: bool, to: &Field) -> Result<ArrayRef, Unfit> {
     let source = array.as_map();
     let (DataType::Struct(pair), DataType::Struct(wider)) = (given.data_type(), entries.data_type()) else {
@@ -214,10 +214,10 @@ fn built<A: Array + 'static>(
     cast.map(|cast| Arc::new(cast) as ArrayRef).map_err(|_| unfit_type(array, to))
 }
 
-/// Plain values, which must come back the same.
+/// Casts plain values and checks that they cast back to the same values.
 fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, Unfit> {
     let options = |safe| CastOptions { safe, ..CastOptions::default() };
-    // Values that do not fit become null, and are found by that.
+    // Values that do not fit become null, which reveals them.
     let cast = cast_with_options(array, to.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
     let back = cast_with_options(&cast, array.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
     let same = not_distinct(&back, array).map_err(|_| unfit_type(array, to))?;
@@ -233,7 +233,7 @@ fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, Unfit> {
     }
 }
 
-/// Values as text, or as JSON documents if `to` holds those.
+/// Formats values as text, or as JSON documents if `to` holds those.
 fn render(array: &ArrayRef, to: &Field) -> ArrayRef {
     let json = schema::is_json(to);
     let mut texts = StringBuilder::new();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_or_vanish_is_an_error() {
+    fn values_that_would_change_or_vanish_are_errors() {
         let from = batch(vec![("a", Arc::new(Int64Array::from(vec![(1 << 53) + 1])) as ArrayRef)]);
         let to = |name: &str, data_type| Arc::new(Schema::new(vec![nullable(name, data_type)]));
         assert_eq!(cast_to(&from, &to("a", DataType::Float64)).unwrap_err().kind(), Kind::Input);

@@ -1,4 +1,4 @@
-//! Schemas as people write them: a file that lists columns, and names of types.
+//! Text form of schemas: a file that lists columns, and names of types.
 //!
 //! ```text
 //! {"columns": [{"name": "age", "type": "int64"}, {"name": "tags", "type": "list<text>"}]}
@@ -12,12 +12,12 @@
 //!         timestamp(unit) timestamp(unit, zone)        timestamp and instant are in us, instant is in UTC
 //!         list<type> large_list<type> fixed_list<type, items> struct<name: type, ...> map<type, type>
 //! unit    s ms us ns
-//! system  of coordinates, a JSON string, or null for longitude and latitude
+//! system  a coordinate reference system as a JSON string, or null for longitude and latitude
 //! edges   a JSON string: spherical, vincenty, thomas, andoyer, karney
 //! name    letters, digits and _, or a JSON string
 //! ```
 //!
-//! Printing gives what parsing takes. Types are in their plain form ([`plain_fields`](super::plain_fields)).
+//! Printing produces text that parsing accepts. Types are in their plain form ([`plain_fields`](super::plain_fields)).
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use serde::{Deserialize, Serialize};
 use super::{Logical, TIMESTAMP, instant, is_json, json_field, logical::as_stated, plain::map_of_fields};
 use crate::error::{Error, Result};
 
-/// Levels of nested types that can be written.
+/// Maximum nesting depth of types.
 const MAX_DEPTH: usize = 64;
 
-/// Types without parameters, with aliases after the name that is printed.
+/// Types without parameters; the first name is printed, the others are aliases.
 const SIMPLE: &[(&str, DataType)] = &[
     ("null", DataType::Null),
     ("bool", DataType::Boolean),
@@ -59,7 +59,7 @@ const SIMPLE: &[(&str, DataType)] = &[
     ("timestamp", TIMESTAMP),
 ];
 
-/// Name of the file beside shards whose format does not say which types their rows had.
+/// Name of the file beside shards whose format does not store the types of their rows.
 pub const NAME: &str = "schema.json";
 
 #[derive(Serialize, Deserialize)]
@@ -76,11 +76,11 @@ struct Column {
     data_type: String,
 }
 
-/// Reads a schema file.
+/// Parses a schema file.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage), naming line or column, when it is no such JSON, a type is none, or a name
-/// comes twice.
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming line or column, when it is not such JSON, a type is invalid, or a
+/// name occurs twice.
 pub fn parse(text: &str) -> Result<Fields> {
     let file: File = serde_json::from_str(text).map_err(|error| {
         Error::usage("expected a schema file, found something else")
@@ -100,17 +100,17 @@ pub fn parse(text: &str) -> Result<Fields> {
     Ok(fields.into())
 }
 
-/// Writes a schema file.
+/// Prints a schema file.
 pub fn print(fields: &Fields) -> String {
     let columns = fields.iter().map(|field| Column { name: field.name().clone(), data_type: print_type(field) });
-    // Two texts per column cannot fail to become JSON.
+    // Serializing two texts per column as JSON cannot fail.
     serde_json::to_string_pretty(&File { columns: columns.collect() }).unwrap_or_default()
 }
 
-/// Reads a type. The answer is a nullable field without a name, because JSON text is a type with a mark.
+/// Parses a type. Returns a nullable field without a name, because JSON text is a type with a metadata mark.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) with the place in the text, counted in characters from 1.
+/// [`Kind::Usage`](crate::error::Kind::Usage) with the position in the text, counted in characters from 1.
 pub fn parse_type(text: &str) -> Result<Field> {
     let mut parser = Parser { text, at: 0 };
     let field = parser.field("", MAX_DEPTH)?;
@@ -118,7 +118,7 @@ pub fn parse_type(text: &str) -> Result<Field> {
     if parser.at < text.len() { Err(parser.expected("the end of the type")) } else { Ok(field) }
 }
 
-/// Writes the type of a field.
+/// Prints the type of a field.
 pub fn print_type(field: &Field) -> String {
     if is_json(field) {
         return "json".to_owned();
@@ -163,7 +163,7 @@ pub fn print_type(field: &Field) -> String {
     }
 }
 
-/// Writes the type of a field whose values mean something that their type does not say.
+/// Prints the type of a field whose values have a logical type.
 fn print_logical(field: &Field) -> Option<String> {
     let text = |value: &Option<String>| serde_json::Value::from(value.clone()).to_string();
     Some(match (Logical::of(field)?, field.data_type()) {
@@ -226,21 +226,21 @@ impl<'a> Parser<'a> {
         let found = self.rest().chars().next().map_or("the end".to_owned(), |c| format!("`{c}`"));
         let place = self.text[..self.at].chars().count() + 1;
         Error::usage(format!("expected {what} at character {place} of type `{}`, found {found}", self.text))
-            .hint("types are such as int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>")
+            .hint("examples of types: int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>")
     }
 
-    fn take(&mut self, symbol: char) -> Result<()> {
-        if self.takes(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
+    fn require(&mut self, symbol: char) -> Result<()> {
+        if self.accepts(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
     }
 
-    fn takes(&mut self, symbol: char) -> bool {
+    fn accepts(&mut self, symbol: char) -> bool {
         self.skip_spaces();
         let found = self.rest().starts_with(symbol);
         self.at += if found { symbol.len_utf8() } else { 0 };
         found
     }
 
-    /// A word of letters, digits and `_`; empty where there is none.
+    /// Parses a word of letters, digits and `_`; empty if there is none.
     fn word(&mut self) -> &'a str {
         self.skip_spaces();
         let rest = self.rest();
@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
         &rest[..length]
     }
 
-    /// A word, or any text as a JSON string.
+    /// Parses a word, or any text as a JSON string.
     fn name(&mut self) -> Result<String> {
         self.skip_spaces();
         if !self.rest().starts_with('"') {
@@ -300,26 +300,26 @@ impl<'a> Parser<'a> {
                 let (logical, stored) = self.logical(word, depth)?;
                 return Ok(logical.mark(Field::new(name, stored, true)));
             }
-            "timestamp" if self.takes('(') => self.timestamp()?,
+            "timestamp" if self.accepts('(') => self.timestamp()?,
             "instant" => instant(),
             "fixed_binary" | "decimal" | "decimal32" | "decimal64" | "decimal256" | "time" | "duration"
             | "interval" => {
-                self.take('(')?;
+                self.require('(')?;
                 let data_type = self.parameters(word)?;
-                let in_utc = word == "time" && self.takes(',');
+                let in_utc = word == "time" && self.accepts(',');
                 if in_utc {
                     self.utc()?;
                 }
-                self.take(')')?;
+                self.require(')')?;
                 if in_utc {
                     return Ok(Logical::UtcTime.mark(Field::new(name, data_type, true)));
                 }
                 data_type
             }
             "list" | "large_list" | "fixed_list" | "struct" | "map" => {
-                self.take('<')?;
+                self.require('<')?;
                 let data_type = self.nested(word, depth)?;
-                self.take('>')?;
+                self.require('>')?;
                 data_type
             }
             _ => match SIMPLE.iter().find(|(name, _)| *name == word) {
@@ -333,27 +333,27 @@ impl<'a> Parser<'a> {
         Ok(Field::new(name, data_type, true))
     }
 
-    /// What values of a type with a name of its own mean, and how they are stored.
+    /// Parses the parameters of a logical type; returns it with its storage type.
     fn logical(&mut self, word: &str, depth: usize) -> Result<(Logical, DataType)> {
         Ok(match word {
             "uuid" => (Logical::Uuid, DataType::FixedSizeBinary(16)),
             "enum" => (Logical::Enum, DataType::Binary),
             "bson" => (Logical::Bson, DataType::Binary),
             "variant" => {
-                self.take('<')?;
+                self.require('<')?;
                 let parts = DataType::Struct(self.fields(depth)?);
                 if !Logical::Variant.fits(&parts) {
                     return Err(self.expected("a field `metadata` before the end"));
                 }
-                self.take('>')?;
+                self.require('>')?;
                 (Logical::Variant, parts)
             }
             _ => {
                 let (mut crs, mut edges) = (None, None);
-                if self.takes('(') {
+                if self.accepts('(') {
                     crs = self.text_or_null()?;
-                    edges = if word == "geography" && self.takes(',') { self.text_or_null()? } else { None };
-                    self.take(')')?;
+                    edges = if word == "geography" && self.accepts(',') { self.text_or_null()? } else { None };
+                    self.require(')')?;
                 }
                 let shape =
                     if word == "geometry" { Logical::Geometry { crs } } else { Logical::Geography { crs, edges } };
@@ -383,12 +383,12 @@ impl<'a> Parser<'a> {
 
     fn timestamp(&mut self) -> Result<DataType> {
         let unit = self.unit()?;
-        let zone = if self.takes(',') { Some(self.zone()?) } else { None };
-        self.take(')')?;
+        let zone = if self.accepts(',') { Some(self.zone()?) } else { None };
+        self.require(')')?;
         Ok(DataType::Timestamp(unit, zone.map(Into::into)))
     }
 
-    /// A zone as a JSON string, or everything up to the bracket.
+    /// Parses a time zone: a JSON string, or everything up to the bracket.
     fn zone(&mut self) -> Result<String> {
         self.skip_spaces();
         if self.rest().starts_with('"') {
@@ -422,7 +422,7 @@ impl<'a> Parser<'a> {
 
     fn decimal(&mut self, word: &str) -> Result<DataType> {
         let precision = self.number::<u8>("a number of digits")?;
-        self.take(',')?;
+        self.require(',')?;
         let scale = self.number::<i8>("a number of digits after the point")?;
         let (most, make): (u8, fn(u8, i8) -> DataType) = match word {
             "decimal32" => (9, DataType::Decimal32),
@@ -431,9 +431,7 @@ impl<'a> Parser<'a> {
             _ => (DECIMAL256_MAX_PRECISION, DataType::Decimal256),
         };
         if precision == 0 || precision > most || i16::from(scale) > i16::from(precision) {
-            return Err(
-                self.expected(&format!("1 to {most} digits, not fewer than after the point, before this place"))
-            );
+            return Err(self.expected(&format!("1 to {most} digits, and at most as many decimal places")));
         }
         Ok(make(precision, scale))
     }
@@ -444,14 +442,14 @@ impl<'a> Parser<'a> {
             "large_list" => DataType::LargeList(Arc::new(self.field("item", depth)?)),
             "fixed_list" => {
                 let item = self.field("item", depth)?;
-                self.take(',')?;
+                self.require(',')?;
                 let items = self.number::<u32>("a number of items")?;
                 let items = i32::try_from(items).map_err(|_| self.expected("a smaller number of items"))?;
                 DataType::FixedSizeList(Arc::new(item), items)
             }
             "map" => {
                 let key = self.field("key", depth)?;
-                self.take(',')?;
+                self.require(',')?;
                 map_of_fields(key, self.field("value", depth)?)
             }
             _ => DataType::Struct(self.fields(depth)?),
@@ -463,13 +461,13 @@ impl<'a> Parser<'a> {
         self.skip_spaces();
         while !self.rest().starts_with('>') {
             if !fields.is_empty() {
-                self.take(',')?;
+                self.require(',')?;
             }
             let name = self.name()?;
             if fields.iter().any(|field| field.name() == &name) {
-                return Err(self.expected(&format!("each field once, `{name}` twice before this place")));
+                return Err(self.expected(&format!("distinct field names (`{name}` occurs twice)")));
             }
-            self.take(':')?;
+            self.require(':')?;
             fields.push(self.field(&name, depth)?);
             self.skip_spaces();
         }
@@ -486,7 +484,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn files_are_read_as_they_are_printed() {
+    fn printed_files_parse_to_the_same_schema() {
         let text = r#"{"columns": [{"name": "age", "type": "int"}, {"name": "tags", "type": "list < text >"},
             {"name": "at", "type": "timestamp(ns, Europe/Berlin)"}, {"name": "doc", "type": "json"}]}"#;
         let fields = parse(text).unwrap();
@@ -497,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_column_and_place() {
+    fn errors_state_column_and_position() {
         let error = parse(r#"{"columns": [{"name": "a", "type": "list<itn8>"}]}"#).unwrap_err();
         assert_eq!((error.kind(), error.place().column.as_deref()), (Kind::Usage, Some("a")));
         assert!(error.message().contains("a type at character 6 of type `list<itn8>`, found `i`"), "{error}");
@@ -580,13 +578,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_parsed(field in types()) {
+        fn printed_types_parse_to_the_same_type(field in types()) {
             let text = print_type(&field);
             prop_assert_eq!(parse_type(&text).unwrap(), field, "{}", text);
         }
 
         #[test]
-        fn any_text_is_parsed_or_refused(text in "[a-z0-9<>(),: \"_]{0,30}") {
+        fn arbitrary_text_is_parsed_or_rejected(text in "[a-z0-9<>(),: \"_]{0,30}") {
             let _ = parse_type(&text);
         }
     }

@@ -1,4 +1,5 @@
-//! What values mean beyond the type that Arrow has for them: a mark on their field, which Parquet files state as a logical type.
+//! Logical types: meanings of values beyond their Arrow type, marked in field metadata. Parquet files state them as
+//! logical types.
 //!
 //! ```text
 //! uuid        fixed_binary(16)          ARROW:extension:name  arrow.uuid
@@ -6,8 +7,8 @@
 //! others      as `Logical::fits` says   shardify:logical      time(UTC), enum, bson, variant, geometry("EPSG:3857") ...
 //! ```
 //!
-//! Extensions of Arrow for the same (`geoarrow.wkb`, `arrow.parquet.variant`) mean the same as our own key, which stands in no
-//! file: it is made of the Parquet schema where a file is read and taken off where one is written.
+//! Arrow extensions with the same meaning (`geoarrow.wkb`, `arrow.parquet.variant`) are equivalent to our own key. That
+//! key is never in a file: it is derived from the Parquet schema when a file is read and removed when one is written.
 
 use std::sync::Arc;
 
@@ -16,59 +17,59 @@ use serde_json::Value;
 
 use super::{EXTENSION_METADATA, EXTENSION_NAME, JSON_EXTENSION};
 
-/// Key of the field metadata with the printed form of a [`Logical`] that no Arrow extension stands for.
+/// Field metadata key with the printed form of a [`Logical`] that has no Arrow extension.
 const LOGICAL: &str = "shardify:logical";
 
-/// Value of [`LOGICAL`] for values that mean no more than their type says.
-const NOTHING: &str = "nothing";
+/// Value of [`LOGICAL`] for values without a logical type.
+const NO_LOGICAL: &str = "nothing";
 
-/// Key of the field metadata that marks a column as what its source says it is: JSON text that is but text beside other
-/// text, and columns without values that stay so. It lives while types are united; [`settle`](super::settle) removes it where
-/// there are values.
+/// Field metadata key of a column whose type its source states: JSON text that becomes plain text when united with
+/// text, and columns without values that stay so. It exists only while types are united; [`settle`](super::settle)
+/// removes it from columns with values.
 pub(super) const STATED: &str = "shardify:stated";
 
 const UUID_EXTENSION: &str = "arrow.uuid";
 const WKB_EXTENSION: &str = "geoarrow.wkb";
-/// The name of today and the one before it was canonical.
+/// The current name, and the one that was used before it became canonical.
 const VARIANT_EXTENSIONS: [&str; 2] = ["arrow.parquet.variant", "parquet.variant"];
 
-/// Reference system of coordinates that is meant where none is named.
+/// Default coordinate reference system.
 const DEFAULT_CRS: &str = "OGC:CRS84";
 
-/// How points are joined where nothing is said.
+/// Default edge interpolation.
 const DEFAULT_EDGES: &str = "spherical";
 
-/// What values mean.
+/// The logical type of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Logical {
-    /// An identifier of 16 bytes.
+    /// A 16-byte identifier.
     Uuid,
     /// A JSON document as text.
     Json,
-    /// One of a set of texts.
+    /// One of a fixed set of texts.
     Enum,
     /// A BSON document.
     Bson,
-    /// A value with a type of its own, as Parquet's VARIANT has it.
+    /// A value with its own type, as in Parquet's VARIANT.
     Variant,
     /// A time of day in UTC.
     UtcTime,
     /// A shape on a plane, in WKB.
     Geometry {
-        /// Reference system; `None` is longitude and latitude.
+        /// Coordinate reference system; `None` is longitude and latitude.
         crs: Option<String>,
     },
-    /// A shape on a globe, in WKB.
+    /// A shape on a sphere or ellipsoid, in WKB.
     Geography {
-        /// Reference system; `None` is longitude and latitude.
+        /// Coordinate reference system; `None` is longitude and latitude.
         crs: Option<String>,
-        /// How points are joined; `None` is by great circles.
+        /// Edge interpolation; `None` is spherical (great circles).
         edges: Option<String>,
     },
 }
 
 impl Logical {
-    /// What the values of a field mean, if its metadata says so and its type can hold such values.
+    /// Returns the logical type of a field if its metadata states one and its type can store it.
     pub fn of(field: &Field) -> Option<Self> {
         let marks = field.metadata();
         let found = match marks.get(LOGICAL) {
@@ -101,7 +102,7 @@ impl Logical {
         })
     }
 
-    /// Whether values of this type can mean it.
+    /// Whether values of this type can store it.
     pub fn fits(&self, data_type: &DataType) -> bool {
         use DataType::{
             Binary, BinaryView, Dictionary, FixedSizeBinary, LargeBinary, LargeUtf8, RunEndEncoded, Struct, Time32,
@@ -120,7 +121,7 @@ impl Logical {
         }
     }
 
-    /// The field with the mark, in place of any other.
+    /// Returns the field marked with this logical type, in place of any other mark.
     #[must_use]
     pub fn mark(&self, field: Field) -> Field {
         let mut marks = field.metadata().clone();
@@ -139,14 +140,14 @@ impl Logical {
         field.with_metadata(marks)
     }
 
-    /// The field with a mark that its values mean nothing more than its type says, whatever its extension is.
+    /// Returns the field marked as having no logical type, whatever its extension is.
     #[must_use]
     pub fn unmark(field: Field) -> Field {
-        let marks = field.metadata().clone().with(LOGICAL, NOTHING);
+        let marks = field.metadata().clone().with(LOGICAL, NO_LOGICAL);
         field.with_metadata(marks)
     }
 
-    /// As it stands in the mark.
+    /// Prints the logical type as in the mark.
     fn print(&self) -> String {
         let with = |name: &str, parameters: &[&Option<String>]| {
             let known = parameters.iter().rposition(|parameter| parameter.is_some()).map_or(0, |last| last + 1);
@@ -186,7 +187,7 @@ impl Logical {
     }
 }
 
-/// The fields with `change` made to them and to all fields within, the innermost first.
+/// Applies `change` to the fields and all nested fields, innermost first.
 #[must_use]
 pub fn changed(fields: &Fields, change: &dyn Fn(Field) -> Field) -> Fields {
     fields.iter().map(|field| changed_field(field, change)).collect()
@@ -209,13 +210,13 @@ fn changed_field(field: &FieldRef, change: &dyn Fn(Field) -> Field) -> FieldRef 
     Arc::new(change(field.as_ref().clone().with_data_type(data_type)))
 }
 
-/// Marks fields as what their source states, where that makes a difference: JSON text and columns without values.
+/// Marks fields as stated by their source where that makes a difference: JSON text and columns without values.
 #[must_use]
 pub fn stated(fields: &Fields) -> Fields {
     changed(fields, &as_stated)
 }
 
-/// Marks one field as what its source states.
+/// Marks one field as stated by its source.
 pub(super) fn as_stated(field: Field) -> Field {
     if !matches!(field.data_type(), DataType::Null) && !super::is_json(&field) {
         return field;
@@ -224,21 +225,21 @@ pub(super) fn as_stated(field: Field) -> Field {
     field.with_metadata(marks)
 }
 
-/// Whether the source of a column states what it is.
+/// Whether the source of a column states its type.
 pub(super) fn is_stated(field: &Field) -> bool {
     field.metadata().contains_key(STATED)
 }
 
-/// The metadata that a field keeps in its plain form, whose type is `plain`: what its values mean, and extensions.
+/// Returns the metadata that a field keeps in its plain form, whose type is `plain`: logical types and extensions.
 pub(super) fn kept_marks(field: &Field, plain: &DataType) -> Metadata {
     let given = field.data_type();
     let known = Logical::of(field).is_some_and(|logical| logical.fits(plain));
     let same_storage = std::mem::discriminant(given) == std::mem::discriminant(plain);
     let keeps = |key: &str, value: &str| match key {
         STATED => true,
-        LOGICAL => known || value == NOTHING,
+        LOGICAL => known || value == NO_LOGICAL,
         EXTENSION_NAME => known || same_storage,
-        // Some writers say that there are no parameters, others say nothing.
+        // Some writers state empty parameters, others omit them.
         EXTENSION_METADATA => !value.is_empty() && (known || same_storage),
         _ => false,
     };
@@ -250,7 +251,7 @@ pub(super) fn kept_marks(field: &Field, plain: &DataType) -> Metadata {
         .collect()
 }
 
-/// The metadata that the values of both fields share, once they have the type `united`.
+/// Returns the metadata that both fields share, once they have the type `united`.
 pub(super) fn united_marks(a: &Field, b: &Field, united: &DataType) -> Metadata {
     let of = |field: &Field| kept_marks(field, united);
     match (a.data_type(), b.data_type()) {
@@ -260,7 +261,7 @@ pub(super) fn united_marks(a: &Field, b: &Field, united: &DataType) -> Metadata 
         (one, other) => {
             let (left, right) = (Logical::of(a), Logical::of(b));
             let same_meaning = left == right && left.as_ref().is_none_or(|logical| logical.fits(united));
-            // The parts of a variant belong together: with other types they mean nothing.
+            // The parts of a variant belong together: with other types they have no meaning.
             let whole = |parts| left != Some(Logical::Variant) || is_part_of(parts, united);
             if !same_meaning || !whole(one) || !whole(other) {
                 return Metadata::default();
@@ -278,14 +279,14 @@ pub(super) fn united_marks(a: &Field, b: &Field, united: &DataType) -> Metadata 
     }
 }
 
-/// Whether a struct has the fields of another, of equal types.
+/// Whether a struct has all fields of another, with equal types.
 fn is_part_of(one: &DataType, all: &DataType) -> bool {
     let (DataType::Struct(one), DataType::Struct(all)) = (one, all) else { return false };
     one.iter()
         .all(|part| all.find(part.name()).is_some_and(|(_, other)| other.data_type().equals_datatype(part.data_type())))
 }
 
-/// Takes off the marks that are for this program alone.
+/// Removes the marks that are internal to this program.
 #[must_use]
 pub fn published(fields: &Fields) -> Fields {
     changed(fields, &|field| {

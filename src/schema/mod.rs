@@ -1,8 +1,8 @@
-//! Types of columns: how types found in different places of the input are united.
+//! Column types: unites types from different parts of the input.
 //!
-//! Widening never changes a value. `Null` is the type of a column in which nothing was seen yet. Two types that have no
-//! common type but text become text for delimited input (where every value is text to begin with); for JSON the
-//! reader keeps what it can: scalars as text, anything with structure as JSON text.
+//! Widening never changes a value. `Null` is the type of a column without values so far. Two types whose only common
+//! type is text become text for delimited input, where every value was text originally. For JSON, the reader keeps as
+//! much as possible: scalars become text, anything with structure JSON text.
 
 pub mod file;
 mod logical;
@@ -22,15 +22,15 @@ pub use unite::{conflict, print_dims, unite_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-/// Timestamps without a zone.
+/// Type of timestamps without a zone.
 pub const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
-/// Timestamps that are instants.
+/// Returns the type of timestamps that are instants.
 pub fn instant() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
-/// Key of the field metadata that marks a text column whose values are JSON documents (Arrow's canonical extension).
+/// Field metadata key that marks a text column whose values are JSON documents (Arrow's canonical extension).
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
 
 /// Value of [`EXTENSION_NAME`] for JSON text.
@@ -42,28 +42,28 @@ pub fn is_json(field: &Field) -> bool {
         && field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == JSON_EXTENSION)
 }
 
-/// A nullable text field whose values are JSON documents.
+/// Creates a nullable text field whose values are JSON documents.
 pub fn json_field(name: &str) -> Field {
     let metadata = std::collections::HashMap::from([(EXTENSION_NAME.to_owned(), JSON_EXTENSION.to_owned())]);
     Field::new(name, DataType::Utf8, true).with_metadata(metadata)
 }
 
-/// Key of the field metadata that marks integers of which some are not floats, so that they do not become floats. It
-/// lives while types are united; [`settle`] removes it.
+/// Field metadata key that marks integers that a float cannot represent, so that they do not become floats. It exists
+/// only while types are united; [`settle`] removes it.
 const WIDE: &str = "shardify:wide";
 
-/// A nullable field of integers that a float cannot hold exactly.
+/// Creates a nullable field of integers that a float cannot represent exactly.
 pub fn wide_field(name: &str) -> Field {
     let metadata = std::collections::HashMap::from([(WIDE.to_owned(), String::new())]);
     Field::new(name, DataType::Int64, true).with_metadata(metadata)
 }
 
-/// Key of the field metadata that marks columns in which one value may stand for a list of one. It lives while types are
+/// Field metadata key of columns in which a single value may represent a list of one. It exists only while types are
 /// united; [`settle`] removes it.
 const REPEATED: &str = "shardify:repeated";
 
-/// Marks a column of a format in which every value is a list, mostly of one: a plain type and a list of it unite to the
-/// list.
+/// Marks a column of a format in which every value is a list, usually of one item: a plain type and a list of it unite
+/// to the list.
 #[must_use]
 pub fn repeated(field: Field) -> Field {
     let metadata = std::collections::HashMap::from([(REPEATED.to_owned(), String::new())]);
@@ -75,7 +75,7 @@ pub fn is_scalar(data_type: &DataType) -> bool {
     !data_type.is_nested()
 }
 
-/// Fields of both lists united by name: those of `a` first, in order, then those only in `b`.
+/// Unites the fields of both lists by name: those of `a` first, in order, then those only in `b`.
 pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
     let mut out: Vec<Arc<Field>> = a
         .iter()
@@ -90,8 +90,8 @@ pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
     out.into()
 }
 
-/// Replaces the types of columns in which no value was ever seen by text, so that every format can store them, unless a source
-/// states that there are none.
+/// Replaces the types of columns without any value by text, so that every format can store them, unless a source states
+/// that they have no values.
 #[must_use]
 pub fn settle(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_field(f))).collect()
@@ -107,7 +107,7 @@ fn settle_field(field: &Field) -> Field {
         DataType::LargeList(inner) => DataType::LargeList(Arc::new(settle_field(inner))),
         DataType::FixedSizeList(inner, width) => DataType::FixedSizeList(Arc::new(settle_field(inner)), *width),
         DataType::Map(entries, sorted) => DataType::Map(Arc::new(settle_field(entries)), *sorted),
-        // Parquet has no group without fields.
+        // Parquet does not support groups without fields.
         DataType::Struct(inner) if inner.is_empty() => return json_field(field.name()),
         DataType::Struct(inner) => DataType::Struct(settle(inner)),
         other => other.clone(),
@@ -120,12 +120,12 @@ fn settle_field(field: &Field) -> Field {
     field.clone().with_data_type(data_type).with_metadata(metadata)
 }
 
-/// A schema of settled fields.
+/// Creates a schema of settled fields.
 pub fn schema_of(fields: &Fields) -> SchemaRef {
     Arc::new(Schema::new(settle(fields)))
 }
 
-/// Fills in names that are missing (`column_3`) and tells apart those that are equal (`name_2`).
+/// Fills in missing names (`column_3`) and makes equal names distinct (`name_2`).
 pub fn distinct_names(mut names: Vec<String>) -> Vec<String> {
     for (i, name) in names.iter_mut().enumerate() {
         if name.is_empty() {
@@ -134,7 +134,7 @@ pub fn distinct_names(mut names: Vec<String>) -> Vec<String> {
     }
     let given: std::collections::HashSet<String> = names.iter().cloned().collect();
     let mut used = std::collections::HashSet::with_capacity(names.len());
-    // Where to go on counting, so that very many equal names do not take quadratic time.
+    // Next number to try, so that many equal names do not take quadratic time.
     let mut next = std::collections::HashMap::new();
     for name in &mut names {
         if used.insert(name.clone()) {
@@ -152,7 +152,7 @@ pub fn distinct_names(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Makes the column that a value did not fit text, or JSON text when it has structure.
+/// Changes the type of a column that a value did not fit to text, or to JSON text if it has structure.
 pub fn force_text(fields: &Fields, column: &str) -> Fields {
     let top = |field: &Field| {
         field.name() == column || column.strip_prefix(field.name().as_str()).is_some_and(|rest| rest.starts_with('.'))
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_settles_to_text() {
+    fn columns_without_values_settle_to_text() {
         let fields: Fields =
             vec![Field::new("a", DataType::Null, true), Field::new("b", DataType::Struct(Fields::empty()), true)]
                 .into();

@@ -1,7 +1,7 @@
-//! The plain form of Arrow types: what a column holds, without how some writer packed it.
+//! The plain form of Arrow types: the content of a column, independent of the writer's packing.
 //!
-//! Dictionaries, run ends and views are ways to pack values; names of list items, field metadata and nullability differ
-//! between writers of the same table. In the plain form equal columns have equal types.
+//! Dictionaries, run ends and views are forms of packing; names of list items, field metadata and nullability differ
+//! between writers of the same table. In the plain form, equal columns have equal types.
 //!
 //! | given | plain |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | list view | list |
 //! | map | map of `entries` with `key` and `value`, unsorted |
 //! | JSON in any text | text |
-//! | anything | nullable; of metadata only what says what the values mean; items of lists are named `item` |
+//! | anything | nullable; of metadata only logical types and extensions; list items are named `item` |
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,14 +19,14 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use super::{is_json, json_field, logical, tensor_dims};
 use crate::error::{Error, Result};
 
-/// Levels of nested types: far more than tables have, and few enough to follow by recursion.
+/// Maximum nesting depth of types: far more than real tables have, and safe for recursion.
 const MAX_DEPTH: usize = 64;
 
-/// The fields in their plain form.
+/// Returns the fields in their plain form.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when a struct has two fields of one name, which nothing downstream could
-/// tell apart, when types are nested too deeply, or for unions, which no output holds.
+/// [`Kind::Input`](crate::error::Kind::Input) when a struct has two fields of one name, when types are nested too
+/// deeply, or for unions, which no output supports.
 pub fn plain_fields(fields: &Fields) -> Result<Fields> {
     fields.iter().map(|field| plain_field(field, MAX_DEPTH).map_err(|e| e.column(field.name().as_str()))).collect()
 }
@@ -37,7 +37,7 @@ fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
         return Ok(Arc::new(if logical::is_stated(field) { logical::as_stated(plain) } else { plain }));
     }
     let plain = Field::new(field.name(), plain_type(field.data_type(), depth)?, true);
-    // A tensor is not what it is without its shape.
+    // A tensor needs the metadata with its shape.
     let marks = match tensor_dims(field) {
         Some(_) => field.metadata().clone(),
         None => logical::kept_marks(field, plain.data_type()),
@@ -62,7 +62,7 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
         DataType::Struct(fields) => {
             let mut names = HashSet::new();
             if let Some(twice) = fields.iter().find(|field| !names.insert(field.name())) {
-                let message = format!("expected fields with names of their own, found `{}` twice", twice.name());
+                let message = format!("expected distinct field names, found `{}` twice", twice.name());
                 return Err(Error::input(message));
             }
             DataType::Struct(fields.iter().map(|field| plain_field(field, depth)).collect::<Result<_>>()?)
@@ -75,24 +75,24 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
         },
         DataType::Union(..) => {
             return Err(Error::input("expected a column of one type, found a union")
-                .hint("no shard format holds unions; turn the column into a struct, a column per type"));
+                .hint("no shard format supports unions; convert the column to a struct with one field per type"));
         }
         other => other.clone(),
     })
 }
 
-/// The plain map from keys of one type to values of another.
+/// Returns the plain map type for a key and a value type.
 pub fn map_of(key: DataType, value: DataType) -> DataType {
     map_of_fields(Field::new("key", key, false), Field::new("value", value, true))
 }
 
-/// The plain map from keys to values of these fields.
+/// Returns the plain map type for a key and a value field.
 pub(super) fn map_of_fields(key: Field, value: Field) -> DataType {
     let pair = vec![key.with_name("key").with_nullable(false), value.with_name("value").with_nullable(true)];
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(pair.into()), false)), false)
 }
 
-/// The same fields with texts and binary as views and without dictionaries, for decoding without copies.
+/// Returns the fields with text and binary as views and without dictionaries, for decoding without copies.
 pub fn view_fields(fields: &Fields) -> Fields {
     fields.iter().map(view_field).collect()
 }

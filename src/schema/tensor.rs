@@ -1,4 +1,4 @@
-//! Tensors as columns: Arrow's canonical extension `arrow.fixed_shape_tensor`, a list of fixed size whose field says the
+//! Tensors as columns: Arrow's canonical extension `arrow.fixed_shape_tensor`, a fixed-size list whose field states the
 //! shape.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!                                  ARROW:extension:metadata  {"shape":[2,3],"dim_names":["lat","lon"]}
 //! ```
 //!
-//! Where sources differ in the shape, but not in the number of dimensions, it is `arrow.variable_shape_tensor`:
+//! If sources differ in the shape, but not in the number of dimensions, the column is `arrow.variable_shape_tensor`:
 //!
 //! ```text
 //! t2m: Struct<data: List<float32>, shape: FixedSizeList<int32, 2>>    {"dim_names":["lat","lon"],"uniform_shape":[2,null]}
@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 use super::EXTENSION_NAME;
 use crate::error::{Error, Result};
 
-/// Value of [`EXTENSION_NAME`] for tensors whose shape is the same in all rows.
+/// Value of [`EXTENSION_NAME`] for tensors with the same shape in all rows.
 pub const TENSOR_EXTENSION: &str = "arrow.fixed_shape_tensor";
 
-/// Value of [`EXTENSION_NAME`] for tensors each of which has its own shape.
+/// Value of [`EXTENSION_NAME`] for tensors with individual shapes.
 pub const VARIABLE_TENSOR_EXTENSION: &str = "arrow.variable_shape_tensor";
 
-/// Key of the field metadata with the parameters of an extension.
+/// Field metadata key with the parameters of an extension.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
 #[derive(Serialize, Deserialize)]
@@ -44,14 +44,14 @@ struct VariableMetadata {
     uniform_shape: Option<Vec<Option<usize>>>,
 }
 
-/// Key of the field metadata that marks tensors of which some values may be missing.
+/// Field metadata key that marks tensors with possibly missing values.
 const MISSING: &str = "shardify:missing";
 
-/// A nullable field of tensors of one shape, in C order, of which some values may be `missing`. Items are always nullable,
-/// for pyarrow knows no other tensors.
+/// Creates a nullable field of tensors of one shape, in C order; `missing` says whether some values may be missing.
+/// Items are always nullable, because pyarrow supports no other tensors.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) when a tensor has more elements than Arrow can count.
+/// [`Kind::Input`](crate::error::Kind::Input) when a tensor has more elements than Arrow supports.
 pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], dim_names: &[String]) -> Result<Field> {
     let elements = shape.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
     let elements = elements.and_then(|elements| i32::try_from(elements).ok());
@@ -63,7 +63,8 @@ pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], 
         .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
     };
     let metadata = Metadata { shape: shape.to_vec(), dim_names: dim_names.to_vec() };
-    let metadata = serde_json::to_string(&metadata).map_err(|e| Error::internal("a shape is no JSON").cause(e))?;
+    let metadata =
+        serde_json::to_string(&metadata).map_err(|e| Error::internal("serializing a shape failed").cause(e))?;
     let marks = [(EXTENSION_NAME, TENSOR_EXTENSION.to_owned()), (EXTENSION_METADATA, metadata)];
     let mut marks: HashMap<String, String> = marks.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     if missing {
@@ -73,12 +74,13 @@ pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], 
     Ok(Field::new(name, DataType::FixedSizeList(item, elements), true).with_metadata(marks))
 }
 
-/// Whether values of these tensors may be missing.
+/// Whether some values of these tensors may be missing.
 pub fn may_miss_values(field: &Field) -> bool {
     field.metadata().contains_key(MISSING)
 }
 
-/// The field of tensors of the type `item` of which values are missing if they are in one of these.
+/// Returns the united field of tensors with items of type `item`; values may be missing if they may be missing in
+/// either.
 pub(super) fn united(a: &Field, b: &Field, item: Field) -> Option<Field> {
     let DataType::FixedSizeList(_, length) = a.data_type() else { return None };
     let marked = if may_miss_values(b) { b } else { a };
@@ -86,7 +88,7 @@ pub(super) fn united(a: &Field, b: &Field, item: Field) -> Option<Field> {
     Some(a.clone().with_data_type(list).with_nullable(true).with_metadata(marked.metadata().clone()))
 }
 
-/// The shape of a column of tensors; `None` for other columns, and where the shape and the type disagree.
+/// Returns the shape of a column of tensors; `None` for other columns, and if the shape contradicts the type.
 pub fn tensor_shape(field: &Field) -> Option<Vec<usize>> {
     let DataType::FixedSizeList(_, elements) = field.data_type() else { return None };
     if field.metadata().get(EXTENSION_NAME).is_none_or(|name| name != TENSOR_EXTENSION) {
@@ -97,7 +99,7 @@ pub fn tensor_shape(field: &Field) -> Option<Vec<usize>> {
     (usize::try_from(*elements) == Ok(found)).then_some(metadata.shape)
 }
 
-/// What is known of tensors of a column: of each dimension its length, unless tensors differ in it.
+/// Returns the known dimensions of a column of tensors: for each its length, or `None` if tensors differ in it.
 pub fn tensor_dims(field: &Field) -> Option<Vec<Option<usize>>> {
     if let Some(shape) = tensor_shape(field) {
         return Some(shape.into_iter().map(Some).collect());
@@ -107,7 +109,7 @@ pub fn tensor_dims(field: &Field) -> Option<Vec<Option<usize>>> {
     Some(uniform.unwrap_or_else(|| vec![None; rank]))
 }
 
-/// Number of dimensions of a column of tensors each of which has its own shape; `None` for other columns.
+/// Returns the number of dimensions of a column of tensors with individual shapes; `None` for other columns.
 pub fn variable_rank(field: &Field) -> Option<usize> {
     let DataType::Struct(parts) = field.data_type() else { return None };
     if field.metadata().get(EXTENSION_NAME).is_none_or(|name| name != VARIABLE_TENSOR_EXTENSION) {
@@ -124,7 +126,7 @@ pub fn variable_rank(field: &Field) -> Option<usize> {
     }
 }
 
-/// Names of the parts of a tensor with a shape of its own.
+/// Names of the struct members of a tensor with an individual shape.
 const DATA: &str = "data";
 const SHAPE: &str = "shape";
 
@@ -133,7 +135,7 @@ fn variable_metadata(field: &Field) -> VariableMetadata {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// The items of a column of tensors.
+/// Returns the item field of a column of tensors.
 pub fn tensor_item(field: &Field) -> Option<&Field> {
     match field.data_type() {
         DataType::FixedSizeList(item, _) => Some(item),
@@ -145,8 +147,8 @@ pub fn tensor_item(field: &Field) -> Option<&Field> {
     }
 }
 
-/// The field of tensors of these two of the type `item`, each with its own shape; `None` where they differ in the number of
-/// dimensions, or one holds no tensors.
+/// Returns the united field of tensors with individual shapes and items of type `item`; `None` if the two differ in the
+/// number of dimensions, or one does not hold tensors.
 pub(super) fn united_shapes(a: &Field, b: &Field, item: Field) -> Option<Field> {
     let (one, other) = (tensor_dims(a)?, tensor_dims(b)?);
     if one.len() != other.len() {
@@ -185,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_come_back() {
+    fn shapes_round_trip() {
         let item = || Field::new("item", DataType::Float32, true);
         let field = tensor_field("x", DataType::Float32, false, &[2, 3], &["lat".into(), "lon".into()]).unwrap();
         assert_eq!(tensor_shape(&field), Some(vec![2, 3]));

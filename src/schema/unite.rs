@@ -3,22 +3,22 @@
 //! | given | united |
 //! |---|---|
 //! | integers | the smallest integer that holds both; beside `uint64`, signed ones need `decimal(20, 0)` |
-//! | integer and float | float64; integers that no float holds are found when they are met |
+//! | integer and float | float64; integers that no float can represent are detected when they are read |
 //! | floats | the wider one |
 //! | decimals, decimal and integer | decimal with the digits of both before and after the point, while there are 76 |
-//! | timestamps, times, durations of two units | the finer unit; values that overflow are found when they are met |
+//! | timestamps, times, durations of two units | the finer unit; values that overflow are detected when they are read |
 //! | date and date with milliseconds | the latter |
 //! | text and large text, binary and large binary | the large one |
 //! | text and binary, binary of fixed and other sizes | binary |
 //! | list and large list, lists of fixed and other sizes | list or large list of the united items |
 //! | struct, map | united by name; keys and values united |
-//! | JSON and text, where sources state that | text |
+//! | JSON and text, if sources state these types | text |
 //! | dictionaries, views, run ends | as their values |
 //!
-//! What values mean ([`Logical`](super::Logical)) is kept where both mean the same.
+//! A logical type ([`Logical`](super::Logical)) is kept if both columns have it.
 //!
-//! Anything else has no type in common. Then text holds scalars, and JSON text whatever has structure; sources that state
-//! their types ([`conflict`]) are better asked whether they mean the same thing.
+//! All other pairs have no common type. Then text holds scalars, and JSON text holds anything with structure. If the
+//! sources state their types, such a pair is an error instead ([`conflict`]).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use super::{
     tensor_dims, tensor_shape, unite_lists, wide_field,
 };
 
-/// The field that holds every value of both; always nullable and named as `a`.
+/// Returns the field that holds every value of both; always nullable and named as `a`.
 pub fn unite_fields(a: &Field, b: &Field) -> Field {
     let name = a.name();
     if let (Some(one), Some(other)) = (tensor_shape(a), tensor_shape(b))
@@ -73,7 +73,7 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
     }
 }
 
-/// Unites columns of which one holds JSON documents at least.
+/// Unites two columns of which at least one holds JSON documents.
 fn unite_json(a: &Field, b: &Field) -> Field {
     use DataType::{LargeUtf8, Null, Utf8, Utf8View};
     let json = json_field(a.name());
@@ -84,7 +84,7 @@ fn unite_json(a: &Field, b: &Field) -> Field {
             let other = if states(a) { b } else { a };
             match other.data_type() {
                 Null => as_stated(json),
-                // As text the documents stay what they are; as documents texts would get quotes.
+                // As text the documents stay unchanged; as documents the texts would get quotes.
                 Utf8 | Utf8View if !is_json(other) => Field::new(a.name(), Utf8, true),
                 LargeUtf8 if !is_json(other) => Field::new(a.name(), LargeUtf8, true),
                 _ => json,
@@ -94,14 +94,14 @@ fn unite_json(a: &Field, b: &Field) -> Field {
     }
 }
 
-/// Unites columns of which both are marked as [`repeated`].
+/// Unites two columns that are both marked as [`repeated`].
 fn unite_repeated(a: &Field, b: &Field) -> Field {
     let item = |field: &Field| match field.data_type() {
         DataType::List(item) => item.as_ref().clone(),
         _ => Field::new_list_field(field.data_type().clone(), true),
     };
     let united = match (item(a), item(b)) {
-        // Of bytes that are no text nothing else is left.
+        // Bytes that are not text can only stay binary.
         (x, y) if *x.data_type() == DataType::Binary || *y.data_type() == DataType::Binary => {
             Field::new_list_field(DataType::Binary, true)
         }
@@ -112,8 +112,8 @@ fn unite_repeated(a: &Field, b: &Field) -> Field {
     repeated(Field::new(a.name(), data_type, true))
 }
 
-/// Why two columns of sources that state their types should not be united: both types, where only text has room for the
-/// two. The answer names the place within the column.
+/// Returns why two columns of sources that state their types should not be united: both types, if only text can hold
+/// the values of both. The message names the place within the column.
 pub fn conflict(a: &Field, b: &Field) -> Option<String> {
     conflict_at(a.name(), a, b)
 }
@@ -146,7 +146,7 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
     }
 }
 
-/// A shape for people: `[2, ?]` where the second length is not known.
+/// Formats a shape: `[2, ?]` if the second length is unknown.
 pub fn print_dims(dims: &[Option<usize>]) -> String {
     let length = |dim: &Option<usize>| dim.map_or_else(|| "?".to_owned(), |length| length.to_string());
     format!("[{}]", dims.iter().map(length).collect::<Vec<_>>().join(", "))
@@ -156,7 +156,8 @@ fn described(field: &Field) -> String {
     if is_json(field) { "json".to_owned() } else { super::file::print_type(field) }
 }
 
-/// The type that holds all values of both without loss; inside of structs and lists text is taken where there is none.
+/// Returns the type that holds all values of both without loss; within structs and lists, text is used if there is
+/// none.
 fn unite_types(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{
         Binary, BinaryView, Date32, Date64, Dictionary, Duration, FixedSizeBinary, FixedSizeList, LargeBinary,
@@ -208,13 +209,13 @@ fn items(a: &FieldRef, b: &FieldRef) -> FieldRef {
 fn maps(a: &Field, b: &Field) -> Option<DataType> {
     let (DataType::Struct(a), DataType::Struct(b)) = (a.data_type(), b.data_type()) else { return None };
     let ([key_a, value_a], [key_b, value_b]) = (&a[..], &b[..]) else { return None };
-    // Keys and values with no type in common are for the sources to say.
+    // Keys and values without a common type are left to the sources to resolve.
     unite_types(key_a.data_type(), key_b.data_type())?;
     unite_types(value_a.data_type(), value_b.data_type())?;
     Some(map_of_fields(unite_fields(key_a, key_b), unite_fields(value_a, value_b)))
 }
 
-/// The number type that holds all values of two different ones.
+/// Returns the number type that holds all values of two different ones.
 fn numbers(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Float16, Float32, Float64, Int64};
     match (a, b) {
@@ -232,7 +233,7 @@ fn numbers(a: &DataType, b: &DataType) -> Option<DataType> {
     }
 }
 
-/// The smallest integer type that holds both.
+/// Returns the smallest integer type that holds both.
 fn integers(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let (width_a, width_b) = (a.primitive_width()?, b.primitive_width()?);
@@ -255,7 +256,7 @@ fn integers(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// Digits in all and after the point.
+/// Returns the number of digits in total and after the point.
 fn digits(data_type: &DataType) -> Option<(u8, i8)> {
     use DataType::{
         Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64,
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_lists_take_the_roomier_form() {
+    fn bytes_and_lists_take_the_larger_form() {
         use DataType::{
             Binary, FixedSizeBinary, FixedSizeList, Int8, Int16, LargeBinary, LargeList, LargeUtf8, List, Utf8,
             Utf8View,

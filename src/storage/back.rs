@@ -1,8 +1,8 @@
-//! Reading back a file that was just written, from the disk itself.
+//! Reads back a file that was just written, from the disk itself.
 //!
-//! What [`sink`](super::sink) wrote is not in the page cache. Read through it, every byte would take the place of one that is
-//! still needed there and be copied once more; and a look at the cache is no proof that anything is on the disk. File systems
-//! that cannot be read past the page cache are read through it.
+//! What [`sink`](super::sink) wrote is not in the page cache. Reading it through the cache would evict pages that are
+//! still needed and copy every byte once more, and a read from the cache does not prove that anything is on the disk.
+//! File systems without direct I/O are read through the page cache.
 
 #![expect(clippy::disallowed_methods, reason = "options of opening are needed for reading, too")]
 
@@ -15,14 +15,15 @@ use std::{
 
 use super::sink::{BLOCK, CHUNK, Chunk, DIRECT};
 
-/// Opens a file for reading once, onwards.
+/// Opens a file for one sequential read.
 pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let flags = DIRECT.and_then(|flags| i32::try_from(flags.bits()).ok());
     let direct = flags.and_then(|flags| OpenOptions::new().read(true).custom_flags(flags).open(path).ok());
     let Some(file) = direct else { return Ok(Box::new(File::open(path)?)) };
     let bytes = file.metadata()?.len();
-    let mut reader = BackReader { file, bytes, at: 0, chunk: Chunk::new(), taken: 0, ended: false };
-    // It takes the flag but cannot do it after all, or it cannot be read at all, which is then said.
+    let mut reader = BackReader { file, bytes, at: 0, chunk: Chunk::new(), consumed: 0, ended: false };
+    // The file system accepts the flag but does not support direct reads, or the file is unreadable; a cached read
+    // reports the latter.
     if reader.fill().is_err() {
         return Ok(Box::new(File::open(path)?));
     }
@@ -31,20 +32,20 @@ pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 
 struct BackReader {
     file: File,
-    /// Its size.
+    /// Size of the file in bytes.
     bytes: u64,
-    /// Where the next chunk begins.
+    /// Offset of the next chunk.
     at: u64,
     chunk: Chunk,
-    /// Bytes of the chunk that were taken.
-    taken: usize,
+    /// Bytes of the current chunk that were consumed.
+    consumed: usize,
     ended: bool,
 }
 
 impl BackReader {
     fn fill(&mut self) -> io::Result<()> {
         self.chunk.clear();
-        self.taken = 0;
+        self.consumed = 0;
         let (file, at) = (&self.file, self.at);
         let read = |buffer: &mut [u8], ahead: usize| file.read_at(buffer, at + ahead as u64);
         let (found, ended) = fill(self.chunk.space(CHUNK), self.bytes.saturating_sub(at), read)?;
@@ -55,8 +56,8 @@ impl BackReader {
     }
 }
 
-/// Reads until `buffer` is full or `left` bytes are read, which is the end. A read may give less than was asked for; the next
-/// one has to begin at a whole block all the same.
+/// Reads until `buffer` is full or `left` bytes are read, which is the end of the file. After a short read, the next
+/// read still has to begin at a block boundary.
 fn fill(
     buffer: &mut [u8],
     left: u64,
@@ -75,7 +76,10 @@ fn fill(
         if found < buffer.len() {
             let whole = found / BLOCK * BLOCK;
             if found - whole == read {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file cannot be read by whole blocks"));
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the file system returned a partial block before the end of the file",
+                ));
             }
             found = whole;
         }
@@ -85,13 +89,13 @@ fn fill(
 
 impl Read for BackReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.taken == self.chunk.bytes().len() && !self.ended {
+        if self.consumed == self.chunk.bytes().len() && !self.ended {
             self.fill()?;
         }
-        let left = self.chunk.bytes().get(self.taken..).unwrap_or_default();
+        let left = self.chunk.bytes().get(self.consumed..).unwrap_or_default();
         let length = left.len().min(buffer.len());
         buffer[..length].copy_from_slice(&left[..length]);
-        self.taken += length;
+        self.consumed += length;
         Ok(length)
     }
 }

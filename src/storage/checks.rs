@@ -1,5 +1,5 @@
-//! Objects of which ranges are read, and whose bytes are checked on the way: the blocks that a range lies in are read and
-//! compared with their hashes, and what follows the blocks is in memory, checked before.
+//! Verified range reads: the blocks that contain a range are read and compared with their hashes. The bytes after the
+//! blocks are in memory and already verified.
 
 use std::ops::Range;
 
@@ -11,25 +11,25 @@ use crate::{
     error::{Error, Result},
 };
 
-/// What is wrong with a block that is not what its hash is of.
-pub const DAMAGED_BLOCK: &str = "expected the bytes that the checksum is of, found others";
+/// Error message for a block that does not match its hash.
+pub const DAMAGED_BLOCK: &str = "expected bytes that match the checksum, found others";
 
-/// What helps when an object of a dataset is damaged.
+/// Hint for damaged objects of a dataset.
 pub const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
 
-/// What an object has to be.
+/// Expected content of an object.
 #[derive(Debug)]
 pub(super) struct Checks {
     pub(super) blocks: Blocks,
-    /// What follows the blocks, checked already.
+    /// Bytes after the blocks, already verified.
     pub(super) tail: Bytes,
 }
 
 impl Checks {
-    /// Reads a range.
+    /// Reads and verifies a range.
     pub(super) fn range(&self, object: &Object, range: &Range<u64>) -> Result<Bytes> {
         let (body, within) = (self.blocks.body(), |at: u64| usize::try_from(at).unwrap_or(usize::MAX));
-        let beyond = || damaged(object, "expected more bytes than there are", range.start);
+        let beyond = || damaged(object, "expected a range within the object, found one beyond its end", range.start);
         if range.start >= body {
             let (start, end) = (within(range.start - body), within(range.end.saturating_sub(body)));
             let inside = start <= end && end <= self.tail.len();
@@ -49,7 +49,7 @@ impl Checks {
     }
 }
 
-/// The error of bytes that are not what they have to be.
+/// Returns the error for bytes that do not match.
 fn damaged(object: &Object, message: &str, byte: u64) -> Error {
     let place = object.store.location().join(object.path()).to_string();
     Error::integrity(message).at(place).byte(byte).hint(RESTORE)

@@ -1,4 +1,4 @@
-//! Delivering messages: a line at the end of a local file, or a request to a web server. Not for data: nothing is retried.
+//! Delivers messages: a line appended to a local file, or a request to a web server. Not for data: nothing is retried.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{fs::File, io::Write, path::Path, time::Duration};
@@ -8,30 +8,29 @@ use url::Url;
 use super::{StoreSettings, location::plain_urls, remote::runtime, secrets::Secrets};
 use crate::error::{Error, Result};
 
-/// A server that does not answer must not hold up a run.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Request timeout: a server that does not answer must not hold up a run.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Appends a line to a local file, which is created when it is not there.
+/// Appends a line to a local file, which is created if it does not exist.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn append_line(path: &Path, line: &str) -> Result<()> {
     let failed = |e| Error::storage("writing failed").at(path.display().to_string()).cause(e);
     let mut file = File::options().append(true).create(true).open(path).map_err(failed)?;
-    // One write, so that lines of several runs do not mix.
+    // A single write, so that lines of concurrent runs do not interleave.
     file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
 }
 
 /// Posts JSON to a web server, with a bearer token if there is one.
 ///
-/// # Errors
-/// When the server cannot be reached, does not answer in time, or answers that it failed.
+/// When the server cannot be reached, does not answer in time, or returns an error status.
 pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreSettings) -> Result<()> {
     let place = plain_urls(url.as_str());
     let secrets = Secrets::of(url, settings).and(token);
     let failed = |e: reqwest::Error| Error::storage("sending failed").at(&*place).cause(secrets.hidden(&e));
     runtime()?.block_on(async {
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().map_err(failed)?;
+        let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
         let mut request = client.post(url.clone()).header("content-type", "application/json").body(json);
         if let Some(token) = token {
             request = request.bearer_auth(token);
@@ -41,10 +40,10 @@ pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreS
         if status.is_success() {
             return Ok(());
         }
-        let said = answer.text().await.unwrap_or_default();
-        // Servers repeat what they were sent, the token among it.
-        let said: String = secrets.hide(&said).chars().filter(|c| !c.is_control()).take(200).collect();
-        Err(Error::storage(format!("expected the server to accept the event, found {status}: {said}")).at(&*place))
+        let body = answer.text().await.unwrap_or_default();
+        // Servers may echo the request, including the token.
+        let body: String = secrets.hide(&body).chars().filter(|c| !c.is_control()).take(200).collect();
+        Err(Error::storage(format!("expected the server to accept the event, found {status}: {body}")).at(&*place))
     })
 }
 
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_repeats_of_a_token_is_hidden() {
+    fn tokens_in_server_responses_are_hidden() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}/api", server.local_addr().unwrap())).unwrap();
         let answering = std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! Makes files durable in the background, while others are being written.
 //!
-//! A sync waits for the disk and costs no processor time, so a few threads that do nothing else are enough. An error
-//! of a sync is an error of the file, for the kernel tells it only once.
+//! A sync waits for the disk and uses no processor time, so a few dedicated threads are enough. A failed sync is an
+//! error of the file, because the kernel reports it only once.
 //!
 //! ```text
 //! sink:    write ... write | finish              publish
@@ -16,13 +16,13 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// Syncs at a time: a disk does several as fast as one.
+/// Concurrent syncs: a disk completes several in the time of one.
 const THREADS: usize = 4;
 
-/// Syncs that wait for their turn, each with an open file.
-const WAITING: usize = 16;
+/// Maximum queued syncs, each with an open file.
+const QUEUE: usize = 16;
 
-/// Threads that sync files; they end with it.
+/// Threads that sync files; they end when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Syncer {
     tasks: Mutex<Option<Sender<Task>>>,
@@ -35,14 +35,14 @@ struct Task {
     done: Sender<io::Result<()>>,
 }
 
-/// Syncs of one file that are under way.
+/// Syncs of one file that are in progress.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     waiting: Vec<Receiver<io::Result<()>>>,
 }
 
 impl Syncer {
-    /// Syncs files or folders side by side and waits for them.
+    /// Syncs files or folders in parallel and waits for them.
     pub(super) fn all(&self, files: impl Iterator<Item = io::Result<File>>) -> io::Result<()> {
         let mut syncs = Syncs::default();
         for file in files {
@@ -56,23 +56,23 @@ impl Syncer {
         if let Some(tasks) = tasks.as_ref() {
             return Ok(tasks.clone());
         }
-        let (give, take) = bounded::<Task>(WAITING);
+        let (sender, receiver) = bounded::<Task>(QUEUE);
         for _ in 0..THREADS {
-            let take = take.clone();
+            let receiver = receiver.clone();
             std::thread::Builder::new().name("sync".to_owned()).spawn(move || {
-                for Task { file, whole, done } in take {
-                    // Nobody waits for a file that was given up.
+                for Task { file, whole, done } in receiver {
+                    // The receiver is gone if the file was abandoned.
                     let _ = done.send(if whole { file.sync_all() } else { file.sync_data() });
                 }
             })?;
         }
-        *tasks = Some(give.clone());
-        Ok(give)
+        *tasks = Some(sender.clone());
+        Ok(sender)
     }
 }
 
 impl Syncs {
-    /// Starts the sync of a file that is complete.
+    /// Starts the sync of a complete file.
     pub(super) fn last(&mut self, syncer: &Syncer, file: File) -> io::Result<()> {
         self.start(syncer, file, false)
     }
@@ -80,15 +80,15 @@ impl Syncs {
     fn start(&mut self, syncer: &Syncer, file: File, whole: bool) -> io::Result<()> {
         let (done, waiting) = bounded(1);
         let given = syncer.tasks()?.send(Task { file, whole, done });
-        given.map_err(|_| io::Error::other("the threads that sync files are gone"))?;
+        given.map_err(|_| io::Error::other("the sync threads have ended"))?;
         self.waiting.push(waiting);
         Ok(())
     }
 
-    /// Waits until everything is durable.
+    /// Waits until all syncs are complete.
     pub(super) fn wait(&mut self) -> io::Result<()> {
         for waiting in self.waiting.drain(..) {
-            waiting.recv().map_err(|_| io::Error::other("a thread that syncs files is gone"))??;
+            waiting.recv().map_err(|_| io::Error::other("a sync thread has ended"))??;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sync_is_waited_for() {
+    fn wait_returns_after_every_sync() {
         let syncer = Syncer::default();
         let mut syncs = Syncs::default();
         for _ in 0..200 {
@@ -109,7 +109,7 @@ mod tests {
         }
         syncs.wait().unwrap();
         assert!(syncs.waiting.is_empty());
-        // What cannot be synced says so.
+        // A file that cannot be synced is an error.
         syncs.last(&syncer, File::open("/dev/null").unwrap()).unwrap();
         assert!(syncs.wait().is_err());
     }

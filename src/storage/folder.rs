@@ -1,4 +1,4 @@
-//! A folder of a store that is one source: a Zarr store, whose files are read by their names.
+//! A folder of a store that is one source: a Zarr store, whose files are read by name.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::error::Result;
 
-/// A folder of a store that is read as a whole, by names below it.
+/// A folder of a store that is read as a whole, by relative object names.
 #[derive(Debug, Clone)]
 pub struct Folder {
     store: Arc<dyn Store>,
@@ -18,7 +18,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Names a folder of a store; `""` is its root.
+    /// Creates a handle for a folder of a store; `""` is the root.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>) -> Self {
         Self { store, path: path.into() }
     }
@@ -27,15 +27,15 @@ impl Folder {
         if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
     }
 
-    /// Reads an object whole; `None` when there is none.
+    /// Reads a whole object; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name)).inspect_err(watch::tell)
+        self.store.get(&self.below(name)).inspect_err(watch::report)
     }
 
-    /// Size of an object; `None` when there is none.
+    /// Returns the size of an object in bytes; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
@@ -48,10 +48,10 @@ impl Folder {
     /// # Errors
     /// When the object is missing or shorter than the range.
     pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range).inspect_err(watch::tell)
+        self.store.get_range(&self.below(name), range).inspect_err(watch::report)
     }
 
-    /// Shows the name of every object below.
+    /// Calls `visit` with the name of every object below the folder.
     ///
     /// # Errors
     /// When the store fails.

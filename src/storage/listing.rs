@@ -19,7 +19,7 @@ use object_store::{
 };
 
 /// Maximum retries per listing or request.
-const REPEATS: usize = 4;
+const MAX_RETRIES: usize = 4;
 
 /// Objects of a remote store below a path.
 pub(super) struct Listing {
@@ -28,21 +28,21 @@ pub(super) struct Listing {
     stream: BoxStream<'static, Result<ObjectMeta, StoreError>>,
     last: Option<ObjectPath>,
     in_order: bool,
-    repeats: usize,
+    retries: usize,
 }
 
 impl Listing {
     pub(super) fn new(inner: &Arc<dyn ObjectStore>, below: Option<ObjectPath>) -> Self {
         let stream = inner.list(below.as_ref());
-        Self { inner: Arc::clone(inner), below, stream, last: None, in_order: true, repeats: 0 }
+        Self { inner: Arc::clone(inner), below, stream, last: None, in_order: true, retries: 0 }
     }
 
-    /// The next object; `None` at the end.
+    /// Returns the next object; `None` at the end.
     pub(super) async fn next(&mut self) -> Option<Result<ObjectMeta, StoreError>> {
         loop {
             match self.stream.next().await {
-                Some(Err(error)) if is_cut_off(&error) && self.in_order && self.repeats < REPEATS => {
-                    self.repeats += 1;
+                Some(Err(error)) if is_cut_off(&error) && self.in_order && self.retries < MAX_RETRIES => {
+                    self.retries += 1;
                     self.stream = match &self.last {
                         None => self.inner.list(self.below.as_ref()),
                         Some(last) => self.inner.list_with_offset(self.below.as_ref(), last),
@@ -59,20 +59,20 @@ impl Listing {
     }
 }
 
-/// Sends a request, again if its response is cut off. It must not change any named object.
+/// Sends a request and repeats it if its response is cut off. The request must not change any named object.
 pub(super) async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
     request: impl Fn() -> F,
 ) -> Result<T, StoreError> {
-    let mut repeats = 0;
+    let mut retries = 0;
     loop {
         match request().await {
-            Err(error) if is_cut_off(&error) && repeats < REPEATS => repeats += 1,
+            Err(error) if is_cut_off(&error) && retries < MAX_RETRIES => retries += 1,
             answer => return answer,
         }
     }
 }
 
-/// Whether a response arrived but was cut off.
+/// Whether a response began but was cut off.
 fn is_cut_off(error: &StoreError) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -100,11 +100,11 @@ mod tests {
 
     use super::*;
 
-    /// Lists three objects at a time, and then breaks off.
+    /// Lists three objects at a time and then fails.
     #[derive(Debug)]
     struct Cutting {
         inner: InMemory,
-        /// Names come in the reverse order.
+        /// Whether names come in reverse order.
         reversed: bool,
         listings: AtomicUsize,
     }
@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_breaks_off_goes_on() {
+    fn a_cut_off_listing_is_resumed() {
         let (names, failed, listings) = listed(11, false);
         let expected: Vec<String> = (0..11).map(|i| format!("d/{i:03}")).collect();
         assert_eq!((names, failed.is_none(), listings), (expected, true, 4));
     }
 
     #[test]
-    fn it_does_not_go_on_for_ever_nor_without_order() {
+    fn retries_are_limited_and_require_order() {
         let (names, failed, listings) = listed(40, false);
         assert_eq!((names.len(), failed.is_some(), listings), (15, true, 5));
         let (names, failed, listings) = listed(11, true);

@@ -1,7 +1,7 @@
-//! Local folders, durable and atomic.
+//! Local folders with durable, atomic writes.
 //!
-//! An object is written under a fresh name in the staging folder, synced, and only then given its own name, in a way
-//! that replaces nothing ([`naming`]); afterwards the folder is synced, because a name is not durable before that.
+//! An object is written under a fresh name in the staging folder, synced, and then renamed without replacing anything
+//! ([`naming`]). Afterwards the folder is synced, because a name is not durable before that.
 //!
 //! ```text
 //! ROOT/_shardify/staging/<random>   being written: never listed as a shard, harmless after a crash
@@ -51,7 +51,7 @@ use crate::{
     id::TransactionId,
 };
 
-/// A store rooted at a local folder, which is created when the first object is written.
+/// A store rooted at a local folder, which is created with the first object.
 #[derive(Debug)]
 pub struct LocalStore {
     root: PathBuf,
@@ -59,11 +59,11 @@ pub struct LocalStore {
     /// Distinguishes staged files of this process; the prefix distinguishes processes.
     serial: AtomicU64,
     prefix: String,
-    /// The root, opened when the first of many small files is read: their names need not be looked up from the top.
+    /// The open root, for relative opens of many small files without resolving the full path; opened by the first one.
     folder: OnceLock<Option<File>>,
     syncer: Arc<Syncer>,
-    /// The lowest folder above the root that was there before the root was made.
-    above: OnceLock<PathBuf>,
+    /// The closest folder above the root that existed before the root was created.
+    existing_ancestor: OnceLock<PathBuf>,
 }
 
 impl LocalStore {
@@ -73,14 +73,14 @@ impl LocalStore {
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
         let (folder, syncer) = (OnceLock::new(), Arc::default());
-        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer, above: OnceLock::new() }
+        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer, existing_ancestor: OnceLock::new() }
     }
 
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     fn open_below(&self, path: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match self.folder.get_or_init(|| File::open(&self.root).ok()) {
@@ -109,7 +109,7 @@ impl LocalStore {
 
     fn stage(&self, path: &str) -> Result<StagedFile> {
         let folder = self.root.join(SYSTEM_FOLDER).join("staging");
-        self.above();
+        self.existing_ancestor();
         fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
         Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
@@ -127,7 +127,7 @@ impl LocalStore {
         Ok(staged)
     }
 
-    /// Waits until all files are durable, gives them their names by `name`, tells `given` of each, and makes them durable.
+    /// Waits until all files are durable, renames them with `name`, calls `given` for each, and syncs their folders.
     fn name_all(
         &self,
         staged: Vec<Staged>,
@@ -155,24 +155,24 @@ impl LocalStore {
         self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
     }
 
-    /// The lowest folder above the root that was there before this store made any.
-    fn above(&self) -> &Path {
-        self.above.get_or_init(|| {
-            let above = self.root.ancestors().skip(1).find(|folder| folder.is_dir());
-            above.unwrap_or(Path::new("/")).to_owned()
+    /// Returns the closest folder above the root that existed before this store created any.
+    fn existing_ancestor(&self) -> &Path {
+        self.existing_ancestor.get_or_init(|| {
+            let existing_ancestor = self.root.ancestors().skip(1).find(|folder| folder.is_dir());
+            existing_ancestor.unwrap_or(Path::new("/")).to_owned()
         })
     }
 
     fn folder_for(&self, file: &Path) -> io::Result<()> {
-        self.above();
+        self.existing_ancestor();
         match file.parent() {
             Some(folder) => fs::create_dir_all(folder),
             None => Ok(()),
         }
     }
 
-    /// Syncs the folder of each file and every folder above it up to those that were there before, each once, side by side: nothing
-    /// refers to these files before all of them are durable.
+    /// Syncs the folder of each file and every folder above it up to the first that existed before. Each folder is
+    /// synced once and all in parallel: nothing refers to these files before all of them are durable.
     fn sync_folders<'a>(&self, files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
         let mut folders = BTreeSet::new();
         for file in files {
@@ -185,9 +185,14 @@ impl LocalStore {
             }
         }
         // The folders above the root may be as new as the root.
-        let above = self.above();
-        folders
-            .extend(self.root.ancestors().skip(1).take_while(|folder| folder.starts_with(above)).map(Path::to_owned));
+        let existing_ancestor = self.existing_ancestor();
+        folders.extend(
+            self.root
+                .ancestors()
+                .skip(1)
+                .take_while(|folder| folder.starts_with(existing_ancestor))
+                .map(Path::to_owned),
+        );
         self.syncer.all(folders.iter().map(File::open))
     }
 }
@@ -209,7 +214,7 @@ impl Store for LocalStore {
         let read = || {
             let file = File::open(self.at(path))?;
             let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
-            // Asking for more than there is must not allocate it first.
+            // A request beyond the end of the file must not allocate its length first.
             let found = file.metadata()?.len();
             if found < range.end {
                 return Ok(Err(found));
@@ -257,10 +262,10 @@ impl Store for LocalStore {
         };
         let file = self.open_below(path).map_err(failed)?;
         let start = into.len();
-        // With room for a byte more than there should be, one read tells that there is no more.
+        // With capacity for one byte more than expected, a single read detects a longer file.
         into.reserve(expected + 1);
         loop {
-            let taken = retry_on_intr(|| read(&file, spare_capacity(into))).map_err(|e| failed(e.into()))?;
+            let count = retry_on_intr(|| read(&file, spare_capacity(into))).map_err(|e| failed(e.into()))?;
             let found = into.len() - start;
             if found > expected {
                 return Err(changed(&self.location, path, bytes, "more"));
@@ -268,7 +273,7 @@ impl Store for LocalStore {
             if found == expected {
                 return Ok(());
             }
-            if taken == 0 {
+            if count == 0 {
                 return Err(changed(&self.location, path, bytes, &found.to_string()));
             }
         }
@@ -289,7 +294,7 @@ impl Store for LocalStore {
         self.folder_for(&staged.to).map_err(self.failed(path, "creating the folder"))?;
         match naming::exclusively(&staged.from, &staged.to) {
             Ok(()) => {
-                // Once more would prove nothing: the kernel tells of a failed sync only once.
+                // Repeating the sync would prove nothing: the kernel reports a failed sync only once.
                 self.sync_folders(std::iter::once(staged.to.as_path()))
                     .map_err(|e| self.failed(path, "syncing the folder")(e).effect_is(Effect::Certain))?;
                 Ok(PutOutcome::Created)
@@ -302,9 +307,9 @@ impl Store for LocalStore {
     fn settle_deletions(&self, paths: &[String]) -> Result<()> {
         let folders: BTreeSet<PathBuf> =
             paths.iter().filter_map(|path| self.at(path).parent().map(Path::to_owned)).collect();
-        // A folder that is gone itself was emptied by somebody else.
-        let there = folders.iter().filter(|folder| folder.is_dir());
-        self.syncer.all(there.map(File::open)).map_err(self.failed("", "syncing the folder of what was deleted"))
+        // A missing folder was emptied and removed by another process.
+        let existing = folders.iter().filter(|folder| folder.is_dir());
+        self.syncer.all(existing.map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
     }
 
     fn delete(&self, path: &str) -> Result<()> {
@@ -325,18 +330,18 @@ impl Store for LocalStore {
     fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         let Some(source) = source.local_path() else { return Ok(None) };
         let staged = self.stage(path)?;
-        // A link to a link would not outlive what that points to.
+        // A link to a symbolic link would not outlive its target.
         let linked = fs::canonicalize(source).and_then(|source| fs::hard_link(source, &staged.from));
         match linked {
             Ok(()) => Ok(Some(Staged::new(path, staged))),
             Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
-            // Another file system, one without links, or too many links: whoever asks has to copy.
+            // Another file system, one without hard links, or too many links: the caller has to copy.
             Err(_) => Ok(None),
         }
     }
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        // What fails on the way drops this, and with it every name that was given.
+        // An error drops `named`, which removes the names given so far.
         let mut named = Named::default();
         self.name_all(staged, naming::exclusively, &mut |path| named.0.push(path.to_owned()))?;
         named.0.clear();
@@ -351,7 +356,7 @@ impl Store for LocalStore {
         let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
             Ok(file) => file,
             Err(e) if absent(&e) => return Ok(Some(false)),
-            Err(e) => return Err(self.failed(name, "looking at a lock")(e)),
+            Err(e) => return Err(self.failed(name, "checking a lock")(e)),
         };
         Ok(match file.try_lock_shared() {
             Ok(()) => Some(false),
@@ -362,7 +367,7 @@ impl Store for LocalStore {
 
     fn lock(&self, name: &str) -> Result<Lock> {
         let folder = self.root.join(SYSTEM_FOLDER).join("locks");
-        self.above();
+        self.existing_ancestor();
         fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;
         let path = folder.join(name);
         let file = File::create(&path).map_err(self.failed(name, "creating a lock"))?;
@@ -373,18 +378,19 @@ impl Store for LocalStore {
         };
         let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
         match file.try_lock() {
-            // The file may have been deleted between its creation and the lock, which nobody would see then.
+            // Another process may have deleted the file between its creation and the lock; a lock on it would be
+            // invisible.
             Ok(()) if fs::metadata(&path).ok().map(identity) == file.metadata().ok().map(identity) => {
                 Ok(Lock { _file: Some(file) })
             }
             Ok(()) | Err(fs::TryLockError::WouldBlock) => busy(),
-            // Some network file systems have no locks; commits are safe without them.
+            // Some network file systems do not support locks; commits are safe without them.
             Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: None }),
         }
     }
 }
 
-/// A file in the staging folder, synced or on its way; removed when dropped without a name.
+/// A file in the staging folder; removed when dropped before it is published.
 #[derive(Debug)]
 pub(super) struct StagedFile {
     from: PathBuf,
@@ -406,20 +412,20 @@ impl Pending for StagedFile {
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.named {
-            // Nothing can be done about a failure here; `vacuum` clears the staging folder.
+            // A failure cannot be handled in `drop`; `vacuum` clears the staging folder.
             let _ = fs::remove_file(&self.from);
         }
     }
 }
 
-/// Files that got their names and lose them again when this is dropped.
+/// Files that were renamed; the new names are removed when this is dropped.
 #[derive(Default)]
 struct Named(Vec<PathBuf>);
 
 impl Drop for Named {
     fn drop(&mut self) {
         for path in &self.0 {
-            // What cannot be taken back is left over: no entry of the log refers to it.
+            // A file that cannot be removed stays behind: no log entry refers to it.
             let _ = fs::remove_file(path);
         }
     }
@@ -433,7 +439,7 @@ struct LocalSink {
 }
 
 impl LocalSink {
-    /// A failure with the name of the file that it is about.
+    /// Adds the path of the file to an error.
     fn named(&self, error: Error) -> Error {
         if error.kind() != Kind::Storage || error.place().source.is_some() {
             return error;

@@ -1,4 +1,4 @@
-//! Locations: every path a user types becomes a URL, so that local and remote data take the same way.
+//! Locations: every path that a user types becomes a URL, so that local and remote data share one code path.
 
 use std::{
     fmt,
@@ -19,10 +19,10 @@ pub struct Location {
 }
 
 impl Location {
-    /// Understands a local path or a URL. Relative paths are taken from `folder`.
+    /// Parses a local path or a URL. Relative paths are resolved against `folder`.
     ///
     /// # Errors
-    /// When the scheme is not one that can be opened, or the URL is malformed.
+    /// When the scheme is not supported, or the URL is malformed.
     pub fn parse(text: &str, folder: &Path) -> Result<Self> {
         let scheme =
             text.split_once("://").map(|(scheme, _)| scheme).or_else(|| text.strip_prefix("file:").map(|_| "file"));
@@ -43,7 +43,7 @@ impl Location {
         }
     }
 
-    /// A local path; `.` and `..` are resolved by name.
+    /// Creates the location of a local path; `.` and `..` are resolved lexically.
     ///
     /// # Errors
     /// When the path is not absolute after normalising.
@@ -53,17 +53,17 @@ impl Location {
         Ok(Self { url, local: Some(path) })
     }
 
-    /// The path, when it is local.
+    /// Returns the path if the location is local.
     pub fn local_path(&self) -> Option<&Path> {
         self.local.as_deref()
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The location of something below this one.
+    /// Returns the location of a path relative to this one.
     #[must_use]
     pub fn join(&self, below: &str) -> Self {
         if below.is_empty() {
@@ -82,7 +82,8 @@ impl Location {
         Self { url, local: None }
     }
 
-    /// Path of this location below another one; empty when they are the same, `None` when it lies elsewhere.
+    /// Returns the path of this location relative to `above`; empty if they are equal, `None` if it is not below
+    /// `above`.
     pub fn below(&self, above: &Self) -> Option<String> {
         if let (Some(path), Some(above)) = (&self.local, &above.local) {
             return Some(path.strip_prefix(above).ok()?.to_string_lossy().into_owned());
@@ -95,7 +96,7 @@ impl Location {
         (rest.is_empty() || rest.starts_with('/')).then(|| percent_decode(rest.trim_start_matches('/')))
     }
 
-    /// The folder that holds this location, and its last name.
+    /// Returns the folder that contains this location, and its last name.
     pub fn split_name(&self) -> Option<(Self, String)> {
         if let Some(path) = &self.local {
             let name = path.file_name()?.to_string_lossy().into_owned();
@@ -139,7 +140,7 @@ impl fmt::Display for Location {
             return write!(f, "{}", path.display());
         }
         let mut url = self.url.clone();
-        // A password or signature in an error message or the log would leak; errors here cannot matter.
+        // A password or signature in an error message or the log would leak; failures here are harmless.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         url.set_query(None);
@@ -147,7 +148,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A text with user names, passwords and queries taken out of its URLs: what a user typed must not come back in full.
+/// Removes user names, passwords and queries from the URLs of a text, so that messages never repeat a user's secrets.
 pub fn plain_urls(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_knows_what_it_lies_below() {
+    fn below_returns_the_path_relative_to_a_parent() {
         let below = |one: &str, other: &str| parse(one).below(&parse(other));
         assert_eq!(below("/a/b/c", "/a").unwrap(), "b/c");
         assert_eq!(below("/a", "/a").unwrap(), "");

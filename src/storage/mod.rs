@@ -1,18 +1,18 @@
 //! Where bytes live: local folders and object stores behind one small, blocking interface.
 //!
-//! Every path is a URL inside ([`Location`]); a [`Store`] is rooted at one location and takes paths relative to it,
-//! separated by `/`. Only this module opens files for writing, and it promises:
+//! Internally every path is a URL ([`Location`]). A [`Store`] is rooted at one location and accepts paths relative to
+//! it, separated by `/`. Only this module opens files for writing. It guarantees:
 //!
-//! - `put` is atomic and durable: after it returns the object is there whole, before that it is not there at all;
+//! - `put` is atomic and durable: after it returns, the whole object exists; before that, nothing of it exists;
 //! - `put_if_absent` lets exactly one of several writers win;
-//! - a [`Sink`] writes to a staging place that no listing of shards shows; [`Store::publish`] gives all staged objects
-//!   their names, and durably so: file contents are synced before, folders after the renames;
-//! - [`Store::publish`] never replaces an object: a name that is taken is a conflict, and names that the call has given
-//!   before are taken back. The few objects that are replaced go through [`Store::put`] and [`Store::replace`];
+//! - a [`Sink`] writes to a staging location that no listing of shards shows; [`Store::publish`] gives all staged
+//!   objects their names durably: file contents are synced before the renames, folders after them;
+//! - [`Store::publish`] never replaces an object: an existing name is a conflict, and names that the call has already
+//!   given are removed again. The few objects that are replaced go through [`Store::put`] and [`Store::replace`];
 //! - a staged object that is dropped is removed; after a crash it stays in the staging folder, never under its name.
 //!
-//! Local folders have their own implementation because a general object store neither syncs by default nor writes a
-//! large file without copying it through small buffers; everything else goes through the `object_store` crate.
+//! Local folders have their own implementation because `object_store` neither syncs by default nor writes large files
+//! without copying them through small buffers. All other locations use the `object_store` crate.
 
 mod back;
 mod checks;
@@ -76,7 +76,7 @@ pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Sto
     }
 }
 
-/// Writes a file for the user, anywhere; replaces any.
+/// Writes a file for the user at any location and replaces an existing one.
 ///
 /// # Errors
 /// When the location names no file, or the store fails.
@@ -89,18 +89,19 @@ pub fn save(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Resu
     open(&folder, settings)?.put(&name, bytes)
 }
 
-/// A local file, near the dataset if that is local, for records that do not fit into memory.
+/// Creates a temporary local file, near the dataset if that is local, for records that do not fit into memory.
 ///
 /// # Errors
-/// When there is no place for it.
+/// When the file cannot be created.
 pub fn scratch(location: &Location) -> Result<Scratch> {
     Scratch::new(location)
 }
 
-/// A local file, near the dataset if that is local, for a library that opens files by itself.
+/// Creates the path of a temporary local file, near the dataset if that is local, for a library that opens files by
+/// itself.
 ///
 /// # Errors
-/// When there is no place for it.
+/// When the file cannot be created.
 pub fn scratch_path(location: &Location) -> Result<ScratchPath> {
     ScratchPath::new(location)
 }

@@ -1,11 +1,12 @@
-//! Giving a file a name that nothing has yet, in one step.
+//! Atomic rename that never replaces an existing file.
 //!
 //! ```text
 //! rename, but only if there is nothing  ->  link, then remove the old name  ->  claim the name, then rename over the claim
 //! ```
 //!
-//! The first is one call that most local file systems have; NFS has only links; file systems without links get an empty file
-//! that is created only if absent and so belongs to who created it. A kill between claim and rename leaves that empty file.
+//! The first is one system call that most local file systems support; NFS supports only links. On file systems without
+//! links an empty file is created only if absent, which reserves the name for its creator. A kill between claim and
+//! rename leaves the empty file.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that gives files their names")]
 
 use std::{
@@ -16,7 +17,7 @@ use std::{
 
 use rustix::io::Errno;
 
-/// Names the file `from` `to` instead; [`io::ErrorKind::AlreadyExists`] when something has that name.
+/// Renames `from` to `to`; fails with [`io::ErrorKind::AlreadyExists`] if `to` exists.
 pub(super) fn exclusively(from: &Path, to: &Path) -> io::Result<()> {
     match by_rename(from, to) {
         Err(e) if unknown(&e) => by_link(from, to),
@@ -24,7 +25,7 @@ pub(super) fn exclusively(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a file system has no such call, or not with this flag.
+/// Whether the file system does not support the call or the flag.
 fn unknown(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
@@ -43,7 +44,7 @@ fn by_rename(_from: &Path, _to: &Path) -> io::Result<()> {
 fn by_link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Ok(()) => {
-            // A second name in the staging folder does no harm.
+            // A second name in the staging folder is harmless.
             let _ = fs::remove_file(from);
             Ok(())
         }
@@ -57,7 +58,7 @@ fn by_link(from: &Path, to: &Path) -> io::Result<()> {
 fn by_claim(from: &Path, to: &Path) -> io::Result<()> {
     File::create_new(to)?;
     fs::rename(from, to).inspect_err(|_| {
-        // It is ours, for nobody else could create it.
+        // This call created the file, so removing it is safe.
         let _ = fs::remove_file(to);
     })
 }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_gives_a_free_name_and_refuses_one_that_is_taken() {
+    fn every_method_takes_a_free_name_and_rejects_an_existing_one() {
         for (i, way) in [exclusively, by_rename, by_link, by_claim].into_iter().enumerate() {
             let folder = tempfile::tempdir().unwrap();
             let at = |name: &str| folder.path().join(name);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_want_a_name_one_gets_it() {
+    fn exactly_one_of_several_writers_gets_a_name() {
         for way in [exclusively, by_rename, by_link, by_claim] {
             let folder = tempfile::tempdir().unwrap();
             let at = |name: &str| folder.path().join(name);

@@ -1,4 +1,5 @@
-//! An object of a store, read in ranges. Bytes fetched from a remote object are kept; sealed objects are checked block by block.
+//! An object of a store, read in ranges. Fetched bytes of a remote object are cached; sealed objects are verified block
+//! by block.
 
 use std::{
     io::Read,
@@ -20,47 +21,47 @@ use crate::{
     error::{Error, Kind, Result},
 };
 
-/// One readable object of known size.
+/// A readable object of known size.
 #[derive(Debug, Clone)]
 pub struct Object {
     pub(super) store: Arc<dyn Store>,
     path: String,
     bytes: u64,
-    /// What was fetched of a remote object.
+    /// Cached bytes of a remote object; `None` for a local one.
     remote: Option<Arc<Remote>>,
-    /// What its bytes have to be, where that is known.
+    /// Expected content; `None` if unknown.
     checks: Option<Arc<Checks>>,
 }
 
-/// Bytes that a request to a remote store asks for at least, unless just these are wanted.
+/// Minimum bytes per request to a remote store, unless an exact range is requested.
 const WINDOW: u64 = 1 << 20;
 
-/// What is held of a remote object.
+/// Cached state of a remote object.
 #[derive(Debug, Default)]
 struct Remote {
-    /// What was fetched last: small ranges lie side by side, and each would be a request.
+    /// The range fetched last: small reads are often adjacent, and each would be a request.
     window: Mutex<(u64, Bytes)>,
-    /// What was asked for ahead.
+    /// Ranges fetched ahead.
     fetched: Arc<Fetched>,
-    /// The version that all reads must be of.
+    /// The version that all reads must match.
     pin: Pin,
 }
 
 impl Object {
-    /// Names an object of a store; `bytes` is its size.
+    /// Creates a handle for an object of a store; `bytes` is its size.
     pub fn new(store: Arc<dyn Store>, path: impl Into<String>, bytes: u64) -> Self {
         let remote = store.location().local_path().is_none().then(Arc::default);
         Self { store, path: path.into(), bytes, remote, checks: None }
     }
 
-    /// The same, whose ranges are checked block by block as they are read. `tail` is what follows the blocks, checked
-    /// already.
+    /// Returns the object with ranges verified block by block as they are read. `tail` holds the bytes after the
+    /// blocks, already verified.
     #[must_use]
     pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
         Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
     }
 
-    /// The same, of the version that has this entity tag.
+    /// Returns the object restricted to the version with this entity tag.
     #[must_use]
     pub fn of_version(mut self, etag: Option<&str>) -> Self {
         if self.remote.is_some() {
@@ -69,22 +70,22 @@ impl Object {
         self
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Path within its store.
+    /// Returns the path within the store.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Whether reading it takes requests over a network.
+    /// Whether reads are network requests.
     pub fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
 
-    /// Reads another object of the same folder whole; `None` when there is none.
+    /// Reads another whole object of the same folder; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
@@ -93,7 +94,7 @@ impl Object {
         self.store.get(&format!("{folder}{name}"))
     }
 
-    /// Reads a range; of a remote object, what follows a small one too.
+    /// Reads a range. For a remote object, a small range is extended, and the bytes around it are cached.
     ///
     /// # Errors
     /// When the object is missing or shorter than the range.
@@ -117,7 +118,7 @@ impl Object {
         if let Some(found) = part(window.0, &window.1, &range) {
             return Ok(found);
         }
-        // Readers of Parquet begin at the end and go backwards from there.
+        // Parquet readers begin at the end and proceed backwards.
         let start =
             if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
         let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
@@ -126,9 +127,9 @@ impl Object {
         part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
     }
 
-    /// A range of a remote object that is in memory already.
+    /// Returns a range of a remote object if it is already in memory.
     pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
-        // What is checked is read in blocks.
+        // Verified objects are read in blocks.
         let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
         remote.fetched.get(range).or_else(|| {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +137,7 @@ impl Object {
         })
     }
 
-    /// Reads a range and nothing else, for who knows that it lies alone.
+    /// Reads exactly a range, without caching neighbouring bytes. For isolated ranges.
     ///
     /// # Errors
     /// As [`range`](Self::range).
@@ -162,16 +163,17 @@ impl Object {
                 .and_then(|found| found.into_iter().next().ok_or_else(|| Error::internal("a range has no answer"))),
             None => self.store.get_range(&self.path, range),
         };
-        // It had these bytes when it was listed.
+        // The object had these bytes when it was listed.
         let found = found.map_err(|e| match e.kind() {
             Kind::Input => changed(self.store.location(), &self.path, self.bytes, "fewer").cause(e),
             _ => e,
         });
-        found.inspect_err(watch::tell)
+        found.inspect_err(watch::report)
     }
 
-    /// Asks for ranges before they are read, several at a time, neighbours together; as long as what is returned lives they
-    /// are in memory. `None` where nothing would be gained. Ranges beyond the end are left to who reads them.
+    /// Fetches ranges before they are read, several at a time and neighbours together. They stay in memory as long as
+    /// the returned guard lives. `None` if prefetching brings no benefit. Ranges beyond the end are skipped; reading
+    /// them is an error later.
     ///
     /// # Errors
     /// When the store fails.
@@ -186,11 +188,11 @@ impl Object {
         if requests.is_empty() {
             return Ok(None);
         }
-        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::tell)?;
+        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::report)?;
         Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
     }
 
-    /// Opens it from its first byte.
+    /// Opens the object from its first byte.
     ///
     /// # Errors
     /// When the object is missing.
@@ -200,10 +202,10 @@ impl Object {
             None => self.store.read(&self.path),
         };
         let place = self.store.location().join(&self.path).to_string();
-        Ok(Box::new(watch::TellingReader(opened.inspect_err(watch::tell)?, place)))
+        Ok(Box::new(watch::ReportingReader(opened.inspect_err(watch::report)?, place)))
     }
 
-    /// Opens it for who looks only at how it begins.
+    /// Opens the object for reading only its beginning.
     ///
     /// # Errors
     /// When the object is missing.
@@ -211,7 +213,7 @@ impl Object {
         self.store.begin(&self.path)
     }
 
-    /// Opens it from its first byte, as [`Store::read_back`] does.
+    /// Opens the object from its first byte, as [`Store::read_back`] does.
     ///
     /// # Errors
     /// When the object is missing.
@@ -239,7 +241,7 @@ impl parquet::file::reader::ChunkReader for Object {
     }
 }
 
-/// Reads an object onwards from an offset, a request per call.
+/// Reads an object sequentially from an offset, one request per call.
 #[derive(Debug)]
 pub struct RangeReader {
     object: Object,

@@ -1,42 +1,42 @@
-//! The version of a remote object that all reads of it must be of: a source that is overwritten while it is read must not
-//! be read half as it was and half as it is.
+//! The version of a remote object that all its reads must match. A source that is overwritten while it is read must not
+//! yield a mix of both versions.
 //!
-//! An entity tag names a version. It is known from the listing, or from the first answer; each later request is made on the
-//! condition that the object still has it, and each answer is looked at, since not every server knows conditions.
+//! An entity tag identifies a version. It comes from the listing or from the first response. Each later request is
+//! conditional on it, and each response is checked, because not every server supports conditions.
 
 use std::sync::{Arc, OnceLock};
 
 use super::location::Location;
 use crate::error::{Error, Result};
 
-/// A version of an object, by its entity tag; not known before the first answer where the listing had none.
+/// A version of an object, identified by its entity tag; unset before the first response if the listing had none.
 #[derive(Debug, Clone, Default)]
 pub struct Pin(Arc<OnceLock<String>>);
 
 impl Pin {
-    /// The version with this entity tag, or the one that is read first.
+    /// Creates a pin for the version with this entity tag; `None` pins the version that is read first.
     pub fn new(etag: Option<&str>) -> Self {
         let pin = OnceLock::new();
         if let Some(etag) = etag {
-            // It is new, so nothing is in it.
+            // The cell is new, so setting it cannot fail.
             let _ = pin.set(etag.to_owned());
         }
         Self(Arc::new(pin))
     }
 
-    /// The condition of a request. Weak tags can be compared but make no conditions.
+    /// Returns the condition of a request. Weak tags can be compared but cannot be used as conditions.
     pub(super) fn condition(&self) -> Option<String> {
         self.0.get().filter(|etag| !etag.starts_with("W/")).cloned()
     }
 
-    /// Looks at the entity tag of an answer.
+    /// Checks the entity tag of a response.
     pub(super) fn check(&self, found: Option<&str>, location: &Location, path: &str) -> Result<()> {
         let Some(found) = found else { return Ok(()) };
         let expected = self.0.get_or_init(|| found.to_owned());
         if strong(expected) == strong(found) { Ok(()) } else { Err(self.changed(found, location, path)) }
     }
 
-    /// The error of an object that is another version by now.
+    /// Returns the error for an object whose version has changed.
     pub(super) fn changed(&self, found: &str, location: &Location, path: &str) -> Error {
         let expected = self.0.get().map_or("", String::as_str);
         Error::storage(format!("expected the object with entity tag {expected}, found {found}"))
@@ -45,7 +45,7 @@ impl Pin {
     }
 }
 
-/// A tag without the mark that it is weak.
+/// Returns a tag without its weakness mark.
 fn strong(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag)
 }

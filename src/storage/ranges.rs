@@ -1,12 +1,13 @@
-//! Ranges of a remote object that are known before they are read: asked for together, and held until they were used.
+//! Prefetching of known ranges of a remote object: they are requested together and held until they are used.
 //!
 //! ```text
 //! wanted     ##..##......................###.#      chunks of one variable, and between them those of others
-//! requests   ------                      -----      what lies between is read with them where it is little
+//! requests   ------                      -----      small gaps are fetched with their neighbours
 //! ```
 //!
-//! A request takes as long as some hundred kilobytes, so small gaps are read rather than skipped; but never more than is wanted
-//! itself, so that at most twice as much is fetched, whatever the gaps are. What is wanted decides that, never time.
+//! A request takes as long as transferring a few hundred kilobytes, so small gaps are read rather than skipped. Gaps
+//! never add up to more than the wanted bytes, so at most twice the wanted bytes are fetched. The decision depends only
+//! on the ranges, never on time.
 
 use std::{
     collections::BTreeMap,
@@ -16,16 +17,16 @@ use std::{
 
 use bytes::Bytes;
 
-/// A gap of more bytes is never worth reading.
-const MOST_GAP: u64 = 1 << 20;
+/// Maximum bytes of a gap that is fetched with its neighbours.
+const MAX_GAP: u64 = 1 << 20;
 
-/// A request asks for no more bytes than this, unless one piece is larger.
-const MOST_REQUEST: u64 = 8 << 20;
+/// Maximum bytes per request, unless a single piece is larger.
+const MAX_REQUEST: u64 = 8 << 20;
 
-/// Spans of others that are looked past for one that holds a range.
+/// Maximum spans that are examined before a lookup gives up.
 const LOOK_BACK: usize = 64;
 
-/// The requests that give all wanted ranges, in order; each range lies in one of them.
+/// Returns the requests that cover all wanted ranges, in order; each range lies within one of them.
 pub(super) fn requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
     wanted.retain(|range| range.start < range.end);
     wanted.sort_by_key(|range| (range.start, range.end));
@@ -40,14 +41,15 @@ pub(super) fn requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut requests: Vec<Range<u64>> = Vec::new();
     for (number, piece) in pieces.into_iter().enumerate() {
         match requests.last_mut() {
-            Some(last) if joined[number] && piece.end - last.start <= MOST_REQUEST => last.end = piece.end,
+            Some(last) if joined[number] && piece.end - last.start <= MAX_REQUEST => last.end = piece.end,
             _ => requests.push(piece),
         }
     }
     requests
 }
 
-/// Of each piece whether it is read with the one before it: the smallest gaps, until they make up as much as the pieces.
+/// Decides for each piece whether it is fetched with the previous one: the smallest gaps are closed until they add up
+/// to the size of the pieces.
 fn joined(pieces: &[Range<u64>]) -> Vec<bool> {
     let mut room: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let mut gaps: Vec<(u64, usize)> =
@@ -55,7 +57,7 @@ fn joined(pieces: &[Range<u64>]) -> Vec<bool> {
     gaps.sort_unstable();
     let mut joined = vec![false; pieces.len()];
     for (gap, number) in gaps {
-        if gap > MOST_GAP || gap > room {
+        if gap > MAX_GAP || gap > room {
             break;
         }
         room -= gap;
@@ -64,14 +66,14 @@ fn joined(pieces: &[Range<u64>]) -> Vec<bool> {
     joined
 }
 
-/// What was fetched ahead of an object.
+/// Prefetched bytes of an object.
 #[derive(Debug, Default)]
 pub(super) struct Fetched(Mutex<Spans>);
 
 #[derive(Debug, Default)]
 struct Spans {
     next: u64,
-    /// By where they begin, and by a number, for several may begin there.
+    /// Keyed by start and a serial number, because several spans may share a start.
     held: BTreeMap<(u64, u64), Bytes>,
 }
 
@@ -80,14 +82,14 @@ impl Fetched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A range, if one span holds all of it.
+    /// Returns a range if one span contains all of it.
     pub(super) fn get(&self, range: &Range<u64>) -> Option<Bytes> {
         let spans = self.lock();
         let before = spans.held.range(..=(range.start, u64::MAX)).rev().take(LOOK_BACK);
         before.into_iter().find_map(|((start, _), bytes)| part(*start, bytes, range))
     }
 
-    /// Holds spans, each from where it begins, until what is returned is dropped.
+    /// Holds spans, given by start and bytes, until the returned guard is dropped.
     pub(super) fn hold(self: &Arc<Self>, found: impl Iterator<Item = (u64, Bytes)>) -> Ahead {
         let mut spans = self.lock();
         let mut keys = Vec::new();
@@ -102,14 +104,14 @@ impl Fetched {
     }
 }
 
-/// A range of what begins at `start`, if that has all of it.
+/// Returns a range of bytes that begin at `start` if they contain all of it.
 pub(super) fn part(start: u64, bytes: &Bytes, range: &Range<u64>) -> Option<Bytes> {
     let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();
     let (first, end) = (at(range.start)?, at(range.end)?);
     (first <= end && end <= bytes.len()).then(|| bytes.slice(first..end))
 }
 
-/// Ranges that were fetched ahead, for as long as this lives.
+/// Guard that keeps prefetched ranges in memory.
 #[derive(Debug)]
 pub struct Ahead {
     fetched: Arc<Fetched>,
@@ -133,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn requests_hold_all_that_is_wanted_and_at_most_twice_as_much() {
-        // Pieces of all sizes, gaps of all sizes, in no order.
+    fn requests_cover_all_wanted_ranges_and_at_most_twice_their_bytes() {
+        // Pieces of all sizes, gaps of all sizes, in random order.
         let mut state = 7_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -160,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_together_is_one_request_up_to_some_size() {
+    fn neighbouring_ranges_are_one_request_up_to_a_limit() {
         let neighbours = |count: u64, size: u64| (0..count).map(|n| n * size..(n + 1) * size).collect();
         assert_eq!(requests(neighbours(1000, 4096)).as_slice(), std::slice::from_ref(&(0..4_096_000)));
         assert_eq!(requests(neighbours(12, 1 << 20)), [0..8 << 20, 8 << 20..12 << 20]);
         assert_eq!(requests(neighbours(2, 10 << 20)), [0..10 << 20, 10 << 20..20 << 20]);
-        // A small gap between large pieces is read, a large one between small pieces is not.
+        // A small gap between large pieces is fetched; a large gap between small pieces is not.
         assert_eq!(
             requests(vec![1000..5000, 0..900, 4000..6000, 9_000_000..9_000_001]),
             [0..6000, 9_000_000..9_000_001]
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_is_there_until_it_was_used() {
+    fn fetched_ranges_are_held_until_the_guard_is_dropped() {
         let fetched = Arc::new(Fetched::default());
         let span = |start: u64, text: &'static [u8]| (start, Bytes::from_static(text));
         let one = fetched.hold([span(10, b"abcdef"), span(30, b"xyz")].into_iter());

@@ -1,7 +1,7 @@
 //! Remote stores (S3, Google Cloud, Azure, HTTP, memory) through the `object_store` crate.
 //!
-//! The crate is asynchronous; the rest of shardify is not. Calls block on a small runtime of their own, so they must
-//! not be made from within another runtime. How objects are written is told in [`upload`](super::upload).
+//! The crate is asynchronous; the rest of shardify is not. Calls block on a dedicated runtime, so they must not be made
+//! from within another runtime. [`upload`](super::upload) describes how objects are written.
 
 use std::{
     io::{self, Read},
@@ -32,22 +32,22 @@ use super::{
 };
 use crate::error::{Effect, Error, Kind, Result};
 
-/// Ranges that are asked for at a time.
+/// Maximum concurrent range requests.
 const RANGES_IN_FLIGHT: usize = 16;
 
-/// Objects that are looked up at a time.
-const LOOKS_IN_FLIGHT: usize = 64;
+/// Maximum concurrent metadata requests.
+const HEADS_IN_FLIGHT: usize = 64;
 
-/// Time that a request may take, in which a part must get through a slow line.
+/// Request timeout; long enough to send one part over a slow line.
 const TIMEOUT: &str = "120 seconds";
 
-/// Bytes that a sequential reader asks for first: enough for whoever only wants to see how an object begins.
+/// Bytes of a sequential reader's first request: enough for a caller that reads only the beginning of an object.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// Bytes that it asks for later.
+/// Bytes of each later request.
 const READ_BYTES: u64 = 8 << 20;
 
-/// The same where a whole file comes as one answer.
+/// Request timeout for web servers, which send a whole file as one response.
 const WEB_TIMEOUT: &str = "1 day";
 
 /// A store rooted at a prefix of an object store.
@@ -61,13 +61,13 @@ pub struct RemoteStore {
     endpoint: Option<String>,
 }
 
-/// Names of settings that say where the server is, as their environment variables, without the name of the cloud.
+/// Environment variables of the server's address, without the cloud's prefix.
 const ENDPOINTS: [&str; 5] = ["ENDPOINT_URL_S3", "ENDPOINT_URL", "ENDPOINT", "STORAGE_ENDPOINT", "BASE_URL"];
 
-/// Clouds whose settings these may be.
+/// Prefixes of the clouds' environment variables.
 const CLOUDS: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
-/// Scheme, host and port of a server that is not the cloud's own.
+/// Returns scheme, host and port of a server that is not the cloud's own.
 fn endpoint_of(settings: &StoreSettings) -> Option<String> {
     let named = |wanted: &str| {
         let is_it = |name: &str| {
@@ -81,7 +81,7 @@ fn endpoint_of(settings: &StoreSettings) -> Option<String> {
 }
 
 impl RemoteStore {
-    /// Opens the store of a URL; credentials and endpoints come from `settings`.
+    /// Opens the store of a URL; `settings` provide credentials and endpoints.
     ///
     /// # Errors
     /// When the URL or the settings do not name a store.
@@ -90,9 +90,9 @@ impl RemoteStore {
         if is_web(location) && location.url().query().is_some() {
             return Err(Error::usage("expected a URL without a query")
                 .at(location.to_string())
-                .hint("download the file, or name its store by s3:, gs: or az: with credentials in the environment"));
+                .hint("download the file, or use an s3:, gs: or az: URL with credentials in the environment"));
         }
-        // What cannot stand in a header would end the program deep inside the library.
+        // Characters that are not allowed in a header would cause a panic inside the library.
         let of_headers = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
         let broken = |(name, value): &&(String, String)| of_headers(name) && value.contains(char::is_control);
         if let Some((name, _)) = settings.iter().find(broken) {
@@ -107,7 +107,7 @@ impl RemoteStore {
         }
         options.extend(settings.iter().map(|(k, v)| (k.to_ascii_lowercase(), v.clone())));
         let (inner, prefix) = object_store::parse_url_opts(location.url(), options).map_err(|e| {
-            Error::usage("this store cannot be opened")
+            Error::usage("opening the store failed")
                 .at(location.to_string())
                 .cause(secrets.hidden(&e))
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
@@ -116,7 +116,7 @@ impl RemoteStore {
         Ok(Self { endpoint: endpoint_of(settings), ..store })
     }
 
-    /// A store in memory, for tests.
+    /// Creates an in-memory store for tests.
     ///
     /// # Errors
     /// Never in practice.
@@ -131,13 +131,13 @@ impl RemoteStore {
         Self { inner, prefix, location, secrets, uploads, endpoint: None }
     }
 
-    /// The same objects, seen from another location of the same store.
+    /// Returns the same objects, relative to another location of the same store.
     ///
     /// # Errors
-    /// When the location's path is none of an object store.
+    /// When the location's path is not valid for an object store.
     pub fn rooted_at(&self, location: &Location) -> Result<Self> {
         let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
-            Error::usage("this store cannot be opened").at(location.to_string()).cause(self.secrets.hidden(&e))
+            Error::usage("opening the store failed").at(location.to_string()).cause(self.secrets.hidden(&e))
         })?;
         Ok(Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone()))
     }
@@ -146,7 +146,7 @@ impl RemoteStore {
         let mut full = self.prefix.clone();
         for part in path.split('/').filter(|p| !p.is_empty()) {
             full = full.join(object_store::path::PathPart::parse(part).map_err(|e| {
-                Error::storage("this name cannot be stored").at(self.location.join(path).to_string()).cause(e)
+                Error::storage("the store does not accept this name").at(self.location.join(path).to_string()).cause(e)
             })?);
         }
         Ok(full)
@@ -158,7 +158,7 @@ impl RemoteStore {
             .cause(self.secrets.hidden(cause))
     }
 
-    /// Reads a file of a plain web server, which need not know ranges, as it comes.
+    /// Reads a file of a plain web server as one response; such a server need not support ranges.
     fn read_web(&self, path: &str, at: &ObjectPath) -> Result<Box<dyn Read + Send>> {
         match runtime()?.block_on(self.inner.get(at)) {
             Ok(result) => Ok(Box::new(WebReader {
@@ -173,14 +173,14 @@ impl RemoteStore {
         }
     }
 
-    /// Reads an object range by range, all of them of one version.
+    /// Reads an object range by range, all ranges from one version.
     fn read_ranges(&self, path: &str, at: ObjectPath, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let first = async {
             match self.range_of(path, &at, 0..FIRST_BYTES, pin).await {
                 Ok(first) => Ok(Some(first)),
-                Err(Failed::Ours(e)) => Err(e),
+                Err(Failed::Version(e)) => Err(e),
                 Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
-                // An object without a byte has no range.
+                // An empty object has no valid range.
                 Err(Failed::Store(e)) => match self.inner.head(&at).await {
                     Ok(meta) if meta.size == 0 => Ok(None),
                     _ => Err(self.failed(path, "reading", &e)),
@@ -200,12 +200,12 @@ impl RemoteStore {
         }))
     }
 
-    /// What is needed to read, for tasks of their own.
+    /// Returns a handle with the state that reading tasks need.
     fn reading(&self) -> Arc<Self> {
         Arc::new(Self::of(Arc::clone(&self.inner), self.prefix.clone(), self.location.clone(), self.secrets.clone()))
     }
 
-    /// Reads a range of the version that `pin` names, and the size of the object.
+    /// Reads a range of the version that `pin` names; returns it with the size of the object.
     async fn range_of(
         &self,
         path: &str,
@@ -217,16 +217,16 @@ impl RemoteStore {
         let options = GetOptions { range, if_match: pin.condition(), ..GetOptions::default() };
         let answer = match self.inner.get_opts(at, options).await {
             Err(StoreError::Precondition { .. }) => {
-                return Err(Failed::Ours(pin.changed("another one", &self.location, path)));
+                return Err(Failed::Version(pin.changed("another one", &self.location, path)));
             }
             answer => answer.map_err(Failed::Store)?,
         };
-        pin.check(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Ours)?;
+        pin.check(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Version)?;
         let size = answer.meta.size;
         Ok((answer.bytes().await.map_err(Failed::Store)?, size))
     }
 
-    /// Reads a range that must be there as a whole.
+    /// Reads a range that must exist completely.
     async fn whole_range(&self, path: &str, at: &ObjectPath, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
         let expected = range.end.saturating_sub(range.start);
         if expected == 0 {
@@ -238,24 +238,24 @@ impl RemoteStore {
             Ok((bytes, _)) => Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
                 .at(self.location.join(path).to_string())
                 .byte(range.start)),
-            Err(Failed::Ours(e)) => Err(e),
+            Err(Failed::Version(e)) => Err(e),
             Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
             Err(Failed::Store(e)) => match self.inner.head(at).await {
-                // Servers refuse ranges that begin behind the end.
+                // Servers reject ranges that begin after the end.
                 Ok(meta) if meta.size < range.end => Err(beyond(&self.location, path, &range, meta.size)),
                 _ => Err(self.failed(path, "reading", &e).byte(range.start)),
             },
         }
     }
 
-    /// Plain web servers have no listings.
+    /// Fails for plain web servers, which cannot list.
     fn check_lists(&self, folder: &str) -> Result<()> {
         if !is_web(&self.location) {
             return Ok(());
         }
-        Err(Error::usage("expected the URL of a file, found none there")
+        Err(Error::usage("expected the URL of a file, found none at this URL")
             .at(self.location.join(folder).to_string())
-            .hint("web servers have no folders: name single files"))
+            .hint("web servers cannot list folders: pass the URLs of single files"))
     }
 
     fn relative(&self, path: &ObjectPath) -> String {
@@ -316,7 +316,7 @@ impl Store for RemoteStore {
         match runtime()?.block_on(fetch) {
             Ok((end, size)) if end.len() as u64 == bytes.min(size) => Ok(Some((end, size))),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            // Not every store counts from the end, and none where there is nothing.
+            // Not every store supports suffix ranges, and none of them for an empty or missing object.
             Ok(_) | Err(_) => {
                 let Some(facts) = self.head(path)? else { return Ok(None) };
                 let start = facts.bytes.saturating_sub(bytes);
@@ -340,14 +340,14 @@ impl Store for RemoteStore {
 
     fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
-        // What a web server gives in one answer is of one version.
+        // A single response of a web server is always of one version.
         if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
     }
 
     fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
         match self.read_ranges(path, at.clone(), &Pin::default()) {
-            // A plain web server need not know ranges.
+            // A plain web server need not support ranges.
             Err(_) if is_web(&self.location) => self.read_web(path, &at),
             begun => begun,
         }
@@ -418,7 +418,7 @@ impl Store for RemoteStore {
             }
         };
         let looked: Vec<_> = objects.iter().copied().map(look).collect();
-        runtime()?.block_on(stream::iter(looked).buffered(LOOKS_IN_FLIGHT).try_collect())
+        runtime()?.block_on(stream::iter(looked).buffered(HEADS_IN_FLIGHT).try_collect())
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
@@ -435,7 +435,7 @@ impl Store for RemoteStore {
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(e @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
                 Err(self.failed(path, "a conditional create", &e).hint(
-                    "this store cannot hold a dataset: it has no create-if-absent, without which concurrent commits lose records",
+                    "this store cannot hold a dataset: it does not support create-if-absent, without which concurrent commits lose records",
                 ))
             }
             Err(e) => Err(self.failed(path, "creating", &e).effect_is(Effect::Possible)),
@@ -472,20 +472,20 @@ impl Store for RemoteStore {
     }
 }
 
-/// Why a request for a range failed.
+/// Reason why a range request failed.
 enum Failed {
     Store(StoreError),
-    /// The object is another one by now.
-    Ours(Error),
+    /// The version of the object has changed.
+    Version(Error),
 }
 
-/// Reads an object in order, a large range per request; the next one is sent for while the last one is used up.
+/// Reads an object sequentially with large range requests; the next range is fetched while the current one is consumed.
 struct RemoteReader {
     store: Arc<RemoteStore>,
     at_path: ObjectPath,
     path: String,
     pin: Pin,
-    /// Where the next request begins.
+    /// Offset of the next request.
     at: u64,
     end: u64,
     ahead: Bytes,
@@ -493,7 +493,7 @@ struct RemoteReader {
 }
 
 impl RemoteReader {
-    /// Sends for the next range.
+    /// Starts the request for the next range.
     fn fetch(&mut self) -> Result<()> {
         let range = self.at..(self.at + READ_BYTES).min(self.end);
         if range.is_empty() {
@@ -510,7 +510,7 @@ impl RemoteReader {
     fn take(&mut self, next: JoinHandle<Result<Bytes>>) -> Result<Bytes> {
         let (location, size) = (&self.store.location, self.end);
         match runtime()?.block_on(next) {
-            // It had these bytes when the first ones were read.
+            // The object had these bytes when the first ones were read.
             Ok(Err(e)) if e.kind() == Kind::Input => Err(changed(location, &self.path, size, "fewer").cause(e)),
             Ok(taken) => taken,
             Err(e) => {
@@ -545,12 +545,12 @@ impl Drop for RemoteReader {
     }
 }
 
-/// Whether a location is one of a plain web server.
+/// Whether a location is on a plain web server.
 fn is_web(location: &Location) -> bool {
     location.url().scheme().starts_with("http")
 }
 
-/// Reads the answer of a web server.
+/// Reads the response of a web server.
 struct WebReader {
     body: BoxStream<'static, object_store::Result<Bytes>>,
     name: String,
@@ -578,7 +578,7 @@ impl Read for WebReader {
     }
 }
 
-/// The runtime that all remote stores share; made when the first remote call needs it.
+/// Returns the runtime that all remote stores share; the first remote call creates it.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
     RUNTIME
@@ -594,7 +594,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_is_told_without_its_secrets() {
+    fn endpoints_are_reported_without_secrets() {
         let endpoint = |name: &str, value: &str| {
             endpoint_of(&StoreSettings::new(vec![("AWS_REGION".into(), "x".into()), (name.into(), value.into())]))
         };

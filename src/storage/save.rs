@@ -1,7 +1,7 @@
-//! Files for the user, which are no objects of a dataset: receipts, proofs, lists.
+//! Files for the user that are not objects of a dataset: receipts, proofs, lists.
 //!
-//! A regular file is replaced whole or not at all, with the permissions that it had; a new one gets those that the umask leaves.
-//! What is no regular file is written to: a device, a pipe, standard output. A link leads to what is written.
+//! A regular file is replaced atomically and keeps its permissions; a new file gets those that the umask leaves.
+//! Anything else (a device, a pipe, standard output) is written to directly. Symbolic links are followed.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{
@@ -11,12 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Links that are followed one after the other, as by the system.
-const MOST_LINKS: usize = 40;
+/// Maximum length of a chain of symbolic links, as in the operating system.
+const MAX_LINKS: usize = 40;
 
 /// Writes a file.
 pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Standard output may be a regular file that others write to as well.
+    // Standard output may be a regular file that other processes write to as well.
     let special = path.starts_with("/dev") || path.starts_with("/proc");
     match fs::metadata(path) {
         Ok(meta) if special || !meta.is_file() => {
@@ -29,14 +29,14 @@ pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Where links that lead to nothing would lead.
+/// Resolves symbolic links, dangling ones included.
 fn target(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(next) = fs::read_link(&path) else { return Ok(path) };
         path = path.parent().unwrap_or(Path::new(".")).join(next);
     }
-    Err(io::Error::other("too many links, one after the other"))
+    Err(io::Error::other("too many levels of symbolic links"))
 }
 
 fn replace(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_devices_and_permissions_stay() {
+    fn links_devices_and_permissions_are_preserved() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;

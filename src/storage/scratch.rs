@@ -1,9 +1,10 @@
-//! Local files for what does not fit into memory, or what a library writes by itself: nobody else can read them, and most have
-//! no name, so that the system removes them when the process ends, however it ends.
+//! Temporary local files for data that does not fit into memory, or that a library writes by itself. Only the user can
+//! read them. Most have no name, so the system removes them when the process ends for any reason.
 //!
-//! A file without a name has to stay open, and open files are few. So when many are wanted the later ones have names, as has a
-//! database, which its library wants to open by itself. What a killed process leaves of these lies in the staging folder of
-//! a local dataset, which `vacuum` clears, or in the system's folder for temporary files; only the user can read it.
+//! An unnamed file has to stay open, and the number of open files is limited. So when many are needed, the later ones
+//! have names, as does a database, which its library opens by path. If the process is killed, these stay in the staging
+//! folder of a local dataset, which `vacuum` clears, or in the system's folder for temporary files. Only the user can
+//! read them.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{
@@ -23,14 +24,14 @@ use crate::{
     id::TransactionId,
 };
 
-/// Bytes that go to and come from a temporary file at once.
+/// Buffer size of temporary files in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// Most files without names at a time: systems allow a process some 1,000 open files.
-const MOST_NAMELESS: usize = 256;
+/// Maximum number of unnamed files at a time: systems limit a process to about 1,000 open files.
+const MAX_UNNAMED: usize = 256;
 
-/// Files without names.
-static NAMELESS: AtomicUsize = AtomicUsize::new(0);
+/// Number of unnamed files.
+static UNNAMED: AtomicUsize = AtomicUsize::new(0);
 
 /// A local file for records that do not fit into memory; removed when dropped.
 #[derive(Debug)]
@@ -41,11 +42,11 @@ pub struct Scratch {
 
 #[derive(Debug)]
 enum Kept {
-    Nameless(Arc<File>),
+    Unnamed(Arc<File>),
     Named(PathBuf),
 }
 
-/// The staging folder of a local dataset, else the system's folder.
+/// Returns the staging folder of a local dataset, or the system's folder for temporary files.
 fn folder_for(location: &Location) -> Result<PathBuf> {
     let folder = match location.local_path() {
         Some(root) => root.join(SYSTEM_FOLDER).join("staging"),
@@ -56,7 +57,7 @@ fn folder_for(location: &Location) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A failure with such a file.
+/// Returns the error of a failed operation on a temporary file.
 fn failed(doing: &str, place: &str, cause: io::Error) -> Error {
     let full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let error = Error::storage(format!("{doing} a temporary file failed")).at(place).cause(cause);
@@ -64,20 +65,20 @@ fn failed(doing: &str, place: &str, cause: io::Error) -> Error {
 }
 
 impl Scratch {
-    /// Makes an empty one, near the dataset if that is local.
+    /// Creates an empty file, near the dataset if that is local.
     pub(super) fn new(location: &Location) -> Result<Self> {
         let folder = folder_for(location)?;
         let place = folder.display().to_string();
-        if NAMELESS.fetch_add(1, Ordering::Relaxed) < MOST_NAMELESS {
+        if UNNAMED.fetch_add(1, Ordering::Relaxed) < MAX_UNNAMED {
             return match tempfile::tempfile_in(&folder) {
-                Ok(file) => Ok(Self { kept: Kept::Nameless(Arc::new(file)), place }),
+                Ok(file) => Ok(Self { kept: Kept::Unnamed(Arc::new(file)), place }),
                 Err(e) => {
-                    NAMELESS.fetch_sub(1, Ordering::Relaxed);
+                    UNNAMED.fetch_sub(1, Ordering::Relaxed);
                     Err(failed("creating", &place, e))
                 }
             };
         }
-        NAMELESS.fetch_sub(1, Ordering::Relaxed);
+        UNNAMED.fetch_sub(1, Ordering::Relaxed);
         let path = folder.join(format!("scratch-{}", TransactionId::fresh()));
         private(&path).map_err(|e| failed("creating", &place, e))?;
         Ok(Self { kept: Kept::Named(path), place })
@@ -85,12 +86,12 @@ impl Scratch {
 
     fn file(&self, doing: &str, options: &OpenOptions) -> Result<Arc<File>> {
         match &self.kept {
-            Kept::Nameless(file) => Ok(Arc::clone(file)),
+            Kept::Unnamed(file) => Ok(Arc::clone(file)),
             Kept::Named(path) => options.open(path).map(Arc::new).map_err(|e| failed(doing, &self.place, e)),
         }
     }
 
-    /// Starts it anew.
+    /// Truncates the file and opens it for writing.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -100,7 +101,7 @@ impl Scratch {
         Ok(io::BufWriter::with_capacity(BUFFER, Cursor { file, at: 0, place: self.place.clone() }))
     }
 
-    /// Reads it from its begin.
+    /// Opens the file for reading from its beginning.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -113,8 +114,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         match &self.kept {
-            Kept::Nameless(_) => drop(NAMELESS.fetch_sub(1, Ordering::Relaxed)),
-            // What is left in the staging folder is never part of a dataset.
+            Kept::Unnamed(_) => drop(UNNAMED.fetch_sub(1, Ordering::Relaxed)),
+            // Files left in the staging folder are never part of a dataset.
             Kept::Named(path) => drop(fs::remove_file(path)),
         }
     }
@@ -125,7 +126,7 @@ fn private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// A place in a file, from which it is read or written onwards; failures name the file system that it is on.
+/// A position in a file for sequential reads or writes; errors name the file system.
 struct Cursor {
     file: Arc<File>,
     at: u64,
@@ -134,7 +135,7 @@ struct Cursor {
 
 impl Write for Cursor {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write_at(bytes, self.at).map_err(|e| told("writing", &self.place, e))?;
+        let written = self.file.write_at(bytes, self.at).map_err(|e| io_failed("writing", &self.place, e))?;
         self.at += written as u64;
         Ok(written)
     }
@@ -146,28 +147,28 @@ impl Write for Cursor {
 
 impl Read for Cursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let found = self.file.read_at(buffer, self.at).map_err(|e| told("reading", &self.place, e))?;
+        let found = self.file.read_at(buffer, self.at).map_err(|e| io_failed("reading", &self.place, e))?;
         self.at += found as u64;
         Ok(found)
     }
 }
 
-fn told(doing: &str, place: &str, cause: io::Error) -> io::Error {
+fn io_failed(doing: &str, place: &str, cause: io::Error) -> io::Error {
     if cause.kind() == io::ErrorKind::Interrupted { cause } else { failed(doing, place, cause).into() }
 }
 
-/// A local file for a library that opens files by itself, alone in a folder that only the user can enter.
+/// The path of a local file for a library that opens files by itself, in its own folder that only the user can access.
 #[derive(Debug)]
 pub struct ScratchPath {
     folder: PathBuf,
     path: PathBuf,
 }
 
-/// What SQLite writes beside a database.
-const BESIDE: [&str; 4] = ["", "-journal", "-wal", "-shm"];
+/// Suffixes of the files that SQLite writes for a database.
+const DATABASE_SUFFIXES: [&str; 4] = ["", "-journal", "-wal", "-shm"];
 
 impl ScratchPath {
-    /// Makes an empty one, near the dataset if that is local.
+    /// Creates the path of a file that does not exist yet, near the dataset if that is local.
     pub(super) fn new(location: &Location) -> Result<Self> {
         let folder = folder_for(location)?.join(format!("scratch-{}", TransactionId::fresh()));
         let cannot = |e| failed("creating", &folder.display().to_string(), e);
@@ -177,26 +178,26 @@ impl ScratchPath {
         Ok(made)
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Copies its bytes.
+    /// Copies the bytes of the file.
     ///
     /// # Errors
     /// When it cannot be read, or `out` fails.
     pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
         let place = self.path.display().to_string();
         let file = File::open(&self.path).map_err(|e| failed("opening", &place, e))?;
-        // What `out` fails with says so itself.
+        // Errors of `out` already carry their context.
         Ok(io::copy(&mut Cursor { file: Arc::new(file), at: 0, place }, out).map(drop)?)
     }
 }
 
 impl Drop for ScratchPath {
     fn drop(&mut self) {
-        for end in BESIDE {
+        for end in DATABASE_SUFFIXES {
             let _ = fs::remove_file(self.folder.join(format!("file{end}")));
         }
         let _ = fs::remove_dir(&self.folder);
@@ -217,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_sees_what_is_kept_and_it_is_gone_with_the_process() {
+    fn scratch_files_are_private_and_end_with_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let location = Location::local(folder.path()).unwrap();
         let staging = folder.path().join(SYSTEM_FOLDER).join("staging");
         let names = || fs::read_dir(&staging).unwrap().count();
-        let many: Vec<Scratch> = (0..MOST_NAMELESS + 3).map(|_| Scratch::new(&location).unwrap()).collect();
+        let many: Vec<Scratch> = (0..MAX_UNNAMED + 3).map(|_| Scratch::new(&location).unwrap()).collect();
         for (i, scratch) in many.iter().enumerate() {
             scratch.create().unwrap().write_all(b"an earlier text that was longer").unwrap();
             let mut writer = scratch.create().unwrap();
@@ -230,8 +231,8 @@ mod tests {
             writer.flush().unwrap();
             assert_eq!((content(scratch), content(scratch)), (format!("record {i}"), format!("record {i}")));
         }
-        // Other tests may have some at the same time.
-        assert!((3..MOST_NAMELESS).contains(&names()), "only those that are too many have names: {}", names());
+        // Other tests may have temporary files at the same time.
+        assert!((3..MAX_UNNAMED).contains(&names()), "only those that are too many have names: {}", names());
         for entry in fs::read_dir(&staging).unwrap() {
             assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_name_lies_where_only_the_user_looks() {
+    fn named_scratch_files_are_in_a_private_folder() {
         let folder = tempfile::tempdir().unwrap();
         let scratch = ScratchPath::new(&Location::local(folder.path()).unwrap()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named() {
+    fn a_full_disk_error_names_the_file_system() {
         let file = Arc::new(OpenOptions::new().write(true).open("/dev/full").unwrap());
         let error = Cursor { file, at: 0, place: "/tmp".to_owned() }.write(b"x").unwrap_err();
         let error = Error::from(error);

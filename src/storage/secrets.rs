@@ -1,4 +1,4 @@
-//! Keeping secrets out of error messages: what a store's client says may quote URLs and headers.
+//! Removes secrets from error messages: errors of a store's client may quote URLs and headers.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use super::{
     settings::StoreSettings,
 };
 
-/// Names of settings whose values are secret contain one of these.
+/// Settings whose names contain one of these have secret values.
 const SECRET_NAMES: &[&str] = &["SECRET", "KEY", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL"];
 
-/// Characters of an answer that are worth printing.
-const MOST: usize = 600;
+/// Maximum characters of a response that are printed.
+const MAX_CHARS: usize = 600;
 
-/// Shorter values are no secrets, and hiding them would garble messages.
-const SHORTEST: usize = 4;
+/// Minimum length of a secret; shorter values are not secret, and hiding them would garble messages.
+const MIN_SECRET_BYTES: usize = 4;
 
-/// What stands where a secret was.
+/// Replacement for a secret.
 const HIDDEN: &str = "[hidden]";
 
 /// Texts that must not appear in any message.
@@ -32,41 +32,41 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Secrets of a location and of settings.
+    /// Collects the secrets of a location and of settings.
     pub(super) fn new(location: &Location, settings: &StoreSettings) -> Self {
         Self::of(location.url(), settings)
     }
 
-    /// Secrets of a URL and of settings.
+    /// Collects the secrets of a URL and of settings.
     pub(super) fn of(url: &Url, settings: &StoreSettings) -> Self {
         let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
         let mut all: Vec<String> =
             settings.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
         let query = url.query().unwrap_or_default().split('&').filter_map(|pair| Some(pair.split_once('=')?.1));
         all.extend(url.password().into_iter().chain(query).map(str::to_owned));
-        all.retain(|secret| secret.len() >= SHORTEST);
+        all.retain(|secret| secret.len() >= MIN_SECRET_BYTES);
         Self::longest_first(all)
     }
 
-    /// These and one more.
+    /// Adds a secret.
     #[must_use]
     pub(super) fn and(&self, secret: Option<&str>) -> Self {
-        let more = secret.filter(|secret| secret.len() >= SHORTEST).map(str::to_owned);
+        let more = secret.filter(|secret| secret.len() >= MIN_SECRET_BYTES).map(str::to_owned);
         Self::longest_first(self.0.iter().cloned().chain(more).collect())
     }
 
-    /// A secret that is part of another one must not leave the rest of it.
+    /// Sorts secrets by length, so that one which is part of another does not leave the rest of it visible.
     fn longest_first(mut all: Vec<String>) -> Self {
         all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(all.into())
     }
 
-    /// A text without secrets.
+    /// Replaces all secrets in a text.
     pub(super) fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }
 
-    /// An error and its causes as one text without secrets, queries and user names of URLs.
+    /// Formats an error and its causes as one text without secrets, and without queries and user names of URLs.
     pub(super) fn hidden(&self, error: &(dyn std::error::Error + 'static)) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -81,7 +81,7 @@ impl Secrets {
         text = self.hide(&text);
         // Stores answer with pages of XML.
         let line: String = plain_urls(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        match line.char_indices().nth(MOST) {
+        match line.char_indices().nth(MAX_CHARS) {
             Some((end, _)) => format!("{}...", &line[..end]),
             None => line,
         }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_lose_secrets_and_keep_the_rest() {
+    fn only_secrets_are_removed_from_messages() {
         let location = Location::parse("https://user:hunter22@host/x?sig=c2VjcmV0", std::path::Path::new("/")).unwrap();
         let settings = StoreSettings::new(vec![("AWS_SECRET_ACCESS_KEY".to_owned(), "wJalrXUtn".to_owned())]);
         let secrets = Secrets::new(&location, &settings);

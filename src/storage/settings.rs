@@ -1,7 +1,7 @@
-//! How stores are opened: with which settings, and by whom.
+//! Settings for opening stores.
 //!
-//! Settings are names and values as in the usual environment variables. Whoever embeds the library may open stores in a
-//! way of their own: tests give stores that stop, fail or count.
+//! Settings are names and values as in the usual environment variables. A program that embeds the library may open
+//! stores itself: tests provide stores that stop, fail or count.
 
 use std::{fmt, sync::Arc};
 
@@ -19,23 +19,23 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// These settings.
+    /// Creates settings from names and values.
     pub fn new(values: Vec<(String, String)>) -> Self {
         Self { values, opener: None }
     }
 
-    /// The same, with all stores opened by `opener`.
+    /// Returns the settings with `opener` opening all stores.
     #[must_use]
     pub fn opened_by(self, opener: Arc<Opener>) -> Self {
         Self { opener: Some(opener), ..self }
     }
 
-    /// Names and values.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = &(String, String)> {
         self.values.iter()
     }
 
-    /// Who opens stores, if that is not left to this module.
+    /// Returns the function that opens stores, if one was provided.
     pub(super) fn opener(&self) -> Option<&Opener> {
         self.opener.as_deref()
     }

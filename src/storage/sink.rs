@@ -1,17 +1,16 @@
-//! Writing local files that are large and read later, by others.
+//! Writes large local files that are read later, by other processes.
 //!
-//! Through the page cache every byte would be copied once more, inputs still to be read would have to make room, and
-//! the disk would sit idle until the file is synced. So full chunks go past it, from a thread of their own, while the
-//! next chunk is filled:
+//! The page cache would copy every byte once more, evict inputs that are still to be read, and leave the disk idle
+//! until the file is synced. So full chunks bypass it, written by a separate thread while the next chunk is filled:
 //!
 //! ```text
 //! write -> [chunk] -- full --> thread -> disk
 //!             ^----- empty ------'
-//! finish: the rest; what is no whole block goes through the page cache
+//! finish: the rest; a partial block goes through the page cache
 //! ```
 //!
-//! A file of less than a chunk is written by `finish` alone. File systems that cannot go past the page cache get the same
-//! bytes through it.
+//! A file smaller than a chunk is written by `finish` alone. On file systems without direct I/O the same bytes go
+//! through the page cache.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{
@@ -28,16 +27,16 @@ use rustix::{fs::OFlags, io::Errno};
 use super::store::{PIECE, read_some};
 use crate::error::Result;
 
-/// Bytes that go to the disk at once.
+/// Bytes per write to the disk.
 pub(super) const CHUNK: usize = 2 << 20;
 
-/// Chunks of a file: one that is filled, one that is written, one that waits.
+/// Chunks per file: one being filled, one being written, one waiting.
 const CHUNKS: usize = 3;
 
-/// What addresses, offsets and lengths are multiples of when the page cache is passed by; enough for every common disk.
+/// Alignment of addresses, offsets and lengths for direct I/O; sufficient for every common disk.
 pub(super) const BLOCK: usize = 4096;
 
-/// How a file is opened so that the page cache is passed by.
+/// Open flags that bypass the page cache.
 #[cfg(target_os = "linux")]
 pub(super) const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
 #[cfg(not(target_os = "linux"))]
@@ -50,24 +49,24 @@ pub(super) struct FileWriter {
     stage: Stage,
 }
 
-/// Who has the file.
+/// Where the open file is.
 #[derive(Debug)]
 enum Stage {
-    /// Nothing was written yet.
-    Gathering(Target),
-    Writing(Behind),
+    /// Nothing has been written yet.
+    Buffering(Target),
+    Writing(WriteBehind),
     Failed,
 }
 
 impl FileWriter {
-    /// Writes to `file`, which is new, and which `path` names.
+    /// Creates a writer for the new file `file` at `path`.
     pub(super) fn new(file: File, path: &Path) -> Self {
         let target = Target { file, path: path.to_owned(), direct: None, at: 0 };
-        Self { chunk: Chunk::new(), stage: Stage::Gathering(target) }
+        Self { chunk: Chunk::new(), stage: Stage::Buffering(target) }
     }
 
-    /// Appends bytes of `source` as [`Sink::append_from`](super::store::Sink::append_from) does: they are read to where they
-    /// are written from.
+    /// Appends bytes of `source` as [`Sink::append_from`](super::store::Sink::append_from) does: they are read directly
+    /// into the chunk that is written.
     pub(super) fn append_from(
         &mut self,
         source: &mut dyn Read,
@@ -91,12 +90,12 @@ impl FileWriter {
         Ok(taken)
     }
 
-    /// Writes what is left; the file is whole, but not durable yet.
+    /// Writes the remaining bytes; the file is complete, but not durable yet.
     pub(super) fn finish(self) -> io::Result<File> {
         let mut target = match self.stage {
-            Stage::Gathering(target) => target,
+            Stage::Buffering(target) => target,
             Stage::Writing(behind) => behind.join()?,
-            Stage::Failed => return Err(already()),
+            Stage::Failed => return Err(failed_before()),
         };
         let bytes = self.chunk.bytes();
         let whole = bytes.len() / BLOCK * BLOCK;
@@ -106,20 +105,20 @@ impl FileWriter {
         Ok(target.file)
     }
 
-    /// Hands the full chunk on and takes an empty one.
+    /// Passes the full chunk to the thread and gets an empty one.
     fn turn(&mut self) -> io::Result<()> {
         let mut behind = match std::mem::replace(&mut self.stage, Stage::Failed) {
-            Stage::Gathering(target) => Behind::start(target)?,
+            Stage::Buffering(target) => WriteBehind::start(target)?,
             Stage::Writing(behind) => behind,
-            Stage::Failed => return Err(already()),
+            Stage::Failed => return Err(failed_before()),
         };
         let empty = match behind.empty_chunk() {
             Some(empty) => empty,
-            None => return Err(behind.join().err().unwrap_or_else(already)),
+            None => return Err(behind.join().err().unwrap_or_else(failed_before)),
         };
         let full = std::mem::replace(&mut self.chunk, empty);
         if behind.full.send(full).is_err() {
-            return Err(behind.join().err().unwrap_or_else(already));
+            return Err(behind.join().err().unwrap_or_else(failed_before));
         }
         self.stage = Stage::Writing(behind);
         Ok(())
@@ -137,16 +136,16 @@ impl Write for FileWriter {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Nobody reads a file that is not finished.
+        // An unfinished file is never read.
         Ok(())
     }
 }
 
-fn already() -> io::Error {
-    io::Error::other("writing failed before")
+fn failed_before() -> io::Error {
+    io::Error::other("an earlier write to this file failed")
 }
 
-/// Memory that begins at a multiple of a block.
+/// Block-aligned memory.
 #[derive(Debug)]
 pub(super) struct Chunk {
     memory: Vec<u8>,
@@ -157,7 +156,7 @@ pub(super) struct Chunk {
 impl Chunk {
     pub(super) fn new() -> Self {
         let memory = vec![0; CHUNK + BLOCK];
-        // Where the address cannot be told the file system will refuse, and that is dealt with.
+        // If the address cannot be aligned, the file system rejects the write, and the fallback handles it.
         let start = memory.as_ptr().align_offset(BLOCK).min(BLOCK);
         Self { memory, start, end: start }
     }
@@ -171,12 +170,12 @@ impl Chunk {
         self.end += bytes.len();
     }
 
-    /// Memory behind its bytes, for at most [`Self::room`] more.
+    /// Returns the memory after the chunk's bytes, for at most [`Self::room`] more.
     pub(super) fn space(&mut self, bytes: usize) -> &mut [u8] {
         &mut self.memory[self.end..self.end + bytes]
     }
 
-    /// Keeps the first bytes of [`Self::space`], and returns them.
+    /// Keeps the first `bytes` bytes of [`Self::space`] and returns them.
     pub(super) fn keep(&mut self, bytes: usize) -> &[u8] {
         self.end += bytes;
         &self.memory[self.end - bytes..self.end]
@@ -191,17 +190,17 @@ impl Chunk {
     }
 }
 
-/// The thread that writes, and its chunks.
+/// The writing thread and its chunks.
 #[derive(Debug)]
-struct Behind {
+struct WriteBehind {
     full: Sender<Chunk>,
     empty: Receiver<Chunk>,
-    /// Chunks that may still be made.
-    unmade: usize,
+    /// Chunks that may still be allocated.
+    unallocated: usize,
     thread: JoinHandle<io::Result<Target>>,
 }
 
-impl Behind {
+impl WriteBehind {
     fn start(mut target: Target) -> io::Result<Self> {
         target.open_direct();
         let (full, filled) = bounded::<Chunk>(CHUNKS);
@@ -210,22 +209,22 @@ impl Behind {
             for mut chunk in filled {
                 target.append(chunk.bytes())?;
                 chunk.clear();
-                // Nobody takes it once the file is finished.
+                // The receiver is gone once the file is finished.
                 let _ = emptied.send(chunk);
             }
             Ok(target)
         };
         let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(write)?;
-        Ok(Self { full, empty, unmade: CHUNKS - 1, thread })
+        Ok(Self { full, empty, unallocated: CHUNKS - 1, thread })
     }
 
-    /// A chunk to be filled; `None` when the thread has failed.
+    /// Returns an empty chunk; `None` if the thread has failed.
     fn empty_chunk(&mut self) -> Option<Chunk> {
         if let Ok(chunk) = self.empty.try_recv() {
             return Some(chunk);
         }
-        if self.unmade > 0 {
-            self.unmade -= 1;
+        if self.unallocated > 0 {
+            self.unallocated -= 1;
             return Some(Chunk::new());
         }
         self.empty.recv().ok()
@@ -234,16 +233,16 @@ impl Behind {
     /// Waits until everything is written.
     fn join(self) -> io::Result<Target> {
         drop(self.full);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes has died")))
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))
     }
 }
 
-/// A file and how far it is written.
+/// A file and its current length.
 #[derive(Debug)]
 struct Target {
     file: File,
     path: PathBuf,
-    /// The same file, past the page cache.
+    /// The same file, opened for direct I/O.
     direct: Option<File>,
     at: u64,
 }
@@ -258,7 +257,7 @@ impl Target {
     fn append(&mut self, blocks: &[u8]) -> io::Result<()> {
         let Some(direct) = &self.direct else { return self.append_cached(blocks) };
         match direct.write_all_at(blocks, self.at) {
-            // It takes the flag but not the alignment, or does not take it after all.
+            // The file system accepts the flag but not the alignment, or does not support direct writes.
             Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
                 self.direct = None;
                 self.append_cached(blocks)
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_every_size_come_out_as_they_went_in() {
+    fn files_of_every_size_round_trip() {
         let folder = tempfile::tempdir().unwrap();
         let bytes = noise(5 * CHUNK + 17);
         let sizes = [0, 1, BLOCK, CHUNK - 1, CHUNK, CHUNK + 1, CHUNK + BLOCK, 2 * CHUNK, 4 * CHUNK + 100, bytes.len()];
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_from_a_source_is_seen_and_written() {
+    fn bytes_appended_from_a_source_are_passed_on_and_written() {
         let folder = tempfile::tempdir().unwrap();
         let bytes = noise(2 * CHUNK + 5 * BLOCK + 17);
         for (i, asked) in [0, 100, CHUNK as u64 + 1, bytes.len() as u64, u64::MAX].into_iter().enumerate() {
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_takes_nothing_is_an_error_at_the_latest_in_the_end() {
+    fn a_full_disk_is_an_error_in_finish_at_the_latest() {
         let path = Path::new("/dev/full");
         for size in [10, 8 * CHUNK] {
             let mut writer = FileWriter::new(OpenOptions::new().write(true).open(path).unwrap(), path);

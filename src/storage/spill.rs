@@ -1,5 +1,5 @@
-//! Bytes that do not fit into memory for a while: a file without a name in the folder for temporary files of the system,
-//! which goes when the [`Spill`] does, even if the process is killed.
+//! Temporary storage for bytes that do not fit into memory: an unnamed file in the system's folder for temporary files.
+//! The system removes it when the [`Spill`] is dropped, even if the process is killed.
 
 use std::{
     fs::File,
@@ -12,29 +12,29 @@ use crate::error::{Error, Result};
 /// Pieces of bytes on disk.
 #[derive(Debug)]
 pub struct Spill {
-    /// The file, and its length.
+    /// The file and its length in bytes.
     file: Mutex<(File, u64)>,
 }
 
 fn failed(e: std::io::Error) -> Error {
-    Error::storage("chunks that do not fit into memory cannot be kept on disk")
+    Error::storage("writing chunks that do not fit into memory to a temporary file failed")
         .cause(e)
-        .hint("give TMPDIR a folder with room for them, or raise --memory")
+        .hint("set TMPDIR to a folder with enough free space, or raise --memory")
 }
 
 impl Spill {
-    /// Makes an empty one.
+    /// Creates an empty spill file.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// When the file cannot be created.
     pub fn new() -> Result<Self> {
         Ok(Self { file: Mutex::new((tempfile::tempfile().map_err(failed)?, 0)) })
     }
 
-    /// Adds a piece; returns where it begins.
+    /// Appends a piece and returns its offset.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// When the disk is full.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, end) = &mut *guard;
@@ -45,10 +45,10 @@ impl Spill {
         Ok(start)
     }
 
-    /// Reads into `out` from an offset on.
+    /// Fills `out` with the bytes from `offset`.
     ///
     /// # Errors
-    /// When there are no such bytes.
+    /// When the file ends before `out` is full.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         guard.0.seek(SeekFrom::Start(offset)).map_err(failed)?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_come_back() {
+    fn pieces_are_read_back() {
         let spill = Spill::new().unwrap();
         assert_eq!((spill.append(b"abc").unwrap(), spill.append(b"defg").unwrap()), (0, 3));
         let mut out = [0; 3];

@@ -1,8 +1,8 @@
-//! A place on disk for what can be read only once, such as standard input: types are inferred from the first records
-//! and a value that does not fit makes the run start again, so the bytes must stay until the end.
+//! On-disk copy of input that can be read only once, such as standard input. Types are inferred from the first records
+//! and a value that does not fit restarts the run, so the bytes must be kept until the end.
 //!
-//! The file lies in the folder for temporary files of the system and has no name, so that nobody else can read it and it goes
-//! when the process does, however that ends.
+//! The file is in the system's folder for temporary files and has no name, so only this process can read it, and the
+//! system removes it when the process ends for any reason.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// A stream kept on disk.
+/// A stream copied to disk.
 #[derive(Debug)]
 pub struct Spool {
     store: Arc<dyn Store>,
@@ -36,12 +36,12 @@ impl Spool {
     /// Reads a stream to its end.
     ///
     /// # Errors
-    /// When it cannot be read, or there is no room for it.
+    /// When it cannot be read, or the disk is full.
     pub fn of(mut input: impl Read) -> Result<Self> {
         let failed = |e: std::io::Error| {
-            Error::storage("a stream cannot be kept on disk")
+            Error::storage("copying the stream to a temporary file failed")
                 .cause(e)
-                .hint("give TMPDIR a folder with room for all of it, or name a file")
+                .hint("set TMPDIR to a folder with enough free space for the whole stream, or name a file")
         };
         let folder = std::env::temp_dir();
         let mut file = tempfile::tempfile_in(&folder).map_err(failed)?;
@@ -53,7 +53,7 @@ impl Spool {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(Error::storage("the stream cannot be read").cause(e)),
+                Err(e) => return Err(Error::storage("reading the stream failed").cause(e)),
             };
             hasher.update(&buffer[..n]);
             file.write_all(&buffer[..n]).map_err(failed)?;
@@ -63,32 +63,32 @@ impl Spool {
         Ok(Self { store, bytes, checksum: *hasher.finalize().as_bytes() })
     }
 
-    /// Where it is.
+    /// Returns the store that contains the stream.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// BLAKE3 of all bytes.
+    /// Returns the BLAKE3 hash of all bytes.
     pub fn checksum(&self) -> [u8; 32] {
         self.checksum
     }
 }
 
-/// A store whose one object is a file without a name. Nothing can be written to it.
+/// A read-only store whose one object is an unnamed file.
 #[derive(Debug)]
 struct SpoolStore {
     file: Arc<File>,
     bytes: u64,
-    /// The folder that would hold the file.
+    /// The nominal folder of the file.
     location: Location,
 }
 
-/// Reads the file onwards.
+/// Reads the file sequentially.
 struct SpoolReader {
     file: Arc<File>,
     at: u64,
@@ -112,7 +112,7 @@ impl SpoolStore {
     }
 
     fn read_only<T>(&self) -> Result<T> {
-        Err(Error::internal("a stream that is kept on disk cannot be written to"))
+        Err(Error::internal("a stream copied to disk is read-only"))
     }
 }
 
@@ -134,7 +134,7 @@ impl Store for SpoolStore {
             .map_err(|_| Error::internal("a range is larger than memory"))?;
         let mut buffer = vec![0; length];
         let read = self.file.read_exact_at(&mut buffer, range.start);
-        read.map_err(|e| Error::storage("reading back a stream that is kept on disk failed").cause(e))?;
+        read.map_err(|e| Error::storage("reading a stream copied to disk failed").cause(e))?;
         Ok(buffer.into())
     }
 

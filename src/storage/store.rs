@@ -1,4 +1,4 @@
-//! The interface that every store has, and what passes through it.
+//! The interface of all stores, and its types.
 
 use std::{
     any::Any,
@@ -19,32 +19,32 @@ use crate::{
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
 pub const SYSTEM_FOLDER: &str = "_shardify";
 
-/// Facts about one object.
+/// Metadata of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectFacts {
     /// Path relative to the store's root.
     pub path: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// When it was last written.
+    /// Time of the last modification.
     pub modified: Timestamp,
-    /// Entity tag, where the store has one.
+    /// Entity tag, if the store has one.
     pub etag: Option<String>,
 }
 
-/// What a listing comes across.
+/// An item of a listing.
 #[derive(Debug)]
 pub enum Listed {
     /// An object.
     Object(ObjectFacts),
-    /// Path of a link to a folder; what is behind it is not listed, so that no listing goes round in circles.
+    /// Path of a link to a folder. Its content is not listed, so that a listing cannot loop.
     FolderLink(String),
-    /// Something that cannot be listed: a folder that cannot be read, a name that is not UTF-8.
+    /// An item that cannot be listed: a folder that cannot be read, a name that is not UTF-8.
     Fault(Error),
 }
 
 impl Listed {
-    /// Path of what can be listed.
+    /// Returns the path of an item that can be listed.
     pub(super) fn path(&self) -> &str {
         match self {
             Self::Object(facts) => &facts.path,
@@ -54,26 +54,26 @@ impl Listed {
     }
 }
 
-/// What became of a conditional create.
+/// Outcome of a conditional create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
     /// The object was created by this call.
     Created,
-    /// Somebody's object is already there; nothing was written.
+    /// An object of this name already exists; nothing was written.
     Exists,
 }
 
-/// A rooted place for objects. All calls block; implementations are safe to share between threads.
+/// Rooted storage of objects. All calls block; implementations can be shared between threads.
 pub trait Store: Send + Sync + std::fmt::Debug {
-    /// The root.
+    /// Returns the root.
     fn location(&self) -> &Location;
 
-    /// Scheme, host and port of the server, where it is not the one that the location implies.
+    /// Returns scheme, host and port of the server if it is not the one that the location implies.
     fn endpoint(&self) -> Option<String> {
         None
     }
 
-    /// Reads a whole object; `None` when there is none.
+    /// Reads a whole object; `None` if it does not exist.
     ///
     /// # Errors
     /// [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
@@ -86,7 +86,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// the range does.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
-    /// Reads several ranges of an object, several at a time where each is a request.
+    /// Reads several ranges of an object; remote stores send the requests concurrently.
     ///
     /// # Errors
     /// As [`Self::get_range`].
@@ -94,16 +94,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         ranges.iter().map(|range| self.get_range(path, range.clone())).collect()
     }
 
-    /// As [`Self::get_ranges`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    /// As [`Self::get_ranges`], of the version of the object that `pin` names; the first response sets an unknown
+    /// version.
     ///
     /// # Errors
-    /// As [`Self::get_ranges`], and when the object is another one by now.
+    /// As [`Self::get_ranges`], and when the version of the object has changed.
     fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         let _ = pin;
         self.get_ranges(path, ranges)
     }
 
-    /// The last bytes of an object, as many as there are up to `bytes`, and its size; `None` when there is none.
+    /// Returns the last bytes of an object, at most `bytes`, and its size; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
@@ -114,13 +115,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Some((end, facts.bytes)))
     }
 
-    /// Facts of an object; `None` when there is none.
+    /// Returns the metadata of an object; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>>;
 
-    /// Looks that objects are there, and of the size that is given.
+    /// Checks that objects exist and have the given sizes.
     ///
     /// # Errors
     /// When one of them is missing or has another size, which the error names, or the store fails.
@@ -134,16 +135,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing or the store fails.
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
 
-    /// As [`Self::read`], of the version of the object that `pin` names; the first answer sets what it does not know.
+    /// As [`Self::read`], of the version of the object that `pin` names; the first response sets an unknown version.
     ///
     /// # Errors
-    /// As [`Self::read`], and reading fails when the object is another one by now.
+    /// As [`Self::read`]; reading fails when the version of the object has changed.
     fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let _ = pin;
         self.read(path)
     }
 
-    /// As [`Self::read`], for who looks only at how an object begins.
+    /// As [`Self::read`], for a caller that reads only the beginning of an object.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -151,7 +152,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         self.read(path)
     }
 
-    /// As [`Self::read`], for an object that was just written and is read once: from where it is kept, if there is a way.
+    /// As [`Self::read`], for an object that was just written and is read once: bypasses caches where possible.
     ///
     /// # Errors
     /// When the object is missing or the store fails.
@@ -159,19 +160,21 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         self.read(path)
     }
 
-    /// Appends a whole object that had `bytes` bytes when it was listed to `into`; when it fails, part of it.
+    /// Appends a whole object, which had `bytes` bytes when it was listed, to `into`; on failure, `into` may contain a
+    /// part of it.
     ///
     /// # Errors
     /// When the object is missing or has another size.
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()>;
 
-    /// Shows every object below a folder (`""` is the root) to `visit`, in any order, holding few of them at a time.
+    /// Calls `visit` for every object below a folder (`""` is the root), in any order, with few of them in memory at a
+    /// time.
     ///
     /// # Errors
     /// When the store fails, or whatever `visit` fails with; a missing folder is empty.
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
 
-    /// Every object below a folder, sorted by path.
+    /// Lists every object below a folder, sorted by path.
     ///
     /// # Errors
     /// When the store fails; a missing folder is empty.
@@ -189,7 +192,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(out)
     }
 
-    /// Path of the first object below a folder, by name, whose path is `wanted`.
+    /// Returns the path of the first object below a folder, by name, for which `wanted` returns true.
     ///
     /// # Errors
     /// When the store fails.
@@ -197,26 +200,26 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)))
     }
 
-    /// Writes an object whole, replacing any.
+    /// Writes a whole object and replaces an existing one.
     ///
     /// # Errors
     /// When the store fails; then the old object, if any, is still there.
     fn put(&self, path: &str, bytes: Bytes) -> Result<()>;
 
-    /// Writes an object only if there is none.
+    /// Writes an object only if none of this name exists.
     ///
     /// # Errors
-    /// When the store fails. [`Error::effect`] tells whether the object may have been created: where that is possible it has
-    /// to be read back, where it is certain the object is there but may not survive a power cut.
+    /// When the store fails. [`Error::effect`] says whether the object may have been created: if that is possible, the
+    /// object has to be read back; if it is certain, the object exists but may not survive a power cut.
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
 
-    /// Deletes an object; a missing one is no error.
+    /// Deletes an object; a missing one is not an error.
     ///
     /// # Errors
     /// When the store fails.
     fn delete(&self, path: &str) -> Result<()>;
 
-    /// Waits until the deletions of these objects are durable, so that no loss of power brings them back.
+    /// Waits until the deletions of these objects are durable, so that a power cut cannot restore them.
     ///
     /// # Errors
     /// When the store fails.
@@ -225,14 +228,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Starts to write a large object that [`Store::publish`] will give the name `path`.
+    /// Starts to write a large object, which [`Store::publish`] will name `path`.
     ///
     /// # Errors
     /// When the store fails.
     fn create(&self, path: &str) -> Result<Box<dyn Sink>>;
 
-    /// Makes an object of the bytes at another location without copying them; [`Store::publish`] will give it the name
-    /// `path`. `None` where that cannot be done: remote stores, and other file systems.
+    /// Creates an object from the bytes at another location without copying them; [`Store::publish`] will name it
+    /// `path`. `None` if the store cannot do that: remote stores, and other file systems.
     ///
     /// # Errors
     /// When the store fails.
@@ -241,23 +244,23 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
-    /// Waits until the bytes of all staged objects are durable, then gives them their names, in order, and durably so.
-    /// Nothing is replaced.
+    /// Waits until the bytes of all staged objects are durable, then gives them their names durably and in order.
+    /// Replaces nothing.
     ///
     /// # Errors
-    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when one of the names is taken, which the error names, and whatever
-    /// the store fails with. Names that this call has given are taken back; where that fails too, or where the answer of a
-    /// store was lost, objects are left that no entry of the log refers to.
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when one of the names exists, which the error states, and when
+    /// the store fails. Names that this call has given are removed again. If that fails too, or the response of a store
+    /// was lost, objects are left that no log entry refers to.
     fn publish(&self, staged: Vec<Staged>) -> Result<()>;
 
-    /// As [`Self::publish`], but replaces what has the names already: for the few objects that are no part of a version.
+    /// As [`Self::publish`], but replaces existing objects: for the few objects that are not part of a version.
     ///
     /// # Errors
-    /// When the store fails; some of them may have got their names.
+    /// When the store fails; some of the objects may already have their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
-    /// The time by the clock that dates the objects of this store; one that is shared has to write the object `probe` to
-    /// learn it.
+    /// Returns the time by the clock that dates the objects of this store; a remote store has to write the object
+    /// `probe` to learn it.
     ///
     /// # Errors
     /// When the store fails.
@@ -266,7 +269,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(Timestamp::now())
     }
 
-    /// Whether a process holds a lock; `None` where that cannot be known. Writes nothing.
+    /// Whether a process holds a lock; `None` if that cannot be determined. Writes nothing.
     ///
     /// # Errors
     /// When the store fails.
@@ -275,7 +278,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
-    /// Takes a lock that ends with the process, so that two runs of one command do not write the same names.
+    /// Acquires a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
     /// # Errors
     /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. Stores without locks succeed.
@@ -284,11 +287,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
 /// An object being written.
 pub trait Sink: Write + Send {
-    /// Appends up to `bytes` bytes of `source` and shows them to `look` in pieces as they pass; returns how many there
-    /// were, which are fewer only where the source ends.
+    /// Appends up to `bytes` bytes of `source` and passes them to `look` in pieces; returns the number of bytes, which
+    /// is smaller only if the source ends.
     ///
-    /// Copying within the kernel would be no faster: whoever copies also wants to know what was copied, so the bytes have
-    /// to come by once, and where they end up they are seldom aligned as a file system that shares blocks needs it.
+    /// Copying within the kernel would be no faster: callers also inspect the bytes, so they have to pass through
+    /// memory once, and their destination is seldom aligned as a file system that shares blocks requires.
     ///
     /// # Errors
     /// When the source or the store fails, or whatever `look` fails with.
@@ -313,17 +316,18 @@ pub trait Sink: Write + Send {
         Ok(taken)
     }
 
-    /// Ends the object; it has no name yet. Its bytes are on their way to the disk: [`Store::publish`] waits for them.
+    /// Completes the object, which has no name yet. Its bytes may still be in flight: [`Store::publish`] waits for
+    /// them.
     ///
     /// # Errors
     /// When the store fails.
     fn finish(self: Box<Self>) -> Result<Staged>;
 }
 
-/// Most bytes that pass at a time, so that who goes on with them finds them in the processor's cache.
+/// Maximum bytes per piece, so that the bytes are still in the processor's cache when the next stage uses them.
 pub(super) const PIECE: usize = 128 << 10;
 
-/// Reads what is there, once.
+/// Reads once and returns the number of bytes, which may be fewer than requested.
 pub(super) fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match source.read(buffer) {
@@ -336,7 +340,7 @@ pub(super) fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Re
 /// A complete object without a name. Dropping it removes it.
 #[derive(Debug)]
 pub struct Staged {
-    /// The name it will get.
+    /// The name it gets when it is published.
     pub path: String,
     pub(super) inner: Box<dyn Pending>,
     seal: Option<Seal>,
@@ -344,10 +348,11 @@ pub struct Staged {
 
 /// The bytes of a staged object, as its store keeps them. Dropping them removes them.
 pub(super) trait Pending: Any + Send + std::fmt::Debug {
-    /// Path below `root` at which they can be read; `None` where nothing can be read before it has its name.
+    /// Returns the path below `root` at which the bytes can be read; `None` if they are unreadable before they have a
+    /// name.
     fn path_below(&self, root: &Path) -> Option<String>;
 
-    /// For the store that made them.
+    /// Converts the value for a downcast by the store that created it.
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
@@ -356,43 +361,44 @@ impl Staged {
         Self { path: path.into(), inner: Box::new(inner), seal: None }
     }
 
-    /// The same with what its bytes have to be.
+    /// Returns the object with its expected size and hash.
     #[must_use]
     pub fn sealed(self, seal: Option<Seal>) -> Self {
         Self { seal, ..self }
     }
 
-    /// What its bytes have to be, where whoever wrote it has said so.
+    /// Returns the expected size and hash, if the writer provided them.
     pub fn seal(&self) -> Option<Seal> {
         self.seal
     }
 
-    /// Path in its store at which it can be read before it has its name; `None` where nothing can be read before that.
+    /// Returns the path in its store at which it can be read before it has its name; `None` if it is unreadable until
+    /// then.
     pub fn readable_at(&self, store: &dyn Store) -> Option<String> {
         self.inner.path_below(store.location().local_path()?)
     }
 
-    /// Its name and its bytes, for the store that made it.
+    /// Returns the name and the bytes, for the store that created them.
     pub(super) fn into_parts<T: Pending>(self) -> Result<(String, T)> {
         match self.inner.into_any().downcast::<T>() {
             Ok(inner) => Ok((self.path, *inner)),
-            Err(_) => Err(Error::internal("a staged object was given to another store than its own")),
+            Err(_) => Err(Error::internal("a staged object was passed to a store that did not create it")),
         }
     }
 }
 
-/// Held while a run writes; see [`Store::lock`].
+/// Guard of a lock that is held while a run writes; see [`Store::lock`].
 #[derive(Debug)]
 pub struct Lock {
     pub(super) _file: Option<std::fs::File>,
 }
 
-/// Fails unless a path that a log entry or a list holds lies below the root of its store: what is damaged or made by somebody
-/// else must not lead elsewhere.
+/// Checks that a path from a log entry or a list stays below the root of its store: a damaged or foreign entry must not
+/// lead elsewhere.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is empty, absolute, holds NUL, or has a part that is empty, `.` or
-/// `..`.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is empty, absolute, contains NUL, or has a component that
+/// is empty, `.` or `..`.
 pub fn checked_path(path: &str) -> Result<&str> {
     let bad = |part: &str| matches!(part, "" | "." | "..");
     if path.split('/').any(bad) || path.contains('\0') {
@@ -402,26 +408,26 @@ pub fn checked_path(path: &str) -> Result<&str> {
     Ok(path)
 }
 
-/// The error of an object that should be there.
+/// Returns the error for an object that should exist.
 pub(super) fn missing(location: &Location, path: &str) -> Error {
     Error::storage("expected an object, found none").at(location.join(path).to_string())
 }
 
-/// The error of a name that is taken.
+/// Returns the error for a name that already exists.
 pub(super) fn occupied(location: &Location, path: &str) -> Error {
     Error::conflict("expected no object of this name, found one")
         .at(location.join(path).to_string())
         .hint("nothing was overwritten and nothing was committed; run the command again")
 }
 
-/// The error of a range that ends where an object of `found` bytes does not reach.
+/// Returns the error for a range that ends after the end of an object of `found` bytes.
 pub(super) fn beyond(location: &Location, path: &str, range: &Range<u64>, found: u64) -> Error {
     Error::input(format!("expected bytes {} to {}, found the end of the file at {found}", range.start, range.end))
         .at(location.join(path).to_string())
         .byte(range.start)
 }
 
-/// Checks what was found of an object that should be there.
+/// Checks the metadata of an object that should exist.
 pub(super) fn present(location: &Location, path: &str, bytes: Option<u64>, found: Option<ObjectFacts>) -> Result<()> {
     let found = found.ok_or_else(|| missing(location, path))?;
     match bytes {
@@ -433,7 +439,7 @@ pub(super) fn present(location: &Location, path: &str, bytes: Option<u64>, found
     }
 }
 
-/// The error of an object that is not what the listing said.
+/// Returns the error for an object that differs from its listing.
 pub(super) fn changed(location: &Location, path: &str, expected: u64, found: &str) -> Error {
     Error::storage(format!("expected {expected} bytes, found {found}"))
         .at(location.join(path).to_string())

@@ -1,36 +1,36 @@
-//! Calls into the system for which there is no safe way.
+//! System calls without a safe wrapper.
 #![expect(unsafe_code, reason = "the one place that calls the C library")]
 
-/// Bytes from which on the allocator would ask the system for each buffer by itself.
+/// Size in bytes above which the allocator requests a separate mapping for each buffer.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const LARGE: libc::c_int = 1 << 30;
+const MAPPING_THRESHOLD: libc::c_int = 1 << 30;
 
-/// Makes the allocator keep freed memory for the next buffer. To be called before there are threads.
+/// Makes the allocator keep freed memory for the next buffer. Must be called before any thread starts.
 ///
-/// Buffers of megabytes come and go by the thousand. By default each of them is given back to the system, which has to
-/// clear every page of the next one. How much memory is used at a time stays the same.
+/// Buffers of megabytes are allocated and freed thousands of times. By default each is returned to the system, which
+/// has to clear every page of the next one. Peak memory is unaffected.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: `mallopt` only sets numbers of the allocator, and there are no other threads yet.
+    // SAFETY: `mallopt` only sets parameters of the allocator, and no other thread exists yet.
     unsafe {
-        // What it answers does not matter: without these settings everything works, only slower.
-        let _ = libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-        let _ = libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
+        // The result is ignored: without these settings everything works, only slower.
+        let _ = libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPING_THRESHOLD);
+        let _ = libc::mallopt(libc::M_TRIM_THRESHOLD, MAPPING_THRESHOLD);
     }
 }
 
-/// Lets a file that grows past its limit be an error of the write, with the name of the file, in place of the end of the
-/// process. To be called before there are threads.
-pub fn survive_file_limits() {
-    // SAFETY: ignoring a signal runs no code of ours, and there are no other threads yet.
+/// Turns a write beyond the file size limit into an error of the write, which names the file, instead of the end of the
+/// process. Must be called before any thread starts.
+pub fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal runs no code of this program, and no other thread exists yet.
     unsafe {
-        // Where it fails the process ends as it would have.
+        // On failure the signal keeps its default effect and ends the process.
         let _ = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// Gives freed memory back to the system where the process holds more than `limit` bytes: what lies free between buffers in
-/// use fits none of the next ones when their sizes differ, and would add up.
+/// Returns freed memory to the system if the process holds more than `limit` bytes. Free gaps between buffers in use
+/// fit none of the next buffers when sizes differ, and would accumulate.
 pub fn release_freed_memory(limit: u64) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if held_bytes().is_some_and(|held| held > limit) {
@@ -43,7 +43,7 @@ pub fn release_freed_memory(limit: u64) {
     let _ = limit;
 }
 
-/// Memory of this process.
+/// Returns the resident memory of this process in bytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn held_bytes() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -1,15 +1,15 @@
-//! Uploads to remote stores: objects that are written now and get their names later, all together, or never.
+//! Uploads to remote stores: objects are written now and get their names later, all together or not at all.
 //!
 //! ```text
-//! up to 512 KiB   kept in memory                              publish: one PUT, only if absent
-//! larger          parts of a multi-part upload on their way   publish: look that there is none, then complete
+//! up to 512 KiB   kept in memory                         publish: one PUT, only if absent
+//! larger          parts of a multipart upload in flight  publish: check that no object exists, then complete
 //! ```
 //!
-//! Nothing is visible before `publish`, and nothing has to be renamed. Every upload carries a random mark among the metadata
-//! of its object: when an answer was lost, the object that is there tells by its mark whether this upload made it.
+//! Nothing is visible before `publish`, and nothing has to be renamed. Every upload has a random mark in the metadata
+//! of its object: if a response was lost, the mark of the existing object shows whether this upload created it.
 //!
-//! A multi-part upload of most stores cannot be completed on a condition. So the name is looked up first, which leaves a
-//! window of one request; names of uploads come from random transactions, so that no other run has a reason to write there.
+//! Most stores cannot complete a multipart upload conditionally. So the name is looked up first, which leaves a window
+//! of one request. Names of uploads contain random transaction ids, so no other run has a reason to write there.
 
 use std::{
     any::Any,
@@ -42,37 +42,38 @@ use crate::{
     id::TransactionId,
 };
 
-/// Size of the first parts of an upload: stores ask for at least 5 MiB.
+/// Size of the first parts of an upload in bytes: stores require at least 5 MiB.
 const PART_BYTES: usize = 8 << 20;
 
-/// Parts of that size; the later ones grow. Some stores want parts of one size, and few objects are larger.
-const EVEN_PARTS: usize = 1000;
+/// Number of parts of that size; later parts grow. Some stores require parts of one size, and few objects are larger.
+const EQUAL_PARTS: usize = 1000;
 
-/// Parts after which the size grows by one more [`PART_BYTES`]: the 10,000 parts that stores allow hold 5.2 TiB.
-const GROWTH: usize = 60;
+/// Number of parts after which the size grows by another [`PART_BYTES`]: the 10,000 parts that stores allow hold 5.2
+/// TiB.
+const PARTS_PER_GROWTH: usize = 60;
 
-/// Parts of an upload that are on their way at a time.
+/// Maximum parts of an upload in flight.
 const PARTS_IN_FLIGHT: usize = 2;
 
-/// Parts above this size are sent one at a time, for each of them is in memory.
+/// Parts above this size are sent one at a time, because each is held in memory.
 const LARGE_PART: usize = 64 << 20;
 
-/// Objects up to this size are no multi-part upload: that would be three requests.
-const SMALL: usize = 512 << 10;
+/// Maximum size of objects that are sent as one request; a multipart upload takes three.
+const MAX_SINGLE_PUT: usize = 512 << 10;
 
-/// Most bytes of small objects that are kept at a time.
-const MOST_KEPT: usize = 64 << 20;
+/// Maximum bytes of small objects held in memory.
+const MAX_KEPT: usize = 64 << 20;
 
-/// Objects that get their names at a time.
+/// Maximum uploads that are completed concurrently.
 const COMPLETIONS: usize = 16;
 
-/// How long an upload that is given up may take to be aborted.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for aborting an abandoned upload.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Name of the mark among the metadata of an object; Azure wants an identifier.
+/// Metadata key of the mark; Azure requires an identifier.
 const MARK: &str = "shardify_upload";
 
-/// What the uploads to one store have in common.
+/// State shared by all uploads to one store.
 #[derive(Debug, Clone)]
 pub(super) struct Uploads(Arc<Shared>);
 
@@ -80,15 +81,15 @@ pub(super) struct Uploads(Arc<Shared>);
 struct Shared {
     inner: Arc<dyn ObjectStore>,
     secrets: Secrets,
-    /// Bytes of small objects that are kept.
+    /// Bytes of small objects held in memory.
     kept: AtomicUsize,
-    /// An upload could not be aborted in time, so that no other is tried: a run must be able to end.
-    gone: AtomicBool,
+    /// An upload could not be aborted in time, so no further aborts are tried: a run must be able to end.
+    abort_failed: AtomicBool,
 }
 
 impl Uploads {
     pub(super) fn new(inner: Arc<dyn ObjectStore>, secrets: Secrets) -> Self {
-        Self(Arc::new(Shared { inner, secrets, kept: AtomicUsize::new(0), gone: AtomicBool::new(false) }))
+        Self(Arc::new(Shared { inner, secrets, kept: AtomicUsize::new(0), abort_failed: AtomicBool::new(false) }))
     }
 
     /// Starts to write an object.
@@ -104,14 +105,15 @@ impl Uploads {
         RemoteSink { path: path.to_owned(), staged, buffer: Vec::new(), parts: 0 }
     }
 
-    /// Gives all uploads their names; what has a name already is a conflict, and what was named before is taken back.
+    /// Gives all uploads their names; an existing object is a conflict, and objects that were already named are deleted
+    /// again.
     pub(super) fn publish(&self, staged: Vec<Staged>, location: &Location) -> Result<()> {
         let mut uploads = uploads_of(staged)?;
         let failed = AtomicBool::new(false);
         let named = uploads.iter_mut().map(|(path, upload)| {
             let failed = &failed;
             async move {
-                // An upload whose end is under way must come to it, so nothing is cancelled, only not begun.
+                // An upload that is being completed must finish, so nothing is cancelled; the others are not started.
                 if failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
@@ -126,7 +128,7 @@ impl Uploads {
         self.take_back(&uploads, error)
     }
 
-    /// Gives all uploads their names, whatever has them.
+    /// Gives all uploads their names and replaces existing objects.
     pub(super) fn replace(&self, staged: Vec<Staged>) -> Result<()> {
         let mut uploads = uploads_of(staged)?;
         runtime()?.block_on(async {
@@ -137,12 +139,12 @@ impl Uploads {
         })
     }
 
-    /// Deletes what a call has named that failed with `error`.
+    /// Deletes the objects that a failed call has named and returns `error`.
     fn take_back(&self, uploads: &[(String, StagedUpload)], error: Error) -> Result<()> {
         let named = uploads.iter().filter(|(_, upload)| matches!(upload.state, State::Named));
         let taken: Vec<_> = named.map(|(_, upload)| self.0.inner.delete(&upload.at)).collect();
         let taken = stream::iter(taken).buffered(COMPLETIONS).collect::<Vec<_>>();
-        let taken = runtime()?.block_on(async { tokio::time::timeout(PATIENCE, taken).await });
+        let taken = runtime()?.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, taken).await });
         let all = taken.is_ok_and(|taken| taken.iter().all(|taken| taken.is_ok()));
         Err(if all { error } else { error.effect_is(Effect::Possible) })
     }
@@ -152,15 +154,15 @@ fn uploads_of(staged: Vec<Staged>) -> Result<Vec<(String, StagedUpload)>> {
     staged.into_iter().map(Staged::into_parts).collect()
 }
 
-/// An object without a name; given up when dropped before it has one.
+/// An object without a name; aborted when dropped before it has one.
 pub(super) struct StagedUpload {
     uploads: Uploads,
     at: ObjectPath,
-    /// How messages call it.
+    /// Name of the object in messages.
     name: String,
-    /// Tells this upload from all others.
+    /// Distinguishes this upload from all others.
     mark: String,
-    /// Size so far.
+    /// Bytes written so far.
     bytes: u64,
     state: State,
 }
@@ -176,13 +178,13 @@ impl Pending for StagedUpload {
 }
 
 enum State {
-    /// Nothing was sent yet.
+    /// Nothing has been sent.
     Empty,
-    /// All of it.
+    /// The complete object, held in memory.
     Kept(Bytes),
-    /// An upload, and its parts on their way.
+    /// A multipart upload and its parts in flight.
     Parts(Box<dyn MultipartUpload>, JoinSet<object_store::Result<()>>),
-    /// It has its name.
+    /// The object has its name.
     Named,
 }
 
@@ -195,7 +197,7 @@ impl StagedUpload {
         [(Attribute::Metadata(MARK.into()), self.mark.clone())].into_iter().collect()
     }
 
-    /// Sends a part, once few enough are on their way.
+    /// Sends a part as soon as few enough are in flight.
     fn send(&mut self, part: Vec<u8>) -> Result<()> {
         if matches!(self.state, State::Empty) {
             let options = PutMultipartOptions { attributes: self.attributes(), ..PutMultipartOptions::default() };
@@ -214,7 +216,7 @@ impl StagedUpload {
         Ok(())
     }
 
-    /// Waits until at most `most` parts are on their way.
+    /// Waits until at most `most` parts are in flight.
     fn wait(&mut self, most: usize) -> Result<()> {
         let State::Parts(_, parts) = &mut self.state else { return Ok(()) };
         let secrets = &self.uploads.0.secrets;
@@ -229,10 +231,10 @@ impl StagedUpload {
         Ok(())
     }
 
-    /// Keeps a small object in memory, or sends it where too much is kept already.
+    /// Holds a small object in memory, or sends it if too many bytes are held already.
     fn keep(&mut self, bytes: Vec<u8>) -> Result<()> {
         let kept = self.uploads.0.kept.fetch_add(bytes.len(), Ordering::Relaxed);
-        if kept + bytes.len() > MOST_KEPT {
+        if kept + bytes.len() > MAX_KEPT {
             self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
             return self.send(bytes);
         }
@@ -241,20 +243,20 @@ impl StagedUpload {
         Ok(())
     }
 
-    /// It has its name, and needs nothing any more.
-    fn end(&mut self) {
-        self.forget();
+    /// Marks the upload as named and releases its resources.
+    fn finish_naming(&mut self) {
+        self.release();
         self.state = State::Named;
     }
 
-    /// Counts a small object as no longer kept.
-    fn forget(&mut self) {
+    /// Subtracts a small object from the bytes held in memory.
+    fn release(&mut self) {
         if let State::Kept(bytes) = &self.state {
             self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
     }
 
-    /// Gives it its name, unless something has it.
+    /// Gives the object its name, unless an object of that name exists.
     async fn name(&mut self, occupied: impl Fn() -> Error) -> Result<()> {
         let options = PutOptions { mode: PutMode::Create, attributes: self.attributes(), ..PutOptions::default() };
         let inner = Arc::clone(&self.uploads.0.inner);
@@ -269,13 +271,13 @@ impl StagedUpload {
             },
         };
         let Err(error) = done else {
-            self.end();
+            self.finish_naming();
             return Ok(());
         };
-        match self.is_there().await {
-            // Only the answer was lost.
+        match self.is_present().await {
+            // Only the response was lost.
             Ok(true) => {
-                self.end();
+                self.finish_naming();
                 Ok(())
             }
             Ok(false) if matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
@@ -285,7 +287,7 @@ impl StagedUpload {
         }
     }
 
-    /// Gives it its name.
+    /// Gives the object its name and replaces an existing one.
     async fn replace(&mut self) -> Result<()> {
         let options = PutOptions { attributes: self.attributes(), ..PutOptions::default() };
         let inner = Arc::clone(&self.uploads.0.inner);
@@ -296,16 +298,16 @@ impl StagedUpload {
             State::Parts(upload, _) => upload.complete().await.map(drop),
         };
         if let Err(error) = done
-            && !matches!(self.is_there().await, Ok(true))
+            && !matches!(self.is_present().await, Ok(true))
         {
             return Err(self.failed("completing the upload", &error).effect_is(Effect::Possible));
         }
-        self.end();
+        self.finish_naming();
         Ok(())
     }
 
-    /// Whether the object of this name is the one that this upload made.
-    async fn is_there(&self) -> object_store::Result<bool> {
+    /// Whether this upload created the object of this name.
+    async fn is_present(&self) -> object_store::Result<bool> {
         let options = GetOptions { head: true, ..GetOptions::default() };
         match self.uploads.0.inner.get_opts(&self.at, options).await {
             Ok(found) => {
@@ -326,18 +328,18 @@ impl std::fmt::Debug for StagedUpload {
 
 impl Drop for StagedUpload {
     fn drop(&mut self) {
-        self.forget();
+        self.release();
         if let (State::Parts(upload, parts), Ok(runtime)) = (&mut self.state, runtime()) {
             let aborted = runtime.block_on(async {
-                // A part that arrives after the end would stay.
+                // A part that arrives after the abort would stay.
                 parts.shutdown().await;
-                if self.uploads.0.gone.load(Ordering::Relaxed) {
+                if self.uploads.0.abort_failed.load(Ordering::Relaxed) {
                     return Ok(Ok(()));
                 }
-                tokio::time::timeout(PATIENCE, upload.abort()).await
+                tokio::time::timeout(ABORT_TIMEOUT, upload.abort()).await
             });
             // An upload that cannot be aborted costs storage until the bucket's lifecycle rule clears it.
-            self.uploads.0.gone.fetch_or(aborted.is_err(), Ordering::Relaxed);
+            self.uploads.0.abort_failed.fetch_or(aborted.is_err(), Ordering::Relaxed);
         }
     }
 }
@@ -347,13 +349,14 @@ pub(super) struct RemoteSink {
     path: String,
     staged: StagedUpload,
     buffer: Vec<u8>,
-    /// Parts that were sent.
+    /// Number of parts that were sent.
     parts: usize,
 }
 
-/// Size of a part, so that an object of any size fits into as many parts as stores allow.
+/// Returns the size of a part, which grows so that an object of any size fits into the number of parts that stores
+/// allow.
 fn part_bytes(number: usize) -> usize {
-    PART_BYTES * (1 + (number + GROWTH).saturating_sub(EVEN_PARTS) / GROWTH)
+    PART_BYTES * (1 + (number + PARTS_PER_GROWTH).saturating_sub(EQUAL_PARTS) / PARTS_PER_GROWTH)
 }
 
 impl Write for RemoteSink {
@@ -377,7 +380,7 @@ impl Write for RemoteSink {
 impl Sink for RemoteSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, mut staged, buffer, parts } = *self;
-        if parts == 0 && buffer.len() <= SMALL {
+        if parts == 0 && buffer.len() <= MAX_SINGLE_PUT {
             staged.keep(buffer)?;
         } else if !buffer.is_empty() {
             staged.send(buffer)?;
@@ -393,7 +396,7 @@ mod tests {
 
     #[test]
     fn parts_grow_so_that_five_tebibytes_fit() {
-        assert!((0..EVEN_PARTS).all(|number| part_bytes(number) == PART_BYTES));
+        assert!((0..EQUAL_PARTS).all(|number| part_bytes(number) == PART_BYTES));
         assert!((0..9_999).all(|number| part_bytes(number) <= part_bytes(number + 1)));
         let all: u64 = (0..10_000).map(|number| part_bytes(number) as u64).sum();
         assert!(all >= 5 << 40, "{all}");

@@ -1,16 +1,16 @@
-//! Listing a local folder: many folders at a time, holding few entries, without going round in circles.
+//! Lists a local folder: many folders at a time, few entries in memory, without loops.
 //!
 //! ```text
-//! folders to list -> [threads] -- entries by the thousand --> bounded channel -> visitor, on the thread of the caller
+//! folders to list -> [threads] -- batches of entries --> bounded channel -> visitor, on the caller's thread
 //!        ^-- folders in them --'
 //! ```
 //!
-//! What takes time is waiting for the disk, so there are more threads than processors; each is started when there is a
-//! folder that nobody lists.
+//! Listing waits for the disk, so there are more threads than processors. A thread is started when a folder waits and
+//! no thread is idle.
 //!
-//! A link to a file is listed as itself, with the size of what it leads to. A link that leads nowhere is listed too,
-//! as an object of no bytes: whoever reads it is told so, and nothing is missing in silence. A link to a folder is
-//! reported and not followed. Other things (pipes, devices, sockets) are not objects.
+//! A link to a file is listed as itself, with the size of its target. A dangling link is listed as an empty object:
+//! reading it is an error, and nothing is silently missing. A link to a folder is reported and not followed. Other
+//! entries (pipes, devices, sockets) are not objects.
 
 use std::{
     fs::{self, DirEntry},
@@ -28,24 +28,24 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Entries of a folder that travel together, sorted.
+/// Entries per batch; a folder's entries are sorted within it.
 const BATCH: usize = 4096;
 
-/// Batches on their way to the visitor.
+/// Maximum batches queued for the visitor.
 const QUEUE: usize = 16;
 
-/// Folders listed at a time.
+/// Maximum folders listed concurrently.
 const THREADS: usize = 16;
 
-/// Shows everything below the folder `top` to `visit`; paths begin with `prefix`, the name of `top` in its store.
+/// Calls `visit` for everything below the folder `top`; paths begin with `prefix`, the name of `top` in its store.
 pub(super) fn walk(top: &Path, prefix: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-    let (give, take) = bounded::<Vec<Listed>>(QUEUE);
+    let (sender, receiver) = bounded::<Vec<Listed>>(QUEUE);
     let folders = Folders::default();
     std::thread::scope(|scope| {
-        folders.add(Folder { at: top.to_owned(), path: prefix.to_owned() }, scope, &give);
-        drop(give);
+        folders.add(Folder { at: top.to_owned(), path: prefix.to_owned() }, scope, &sender);
+        drop(sender);
         let mut result = Ok(());
-        for batch in &take {
+        for batch in &receiver {
             for listed in batch {
                 result = result.and_then(|()| visit(listed));
             }
@@ -54,12 +54,12 @@ pub(super) fn walk(top: &Path, prefix: &str, visit: &mut dyn FnMut(Listed) -> Re
             }
         }
         // Without a receiver the threads end.
-        drop(take);
+        drop(receiver);
         result
     })
 }
 
-/// Folders that are still to be listed.
+/// Folders still to be listed.
 #[derive(Debug, Default)]
 struct Folders {
     state: Mutex<State>,
@@ -70,10 +70,10 @@ struct Folders {
 struct State {
     waiting: Vec<Folder>,
     threads: usize,
-    /// Threads that have no folder.
+    /// Number of threads without a folder.
     idle: usize,
-    /// Nothing will be added any more.
-    over: bool,
+    /// No folder will be added any more.
+    closed: bool,
 }
 
 impl Folders {
@@ -81,8 +81,8 @@ impl Folders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a folder listed, by a new thread where that helps.
-    fn add<'scope>(&'scope self, folder: Folder, scope: &'scope Scope<'scope, '_>, give: &Sender<Vec<Listed>>) {
+    /// Queues a folder and starts a thread if that helps.
+    fn add<'scope>(&'scope self, folder: Folder, scope: &'scope Scope<'scope, '_>, sender: &Sender<Vec<Listed>>) {
         let mut state = self.lock();
         state.waiting.push(folder);
         if state.waiting.len() <= state.idle || state.threads == THREADS {
@@ -91,22 +91,22 @@ impl Folders {
         }
         state.threads += 1;
         drop(state);
-        let give = give.clone();
+        let sender = sender.clone();
         scope.spawn(move || {
             while let Some(folder) = self.next() {
-                if folder.list(&mut |folder| self.add(folder, scope, &give), &give).is_err() {
+                if folder.list(&mut |folder| self.add(folder, scope, &sender), &sender).is_err() {
                     self.end();
                 }
             }
         });
     }
 
-    /// The folder added last, so that few of them wait; `None` when all are listed.
+    /// Returns the folder added last, which keeps the queue short; `None` when all are listed.
     fn next(&self) -> Option<Folder> {
         let mut state = self.lock();
         state.idle += 1;
         loop {
-            if state.over {
+            if state.closed {
                 return None;
             }
             if let Some(folder) = state.waiting.pop() {
@@ -114,7 +114,7 @@ impl Folders {
                 return Some(folder);
             }
             if state.idle == state.threads {
-                state.over = true;
+                state.closed = true;
                 self.changed.notify_all();
                 return None;
             }
@@ -123,7 +123,7 @@ impl Folders {
     }
 
     fn end(&self) {
-        self.lock().over = true;
+        self.lock().closed = true;
         self.changed.notify_all();
     }
 }
@@ -132,23 +132,23 @@ impl Folders {
 #[derive(Debug)]
 struct Folder {
     at: PathBuf,
-    /// Its path in the store; empty at the root.
+    /// Path in the store; empty at the root.
     path: String,
 }
 
-/// The visitor has seen enough.
+/// The visitor needs no further entries.
 struct Unwanted;
 
 impl Folder {
-    /// Lists it; folders in it go to `below`.
-    fn list(self, below: &mut dyn FnMut(Self), give: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
+    /// Lists the folder and passes its subfolders to `below`.
+    fn list(self, below: &mut dyn FnMut(Self), sender: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
         let send = |mut batch: Vec<Listed>| {
             batch.sort_unstable_by(|a, b| a.path().cmp(b.path()));
-            give.send(batch).map_err(|_| Unwanted)
+            sender.send(batch).map_err(|_| Unwanted)
         };
         let entries = match fs::read_dir(&self.at) {
             Ok(entries) => entries,
-            // It need not exist, and may vanish while its parent is listed.
+            // The folder need not exist, and may vanish while its parent is listed.
             Err(e) if absent(&e) => return Ok(()),
             Err(e) => return send(vec![self.fault("listing the folder failed", e)]),
         };
@@ -166,7 +166,7 @@ impl Folder {
         if batch.is_empty() { Ok(()) } else { send(batch) }
     }
 
-    /// What there is to say about an entry.
+    /// Returns the listed item of an entry; `None` for entries that are not objects.
     fn entry(&self, entry: &DirEntry, below: &mut dyn FnMut(Self)) -> Option<Listed> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
@@ -202,7 +202,7 @@ impl Folder {
 
     fn fault(&self, doing: &str, cause: io::Error) -> Listed {
         let error = Error::storage(doing).at(self.at.display().to_string()).cause(cause);
-        Listed::Fault(error.hint("check the permissions of the folder, or leave it out"))
+        Listed::Fault(error.hint("check the permissions of the folder"))
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_files_are_files_and_links_to_folders_are_told() {
+    fn links_to_files_are_files_and_links_to_folders_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path();
         fs::create_dir_all(top.join("a/b")).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_are_faults_beside_the_others() {
+    fn names_that_are_not_utf8_are_faults() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"\xff.jpg")), "x").unwrap();
         fs::write(folder.path().join("good.jpg"), "x").unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_that_has_seen_enough_ends_the_walk() {
+    fn a_visitor_error_ends_the_walk() {
         let folder = tempfile::tempdir().unwrap();
         for i in 0..50 {
             let below = folder.path().join(format!("{i}"));

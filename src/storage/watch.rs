@@ -1,16 +1,17 @@
-//! Remembering that a store failed while a source was read.
+//! Records that a store failed while a source was read.
 //!
-//! Between a store and whoever decides what becomes of a bad record lie decoders, many of them in crates: they may take a
-//! failed read for the end of a file, report it as damage, or drop it. What is wrong with bytes may cost a record; a store
-//! that fails never does, for the record is whole and would be lost for good. So the store itself notes its first failure,
-//! and before anything is left out, and before anything is committed, the note is looked at.
+//! Between a store and the code that handles a bad record there are decoders, many of them in crates: they may treat a
+//! failed read as the end of a file, report it as damage, or drop it. Bad bytes may cost a record; a failing store must
+//! not, because the record is intact and would be lost for good. So the store itself records its first failure, which
+//! is checked before any record is skipped and before anything is committed.
 //!
 //! ```text
-//! Object, Folder -> Watched -> store          fault() <- whoever leaves records out, whoever commits
+//! Object, Folder -> Watched -> store          fault() <- code that skips records, code that commits
 //!                      `---- first failure ------'
 //! ```
 //!
-//! Objects also tell their thread: [`listening`] calls a decoder and hears what failed underneath, whatever becomes of it.
+//! Objects also report to their thread: [`listening`] calls a decoder and returns the failure beneath it, even if the
+//! decoder drops it.
 
 use std::{
     cell::RefCell,
@@ -29,18 +30,18 @@ use super::{
 };
 use crate::error::{Error, Kind, Result};
 
-/// What a store that is watched failed with first.
+/// The first failure of a watched store.
 #[derive(Debug, Clone, Default)]
 pub struct Watch(Arc<Mutex<Option<Error>>>);
 
 impl Watch {
-    /// The first failure, if there was one.
+    /// Returns the first failure, if there was one.
     pub fn fault(&self) -> Option<Error> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Error::repeated)
     }
 
     fn note(&self, error: &Error) {
-        // What a store says about bytes, such as that they end before a range does, is no failure of it.
+        // An error about bytes, such as an object that ends before a range does, is not a failure of the store.
         if error.kind() == Kind::Storage {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.repeated());
         }
@@ -52,43 +53,43 @@ impl Watch {
 }
 
 thread_local! {
-    /// What failed first in this thread, while somebody listens.
-    static HEARD: RefCell<Option<Option<Error>>> = const { RefCell::new(None) };
+    /// The first failure in this thread while [`listening`] is active.
+    static FIRST_FAULT: RefCell<Option<Option<Error>>> = const { RefCell::new(None) };
 }
 
-/// Calls a decoder that reads objects in this thread, and returns what a store failed with meanwhile.
+/// Calls a decoder that reads objects in this thread; also returns the store's first failure during the call.
 pub fn listening<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
-    let outer = HEARD.replace(Some(None));
+    let outer = FIRST_FAULT.replace(Some(None));
     let out = work();
-    let heard = HEARD.replace(outer).flatten();
-    if let Some(heard) = &heard {
-        tell(heard);
+    let fault = FIRST_FAULT.replace(outer).flatten();
+    if let Some(fault) = &fault {
+        report(fault);
     }
-    (out, heard)
+    (out, fault)
 }
 
-/// Tells whoever listens in this thread that a store failed.
-pub(super) fn tell(error: &Error) {
+/// Reports a store failure to an active [`listening`] in this thread.
+pub(super) fn report(error: &Error) {
     if error.kind() == Kind::Storage {
-        HEARD.with_borrow_mut(|heard| {
-            if let Some(heard) = heard {
-                heard.get_or_insert_with(|| error.repeated());
+        FIRST_FAULT.with_borrow_mut(|fault| {
+            if let Some(fault) = fault {
+                fault.get_or_insert_with(|| error.repeated());
             }
         });
     }
 }
 
-/// A reader of an object, which tells its thread when it fails.
-pub(super) struct TellingReader(pub(super) Box<dyn Read + Send>, pub(super) String);
+/// A reader of an object that reports failures to its thread.
+pub(super) struct ReportingReader(pub(super) Box<dyn Read + Send>, pub(super) String);
 
-impl Read for TellingReader {
+impl Read for ReportingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer).map_err(|error| named(error, &self.1, tell))
+        self.0.read(buffer).map_err(|error| named(error, &self.1, report))
     }
 }
 
-/// A failed read as an error of ours, which `tell` is told.
-fn named(error: io::Error, place: &str, tell: impl FnOnce(&Error)) -> io::Error {
+/// Converts a failed read into an [`Error`] and passes it to `report`.
+fn named(error: io::Error, place: &str, report: impl FnOnce(&Error)) -> io::Error {
     if error.kind() == io::ErrorKind::Interrupted {
         return error;
     }
@@ -96,11 +97,11 @@ fn named(error: io::Error, place: &str, tell: impl FnOnce(&Error)) -> io::Error 
         Ok(ours) => ours,
         Err(error) => Error::storage("reading failed").at(place).cause(error),
     };
-    tell(&error);
+    report(&error);
     error.into()
 }
 
-/// Watches a store.
+/// Wraps a store so that its first failure is recorded.
 pub fn watched(store: Arc<dyn Store>) -> (Arc<dyn Store>, Watch) {
     let watch = Watch::default();
     (Arc::new(Watched { inner: store, watch: watch.clone() }), watch)
@@ -249,7 +250,7 @@ mod tests {
     use crate::storage::{Object, RemoteStore};
 
     #[test]
-    fn the_first_failure_of_a_store_is_noted_and_what_bytes_lack_is_not() {
+    fn the_first_store_failure_is_recorded_and_short_objects_are_not() {
         let (store, watch) = watched(Arc::new(RemoteStore::memory().unwrap()));
         store.put("a", "12345".into()).unwrap();
         let object = Object::new(Arc::clone(&store), "a", 5);
@@ -264,19 +265,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_hears_what_failed_in_this_thread() {
+    fn listening_returns_the_failure_of_this_thread() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let gone = Object::new(Arc::clone(&store), "gone", 100);
         let (inner, outer) = listening(|| listening(|| gone.range(0..5).ok()).1);
-        assert!(inner.is_some() && outer.is_some_and(|heard| heard.kind() == Kind::Storage));
-        let (_, heard) = listening(|| gone.range(90..200).ok());
-        assert!(heard.is_none(), "that is what bytes asked for");
+        assert!(inner.is_some() && outer.is_some_and(|fault| fault.kind() == Kind::Storage));
+        let (_, fault) = listening(|| gone.range(90..200).ok());
+        assert!(fault.is_none(), "an error about bytes is not a store failure");
         let _ = gone.range(0..5);
-        assert!(listening(|| ()).1.is_none(), "nobody listened");
+        assert!(listening(|| ()).1.is_none(), "no failure was reported");
     }
 
     #[test]
-    fn a_failed_read_is_noted_whoever_swallows_it() {
+    fn a_failed_read_is_recorded_even_if_it_is_dropped() {
         struct Failing;
         impl Read for Failing {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

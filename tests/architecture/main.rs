@@ -47,7 +47,7 @@ const MOST_IN_A_CIRCLE: usize = 3;
 /// Lines of a file, tests left out.
 const MAX_LINES: usize = 800;
 
-/// Lines of the body of a function: a screen.
+/// Lines of a function, from `fn` to its last brace: a screen.
 const MAX_FUNCTION_LINES: usize = 70;
 
 fn root() -> &'static Path {
@@ -192,21 +192,27 @@ fn circles_of_modules_are_small() {
     complain(&large.map(|circle| format!("use each other: {}", circle.join(", "))).collect::<Vec<_>>());
 }
 
-#[test]
-fn every_module_says_why_and_stays_small() {
+/// Files and functions that are too long.
+fn too_long(tree: &Tree) -> Vec<String> {
     let mut bad = Vec::new();
-    let trees = trees();
-    for module in trees.iter().flat_map(|tree| &tree.modules) {
+    for module in &tree.modules {
         let path = module.file.display();
-        if !module.text.starts_with("//!") {
-            bad.push(format!("{path}: no module doc"));
-        }
         if module.lines > MAX_LINES {
             bad.push(format!("{path}: {} lines", module.lines));
         }
         let long = module.functions.iter().filter(|(_, lines)| *lines > MAX_FUNCTION_LINES);
         bad.extend(long.map(|(name, lines)| format!("{path}: {name} has {lines} lines")));
     }
+    bad
+}
+
+#[test]
+fn every_module_says_why_and_stays_small() {
+    let trees = trees();
+    let modules = trees.iter().flat_map(|tree| &tree.modules);
+    let unsaid = modules.filter(|module| !module.text.starts_with("//!"));
+    let mut bad: Vec<String> = unsaid.map(|module| format!("{}: no module doc", module.file.display())).collect();
+    bad.extend(trees.iter().flat_map(too_long));
     let mut files = Vec::new();
     files_below(&root().join("src"), &mut files);
     assert!(files.len() > 20, "the sources are not where they were");
@@ -281,6 +287,35 @@ fn intruders_are_found_wherever_they_hide() {
     assert!(circles(&tree.modules).iter().any(|circle| circle.len() > MOST_IN_A_CIRCLE));
 }
 
+/// Functions count wherever they are written, and lines of tests do not.
+#[test]
+fn what_is_too_long_is_found() {
+    let function = |lines: usize| format!("fn intruder() {{\n{}}}\n", "    step();\n".repeat(lines - 2));
+    let long = function(MAX_FUNCTION_LINES + 1);
+    let tests = format!("#[cfg(test)]\nmod more {{\n{long}{}}}\n", "// A line.\n".repeat(MAX_LINES));
+    let filler = "// A line.\n".repeat(MAX_LINES);
+    let cases = [
+        ("hex", function(MAX_FUNCTION_LINES), 0),
+        ("base64", tests.clone(), 0),
+        ("merkle", long.clone(), 1),
+        ("chunk_tree", format!("struct X;\nimpl X {{\n{long}}}\n"), 1),
+        ("seal", format!("trait X {{\n{long}}}\n"), 1),
+        ("decompress", format!("mod inner {{\n{long}}}\n"), 1),
+        ("encoding", filler.clone(), 1),
+        ("stream", format!("{tests}{filler}"), 1),
+    ];
+    let path = |name: &str| root().join("src/codec").join(name).with_extension("rs");
+    let changed = cases.iter().map(|(name, more, _)| {
+        let text = fs::read_to_string(path(name)).unwrap();
+        (path(name), format!("{text}\n{more}"))
+    });
+    let bad = too_long(&Tree::read(&library(), &changed.collect()));
+    for (name, more, expected) in &cases {
+        let found = bad.iter().filter(|line| line.contains(path(name).to_str().unwrap())).count();
+        assert_eq!(found, *expected, "{name}: {}", more.chars().take(60).collect::<String>());
+    }
+}
+
 #[test]
 fn test_data_is_in_its_catalogue() {
     let folder = root().join("testdata");
@@ -294,4 +329,20 @@ fn test_data_is_in_its_catalogue() {
     complain(&names.filter(|name| name != "README.md" && !whole(name) && !listed(name)).collect::<Vec<_>>());
     let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!(bytes < 6 << 20, "{bytes} bytes of test data");
+}
+
+/// A file that no `mod` names is compiled by nobody, and its tests pass without having run.
+#[test]
+fn every_file_of_tests_is_a_module_of_its_binary() {
+    let mut files = Vec::new();
+    files_below(&root().join("tests"), &mut files);
+    let forgotten = |file: &&PathBuf| {
+        let (name, folder) = (file.file_stem().unwrap().to_str().unwrap(), file.parent().unwrap());
+        let main = fs::read_to_string(folder.join("main.rs"));
+        name != "main" && main.is_ok_and(|main| !main.contains(&format!("\nmod {name};\n")))
+    };
+    let sources = files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
+    complain(
+        &sources.filter(forgotten).map(|file| format!("{}: no module of main.rs", file.display())).collect::<Vec<_>>(),
+    );
 }

@@ -12,8 +12,8 @@ use std::{
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{
-    Attribute, Block, ImplItem, ImplItemFn, Item, ItemFn, ItemMod, ItemUse, Meta, Signature, Stmt, TraitItem, UseTree,
-    Visibility,
+    Attribute, Block, ImplItem, ImplItemFn, Item, ItemFn, ItemMod, ItemUse, Meta, Signature, Stmt, TraitItem,
+    TraitItemFn, UseTree, Visibility,
     spanned::Spanned as _,
     visit::{self, Visit},
 };
@@ -33,7 +33,7 @@ pub(crate) struct Module {
     pub(crate) code: String,
     /// Lines of its text without tests.
     pub(crate) lines: usize,
-    /// Functions with the lines of their bodies.
+    /// Functions with their lines, from `fn` on.
     pub(crate) functions: Vec<(String, usize)>,
     /// Modules whose definitions its code names, re-exports aside.
     pub(crate) uses: BTreeSet<ModulePath>,
@@ -276,8 +276,8 @@ impl Reader {
     }
 
     fn function(&mut self, signature: &Signature, block: &Block) {
-        let span = block.span();
-        self.functions.push((signature.ident.to_string(), span.end().line - span.start().line + 1));
+        let (start, end) = (signature.span().start().line, block.span().end().line);
+        self.functions.push((signature.ident.to_string(), end - start + 1));
     }
 
     /// Paths within the arguments of macros, which are not parsed.
@@ -364,6 +364,9 @@ impl<'ast> Visit<'ast> for Reader {
             _ => &Vec::new(),
         };
         if !self.skips(attributes, item.span()) {
+            if let TraitItem::Fn(TraitItemFn { sig, default: Some(block), .. }) = item {
+                self.function(sig, block);
+            }
             visit::visit_trait_item(self, item);
         }
     }

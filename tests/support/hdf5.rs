@@ -4,6 +4,7 @@
 //! ```text
 //! superblock   root   headers   v0[0] v1[0] v2[0] v0[1] v1[1] ... v0[63] v1[63] v2[63] leaf0 leaf1 leaf2   v0[64] ...   roots
 //! ```
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use hdf5_reader::checksum::jenkins_lookup3;
 

@@ -1,6 +1,6 @@
 //! Running the real binary on real files, for the tests of the command line.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
-#![expect(dead_code, unreachable_pub, reason = "each test binary uses a part of this")]
+#![expect(unreachable_pub, reason = "binaries have no outside")]
 
 use std::{
     collections::BTreeMap,

@@ -6,29 +6,33 @@ use clap::Args;
 
 use crate::ops::erase::{EraseId, NameKind};
 
-/// What `block` and `unblock` are given.
+/// Arguments of `block` and `unblock`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BlockArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// The person with this subject id; may be repeated
-    #[arg(long, value_name = "ID")]
+    /// Subject id; may be repeated.
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
     subject: Vec<String>,
-    /// The record with this record id; may be repeated
-    #[arg(long, value_name = "ID")]
+    /// Record id; may be repeated.
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
     record: Vec<String>,
-    /// File of ids, one per line, that are subject ids or record ids; `-` is standard input
-    #[arg(long, value_name = "FILE")]
+    /// File of ids, one per line; - is stdin.
+    ///
+    /// They are subject ids or record ids.
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ids: Option<PathBuf>,
-    /// Why; kept with the version. Name nobody here
-    #[arg(long, value_name = "TEXT")]
-    pub(in crate::cli) reason: Option<String>,
-    /// File with the key of private ids; default: the key in $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
-    pub(in crate::cli) id_key: Option<PathBuf>,
-    /// Print what would be done and do nothing
-    #[arg(long)]
+    /// Print what would be done without writing anything.
+    #[arg(long, help_heading = "Output")]
     pub(in crate::cli) dry_run: bool,
+    /// Reason, stored with the version; must not name a person.
+    #[arg(long, value_name = "TEXT", help_heading = super::IDS)]
+    pub(in crate::cli) reason: Option<String>,
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY.
+    #[arg(long, value_name = "FILE", help_heading = super::IDS)]
+    pub(in crate::cli) id_key: Option<PathBuf>,
 }
 
 impl BlockArgs {

@@ -2,65 +2,81 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::LineageArgs;
 use crate::ops::erase::{EraseId, NameKind};
 
-/// What `erase` is given.
+/// Arguments of `erase`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct EraseArgs {
-    /// Dataset, then record ids, subject ids or origins. A single argument is an id in the default dataset, unless ids come from
-    /// options. An id that matches more than one kind is refused: use --record, --subject or --source
-    #[arg(value_name = "DATASET] [ID")]
+    /// Dataset [default: ./shards].
+    ///
+    /// A single argument is an id in the default dataset, unless options give ids.
+    dataset: Option<String>,
+    /// Record ids, subject ids or origins.
+    ///
+    /// An id that matches more than one kind is refused: use --record, --subject, --source or --as.
+    #[arg(value_name = "ID")]
     words: Vec<String>,
-    /// Erase all records of this subject
-    #[arg(long, value_name = "ID")]
+    /// Erase all records of this subject; may be repeated.
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
     subject: Vec<String>,
-    /// Erase the record with this record id
-    #[arg(long, value_name = "ID")]
+    /// Erase the record with this record id; may be repeated.
+    #[arg(long, value_name = "ID", help_heading = "Selection")]
     record: Vec<String>,
-    /// Erase row N of the source, or of every source with this name
-    #[arg(long, value_name = "SOURCE#N")]
+    /// Erase row N of an input; may be repeated.
+    ///
+    /// The input is given by its name or path. If several inputs have the name, the row is erased from each.
+    #[arg(long, value_name = "SOURCE#N", help_heading = "Selection")]
     source: Vec<String>,
-    /// Kind of the ids given as arguments or with --ids [default: any]
-    #[arg(long = "as", value_name = "KIND", value_enum)]
-    kind: Option<IdsAre>,
-    /// File of ids, one per line; `-` is standard input
-    #[arg(long, value_name = "FILE")]
+    /// File of ids, one per line; - is stdin.
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ids: Option<PathBuf>,
-    /// Erase from every version that can be read, not only the newest, and delete the old bytes at once
-    #[arg(long)]
+    /// Kind of the ids in arguments and --ids [default: any].
+    #[arg(long = "as", value_name = "KIND", value_enum, help_heading = "Selection")]
+    kind: Option<NameKind>,
+    /// Erase from all readable versions, not only the newest.
+    ///
+    /// The old bytes are deleted at once.
+    #[arg(long, help_heading = "Selection")]
     pub(in crate::cli) all_versions: bool,
-    /// Write the receipt to this file, too; it names nobody
-    #[arg(long, value_name = "FILE")]
+    /// Print what would be erased without writing anything.
+    #[arg(long, help_heading = "Output")]
+    pub(in crate::cli) dry_run: bool,
+    /// Also write the receipt to this file.
+    ///
+    /// The receipt contains no ids.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) receipt: Option<String>,
-    /// Why; kept with the version and in the receipt. Name nobody here
-    #[arg(long, value_name = "TEXT")]
+    /// Reason, stored with the version; must not name a person.
+    ///
+    /// It is also written to the receipt.
+    #[arg(long, value_name = "TEXT", help_heading = super::IDS)]
     pub(in crate::cli) reason: Option<String>,
-    /// File with the key of private ids; default: the key in $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY.
+    #[arg(long, value_name = "FILE", help_heading = super::IDS)]
     pub(in crate::cli) id_key: Option<PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) lineage: LineageArgs,
-    /// Print what would be erased and do nothing
-    #[arg(long)]
-    pub(in crate::cli) dry_run: bool,
 }
 
 impl EraseArgs {
-    /// The dataset, if one is named, and the ids that are.
+    /// Returns the dataset, if one is given, and the ids among the arguments.
     pub(in crate::cli) fn words(&self) -> (Option<&str>, &[String]) {
-        match self.words.as_slice() {
-            [one] if self.ids.is_none() && self.kinds().next().is_none() => (None, std::slice::from_ref(one)),
-            [dataset, ids @ ..] => (Some(dataset), ids),
-            [] => (None, &[]),
+        match &self.dataset {
+            Some(one) if self.words.is_empty() && self.ids.is_none() && self.kinds().next().is_none() => {
+                (None, std::slice::from_ref(one))
+            }
+            dataset => (dataset.as_deref(), &self.words),
         }
     }
 
     /// Returns an id of the kind given with --as.
     pub(in crate::cli) fn meant(&self, id: impl Into<String>) -> EraseId {
-        EraseId { id: id.into(), kind: self.kind.map(NameKind::from) }
+        EraseId { id: id.into(), kind: self.kind }
     }
 
     /// Returns the ids given with --subject, --record and --source.
@@ -68,26 +84,5 @@ impl EraseArgs {
         let all =
             [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record), (NameKind::Source, &self.source)];
         all.into_iter().flat_map(|(kind, ids)| ids.iter().map(move |id| EraseId { id: id.clone(), kind: Some(kind) }))
-    }
-}
-
-/// Kind of an id.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum IdsAre {
-    /// Subject ids
-    Subject,
-    /// Record ids
-    Record,
-    /// Origins, `source#row`
-    Source,
-}
-
-impl From<IdsAre> for NameKind {
-    fn from(kind: IdsAre) -> Self {
-        match kind {
-            IdsAre::Subject => Self::Subject,
-            IdsAre::Record => Self::Record,
-            IdsAre::Source => Self::Source,
-        }
     }
 }

@@ -13,73 +13,104 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ManifestArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// Find records by record id or subject id; 'PAT-000*' finds all that begin so (\* at the end is a star)
-    #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"])]
+    /// Find records by record id or subject id.
+    ///
+    /// 'PAT-000*' matches all ids with this prefix; \* at the end is a literal star.
+    #[arg(long, value_name = "ID", num_args = 1.., conflicts_with_all = ["list", "history"], help_heading = "Lookup")]
     pub(in crate::cli) find: Vec<String>,
-    /// Find the ids of a file, one per line as they are, or with the ending .jsonl a JSON text per line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"])]
+    /// Find the ids of a file, one per line.
+    ///
+    /// In a file .jsonl, each line is a JSON string. - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"], help_heading = "Lookup")]
     pub(in crate::cli) find_file: Option<PathBuf>,
-    /// With --find: show at most N records of each 'BEGIN*'; all are counted [default: 1000 in a table, else all]
-    #[arg(long, value_name = "N", requires = "find")]
+    /// Show at most N records per prefix.
+    ///
+    /// All records are counted [default: 1000 in a table, else all].
+    #[arg(long, value_name = "N", requires = "find", help_heading = "Lookup", hide_short_help = true)]
     pub(in crate::cli) limit: Option<u64>,
-    /// List the live shards
-    #[arg(long, conflicts_with = "history")]
+    /// List the live shards.
+    #[arg(long, conflicts_with = "history", help_heading = LISTING)]
     pub(in crate::cli) list: bool,
-    /// With --list: print brace ranges for training tools
-    #[arg(long, requires = "list")]
+    /// With --list: print URLs as brace ranges.
+    ///
+    /// WebDataset and other training tools expand them, such as shards/{000000..000041}.tar.
+    #[arg(long, requires = "list", help_heading = LISTING)]
     pub(in crate::cli) urls: bool,
-    /// List the versions
-    #[arg(long)]
+    /// List the versions.
+    #[arg(long, help_heading = LISTING)]
     pub(in crate::cli) history: bool,
-    /// Say what changed between two versions, tags, instants, dates or durations back from now
-    #[arg(long, num_args = 2, value_names = ["A", "B"],
+    /// Compare two versions.
+    ///
+    /// A and B are versions (v42), tags, instants, dates or durations before now.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = COMPARISON,
           conflicts_with_all = ["find", "find_file", "list", "history", "at", "export"])]
     pub(in crate::cli) diff: Vec<String>,
-    /// Say whether values drifted from version A, the older one, to B: population stability index and share of nulls of each
-    /// column, number of records. Exit code 1 when something is beyond its threshold
-    #[arg(long, num_args = 2, value_names = ["A", "B"],
+    /// Detect drift from version A to version B.
+    ///
+    /// Compares the population stability index (PSI) and the share of nulls of each column, and the number of records. Exit
+    /// code 1 if one of them exceeds its threshold.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = COMPARISON,
           conflicts_with_all = ["find", "find_file", "list", "history", "at", "export", "diff"])]
     pub(in crate::cli) drift: Vec<String>,
-    /// With --drift: greatest population stability index of a column that is no drift
-    #[arg(long, value_name = "INDEX", requires = "drift", default_value_t = Thresholds::default().psi, value_parser = threshold)]
+    /// With --drift: threshold of the population stability index.
+    #[arg(long, value_name = "PSI", requires = "drift", default_value_t = Thresholds::default().psi, value_parser = threshold,
+          help_heading = COMPARISON, hide_short_help = true)]
     psi: f64,
-    /// With --drift: greatest difference between the shares of nulls of a column that is no drift
+    /// With --drift: threshold of the change in the share of nulls.
     #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().null_share,
-          value_parser = threshold)]
+          value_parser = threshold, help_heading = COMPARISON, hide_short_help = true)]
     null_share: f64,
-    /// With --drift: greatest change of the number of records that is no drift, as a share of the older number
+    /// With --drift: threshold of the change in the number of records, as a share of the older number.
     #[arg(long, value_name = "SHARE", requires = "drift", default_value_t = Thresholds::default().volume,
-          value_parser = threshold)]
+          value_parser = threshold, help_heading = COMPARISON, hide_short_help = true)]
     volume: f64,
-    /// Write one row per live record to standard output: ids, shard, offset, origin, versions, hash; with --find or
-    /// --find-file one per record found, as csv or jsonl; or a document about the version
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"])]
+    /// Write live records, or a document about the version.
+    ///
+    /// csv, jsonl and parquet have one row per live record: ids, shard, offset, origin, versions and hash. With --find or
+    /// --find-file, csv and jsonl have one row per record found. The output goes to standard output.
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"], help_heading = "Export")]
     pub(in crate::cli) export: Option<ExportChoice>,
-    /// With --export csv: put a ' before cells that a spreadsheet would take for a formula (they begin with = + - @,
-    /// a tab or a carriage return); without it every cell is exported as it is
-    #[arg(long, requires = "export")]
+    /// With --export csv: escape cells that look like formulas.
+    ///
+    /// Cells that begin with =, +, -, @, a tab or a carriage return get a ' in front, so that no spreadsheet runs them.
+    #[arg(long, requires = "export", help_heading = "Export", hide_short_help = true)]
     pub(in crate::cli) escape_formulas: bool,
-    /// Give a version a name for good: the newest one, or that of --at. `vacuum` keeps it, and --at and --diff take the name.
-    /// Names are letters, digits and . _ - + /, and begin with a letter
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export"])]
+    /// Version to read [default: the newest].
+    ///
+    /// A version (v42), a tag, an instant, a date or a duration before now.
+    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
+    pub(in crate::cli) at: Option<String>,
+    /// Tag the newest version, or that of --at.
+    ///
+    /// `vacuum` keeps tagged versions, and options that take a version take its tags. A name begins with a letter and consists of
+    /// letters, digits and . _ - + /.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export"],
+          help_heading = "Tags")]
     pub(in crate::cli) tag: Option<String>,
-    /// Take a name away; `vacuum` no longer keeps its version for it
-    #[arg(long, value_name = "NAME",
+    /// Delete a tag.
+    ///
+    /// `vacuum` may then delete the version.
+    #[arg(long, value_name = "NAME", help_heading = "Tags",
           conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export", "tag", "at"])]
     pub(in crate::cli) untag: Option<String>,
-    /// File with the key of private ids, for --find, --diff and --export; default: the key in $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
-    pub(in crate::cli) id_key: Option<PathBuf>,
-    /// Answer for a version (v42), a tag, an instant, a date or a duration back from now
-    #[arg(long, value_name = "WHEN")]
-    pub(in crate::cli) at: Option<String>,
     #[command(flatten)]
     pub(in crate::cli) proof: ProveArgs,
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY. Used by --find, --diff and --export.
+    #[arg(long, value_name = "FILE", help_heading = super::IDS, hide_short_help = true)]
+    pub(in crate::cli) id_key: Option<PathBuf>,
 }
 
-/// What is to be exported.
+/// Heading of options that list.
+const LISTING: &str = "Listing";
+
+/// Heading of options that compare two versions.
+const COMPARISON: &str = "Comparison";
+
+/// A requested export.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::cli) enum Export {
     /// A row per record.
@@ -91,17 +122,17 @@ pub(in crate::cli) enum Export {
 /// Formats of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum ExportChoice {
-    /// With a header; null is nothing, the empty text is ""
+    /// CSV with a header; nulls are empty, empty texts are ""
     Csv,
-    /// An object per line
+    /// JSON Lines
     Jsonl,
-    /// Parquet, to be redirected to a file
+    /// Parquet; redirect it to a file
     Parquet,
-    /// Croissant 1.1 (JSON-LD): shards, columns, provenance of the version
+    /// Croissant 1.1 (JSON-LD): shards, columns and provenance of the version
     Croissant,
-    /// A dataset input of MLflow, for runs/log-inputs
+    /// MLflow dataset input, for runs/log-inputs
     Mlflow,
-    /// W3C PROV-JSON: versions, the runs that made them, folders of sources
+    /// W3C PROV-JSON: versions, runs and folders of inputs
     Prov,
 }
 
@@ -113,12 +144,12 @@ fn threshold(text: &str) -> Result<f64, String> {
 }
 
 impl ManifestArgs {
-    /// How much may change.
+    /// Returns the thresholds of --drift.
     pub(in crate::cli) fn thresholds(&self) -> Thresholds {
         Thresholds { psi: self.psi, null_share: self.null_share, volume: self.volume }
     }
 
-    /// How found records are written.
+    /// Returns the format of found records.
     pub(in crate::cli) fn find_form(&self, json: bool) -> Result<Form> {
         match self.export {
             None if json => Ok(Form::Json),
@@ -126,14 +157,12 @@ impl ManifestArgs {
             Some(ExportChoice::Jsonl) if json => Ok(Form::Json),
             Some(ExportChoice::Jsonl) => Ok(Form::Lines),
             Some(ExportChoice::Csv) if !json => Ok(Form::Csv { escape: self.escape_formulas }),
-            Some(_) => {
-                Err(Error::usage("records that were found are written as csv or as objects, found another --export")
-                    .hint("use --export csv, --export jsonl, or --json"))
-            }
+            Some(_) => Err(Error::usage("expected --export csv or jsonl beside --find, found another format")
+                .hint("use --export csv, --export jsonl, or --json")),
         }
     }
 
-    /// The format of the export, if one is asked for.
+    /// Returns the requested export.
     pub(in crate::cli) fn export_format(&self, json: bool) -> Result<Option<Export>> {
         let Some(choice) = self.export else { return Ok(None) };
         let description = match choice {
@@ -144,7 +173,7 @@ impl ManifestArgs {
         };
         if json && choice != ExportChoice::Jsonl {
             return Err(Error::usage("--json and --export of another format both write to standard output")
-                .hint("use --export jsonl with --json, or leave --json out"));
+                .hint("use --export jsonl with --json, or omit --json"));
         }
         if self.escape_formulas && choice != ExportChoice::Csv {
             return Err(Error::usage("--escape-formulas is for --export csv"));

@@ -4,34 +4,43 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What `manifest` is asked to prove.
+/// Arguments of `manifest` about proofs.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Proofs")]
 pub(in crate::cli) struct ProveArgs {
-    /// Prove that a record of the version carries an id, or that none does; the proof goes to --out, and `verify-proof`
-    /// checks it without the dataset
+    /// Prove that a record has this id, or that none has.
+    ///
+    /// The proof is about one version and is written to --out. `verify-proof` checks it without the dataset.
     #[arg(long, value_name = "ID", requires = "out", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "export"])]
     pub(in crate::cli) prove: Option<String>,
-    /// With --prove: file for the proof
+    /// With --prove: file to write the proof to.
     #[arg(long, value_name = "FILE", requires = "prove")]
     pub(in crate::cli) out: Option<String>,
-    /// Print the root of the version: one hash over its shards and its id index, to be kept where nobody can change it
+    /// Print the root hash of the version.
+    ///
+    /// It is one hash over the shards and the id index. Keep it where nobody can change it.
     #[arg(long, conflicts_with_all = ["prove", "find", "find_file", "list", "history", "diff", "export"])]
     pub(in crate::cli) root: bool,
 }
 
-/// What `verify-proof` is given.
+/// Arguments of `verify-proof`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct VerifyProofArgs {
-    /// The proof
+    /// Proof file.
     pub(in crate::cli) file: String,
-    /// Root of the version, from whoever vouches for it; without it the proof shows only what follows from the root that it
-    /// names
-    #[arg(long, value_name = "HEX")]
+    /// Root hash of the version, from a trusted party.
+    ///
+    /// Without it, the proof is only checked against the root that it contains, and the exit code is 7.
+    #[arg(long, value_name = "HEX", help_heading = "Proofs")]
     pub(in crate::cli) root: Option<String>,
-    /// The id that the proof has to be about; where ids are private it takes their key
-    #[arg(long, value_name = "ID")]
+    /// Id that the proof must be about.
+    ///
+    /// Needs the key if ids are private.
+    #[arg(long, value_name = "ID", help_heading = "Proofs")]
     pub(in crate::cli) id: Option<String>,
-    /// With --id: file with the key of private ids; default: the key in $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
+    /// With --id: file with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY.
+    #[arg(long, value_name = "FILE", help_heading = super::IDS)]
     pub(in crate::cli) id_key: Option<PathBuf>,
 }

@@ -9,25 +9,31 @@ use crate::{
     ops::remove::RemoveOptions,
 };
 
-/// What `remove` is given.
+/// Arguments of `remove`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RemoveArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// Remove the records of the source with this name, path or URL; may be repeated
-    #[arg(long, value_name = "NAME")]
+    /// Remove the records of this input: a name, path or URL.
+    ///
+    /// May be repeated.
+    #[arg(long, value_name = "NAME", help_heading = "Selection")]
     source: Vec<String>,
-    /// Remove what this version took in; with --source, only that source
-    #[arg(long, value_name = "VERSION")]
+    /// Remove the records that this version added.
+    ///
+    /// With --source, only those of that input.
+    #[arg(long, value_name = "VERSION", help_heading = "Selection")]
     run: Option<String>,
-    /// File with the key of private ids; default: the key in $SHARDIFY_ID_KEY
-    #[arg(long, value_name = "FILE")]
+    /// Print what would be removed without writing anything.
+    #[arg(long, help_heading = "Output")]
+    dry_run: bool,
+    /// File with the key of private ids.
+    ///
+    /// The default is the key in $SHARDIFY_ID_KEY.
+    #[arg(long, value_name = "FILE", help_heading = super::IDS)]
     pub(in crate::cli) id_key: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(in crate::cli) lineage: LineageArgs,
-    /// Print what would be removed and do nothing
-    #[arg(long)]
-    dry_run: bool,
 }
 
 impl RemoveArgs {
@@ -47,17 +53,19 @@ impl RemoveArgs {
     }
 }
 
-/// What `revert` is given.
+/// Arguments of `revert`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RevertArgs {
-    /// The dataset
+    /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// The version to go back to: a version (v12), a tag, an instant, a date or a duration back from now
-    #[arg(long, value_name = "WHEN")]
+    /// Version to restore.
+    ///
+    /// A version (v12), a tag, an instant, a date or a duration before now.
+    #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     pub(in crate::cli) to: String,
+    /// Print what would change without writing anything.
+    #[arg(long, help_heading = "Output")]
+    pub(in crate::cli) dry_run: bool,
     #[command(flatten)]
     pub(in crate::cli) lineage: LineageArgs,
-    /// Print what would change and do nothing
-    #[arg(long)]
-    pub(in crate::cli) dry_run: bool,
 }

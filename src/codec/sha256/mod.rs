@@ -1,9 +1,9 @@
-//! SHA-256 of many short texts at once, of which only the first eight bytes are kept, as for ids of records.
+//! SHA-256 of many short texts at once, truncated to the first eight bytes, as used for record ids.
 //!
-//! A text of up to 55 bytes is one block of SHA-256 with its padding. One after the other, such blocks leave the
-//! processor waiting most of the time, as each round of the hash needs the round before. So 16 of them are laid side by
-//! side, each in a column of its own, and [`simd`] hashes as many as its registers hold in one go. Longer texts, and
-//! all texts on processors without a kernel, are left to the crate `sha2`.
+//! A text of up to 55 bytes is one SHA-256 block with its padding. Hashed one after the other, such blocks leave the
+//! processor waiting most of the time, because each round of the hash depends on the previous one. So 16 blocks are
+//! laid out side by side, each in its own column, and [`simd`] hashes as many at once as its registers hold. Longer
+//! texts, and all texts on processors without a kernel, are hashed by the crate `sha2`.
 //!
 //! ```text
 //!            text 0        text 1              text 15
@@ -19,20 +19,20 @@ mod simd;
 
 use sha2::{Digest, Sha256, block_api::compress256};
 
-/// Texts that are hashed in one go.
+/// Texts that are hashed at once.
 const COLUMNS: usize = 16;
 
-/// Words of a block of SHA-256.
+/// Words of a SHA-256 block.
 const WORDS: usize = 16;
 
-/// Length of the longest text that is one block with its padding, in bytes.
-const LONGEST: usize = 55;
+/// Maximum length in bytes of a text that fits into one block with its padding.
+const MAX_SHORT_BYTES: usize = 55;
 
-/// The state that SHA-256 begins with (FIPS 180-4, 5.3.3).
+/// Initial state of SHA-256 (FIPS 180-4, 5.3.3).
 pub const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// One block per column; of all of them the first words, then the second ones and so on.
+/// One block per column: the first words of all columns, then their second words and so on.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Blocks([[u32; COLUMNS]; WORDS]);
@@ -40,10 +40,10 @@ struct Blocks([[u32; COLUMNS]; WORDS]);
 /// First eight bytes of the hash of each column, big-endian.
 type Heads = [u64; COLUMNS];
 
-/// Hashes that many columns from the first on; what it leaves in the other heads means nothing.
+/// Hashes the given number of columns from the first on; the other heads are unspecified afterwards.
 type Kernel = fn(&Blocks, usize, &mut Heads);
 
-/// Appends to `heads`, for each text in order, the first eight bytes, big-endian, of its SHA-256.
+/// Appends the first eight bytes, big-endian, of the SHA-256 of each text to `heads`, in order.
 pub fn heads<'a>(texts: impl IntoIterator<Item = &'a [u8]>, heads: &mut Vec<u64>) {
     let kernel = simd::kernels().next().map_or(portable as Kernel, |(_, kernel)| kernel);
     heads_by(kernel, texts.into_iter(), heads);
@@ -56,7 +56,7 @@ fn heads_by<'a>(kernel: Kernel, mut texts: impl Iterator<Item = &'a [u8]>, heads
         let mut blocks = Blocks([[0; COLUMNS]; WORDS]);
         let mut count = 0;
         for (column, text) in texts.by_ref().take(COLUMNS).enumerate() {
-            if text.len() <= LONGEST {
+            if text.len() <= MAX_SHORT_BYTES {
                 blocks.put(column, text);
             } else {
                 long.push((column, text));
@@ -76,7 +76,7 @@ fn heads_by<'a>(kernel: Kernel, mut texts: impl Iterator<Item = &'a [u8]>, heads
 }
 
 impl Blocks {
-    /// Lays a text of up to [`LONGEST`] bytes with its padding into a column that is all zeros.
+    /// Writes a text of up to [`MAX_SHORT_BYTES`] bytes with its padding into a column that is all zeros.
     #[inline(always)]
     fn put(&mut self, column: usize, text: &[u8]) {
         let column = column % COLUMNS;
@@ -84,7 +84,7 @@ impl Blocks {
         for (row, word) in self.0.iter_mut().zip(whole) {
             row[column] = u32::from_be_bytes(*word);
         }
-        // Byte by byte, as a copy of unknown length would be a call.
+        // Byte by byte, because a copy of unknown length would be a call.
         let last = match *rest {
             [a, b, c] => [a, b, c, 0x80],
             [a, b] => [a, b, 0x80, 0],
@@ -96,7 +96,7 @@ impl Blocks {
     }
 }
 
-/// The kernel for every processor; what the others are compared with.
+/// The kernel for every processor, and the reference for the other kernels.
 fn portable(blocks: &Blocks, count: usize, heads: &mut Heads) {
     for (column, head) in heads.iter_mut().enumerate().take(count) {
         let mut block = [0; 4 * WORDS];
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn heads_agree_with_published_values() {
-        // FIPS 180-2, B.1, and the well-known hash of nothing.
+        // FIPS 180-2, B.1, and the well-known hash of the empty string.
         let mut found = Vec::new();
         heads([b"abc".as_slice(), b""], &mut found);
         assert_eq!(found, [0xba78_16bf_8f01_cfea, 0xe3b0_c442_98fc_1c14]);

@@ -1,23 +1,23 @@
-//! The kernels of [`sha256`](super) in the instructions of x86-64, and the choice between what there is.
+//! The x86-64 kernels of [`sha256`](super), and the choice among the available ones.
 //!
 //! ```text
-//! AVX-512   16 columns   a register holds one word of each, all rotations and functions of three are one instruction
-//! SHA        2 columns   the processor's own rounds, of two columns in turn so that neither waits for its last one
+//! AVX-512   16 columns   a register holds one word of each; rotations and three-input functions are one instruction
+//! SHA        2 columns   the processor's SHA instructions, alternating between two columns to hide their latency
 //! AVX2       8 columns   a register holds one word of each
 //! ```
 //!
-//! A kernel is handed out only where the processor was found to have its instructions; this is what the soundness of
-//! all `unsafe` here rests on. Every kernel gives what [`portable`](super::portable) gives, as tests show.
+//! A kernel is returned only if the processor supports its instructions; the soundness of all `unsafe` code here
+//! depends on that. Every kernel returns the same heads as [`portable`](super::portable); tests compare them.
 
 use super::Kernel;
 
-/// The kernels that this processor can run, each with its name, the fastest first.
+/// Returns the kernels that this processor supports with their names, fastest first.
 pub(super) fn kernels() -> impl Iterator<Item = (&'static str, Kernel)> {
     #[cfg(target_arch = "x86_64")]
-    let there = x86::kernels();
+    let available = x86::kernels();
     #[cfg(not(target_arch = "x86_64"))]
-    let there: [Option<(&str, Kernel)>; 0] = [];
-    there.into_iter().flatten()
+    let available: [Option<(&str, Kernel)>; 0] = [];
+    available.into_iter().flatten()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ mod x86 {
 
     use super::super::{Blocks, COLUMNS, Heads, INITIAL, Kernel, WORDS};
 
-    /// What is added in each round (FIPS 180-4, 4.2.2); in four times 16 rounds, of which each half is a row here.
+    /// Round constants (FIPS 180-4, 4.2.2): four times 16 rounds, each half of which is a row here.
     const ROUNDS: [[[u32; 8]; 2]; 4] = [
         [
             [0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5],
@@ -50,15 +50,15 @@ mod x86 {
 
     pub(super) fn kernels() -> [Option<(&'static str, Kernel)>; 3] {
         let avx512: Kernel = |blocks, count, heads| {
-            // SAFETY: handed out only where the processor has AVX-512.
+            // SAFETY: returned only if the processor supports AVX-512.
             unsafe { avx512::hash(blocks, count, heads) }
         };
         let sha: Kernel = |blocks, count, heads| {
-            // SAFETY: handed out only where the processor has the instructions for SHA and SSE4.1.
+            // SAFETY: returned only if the processor supports the SHA and SSE4.1 instructions.
             unsafe { sha::hash(blocks, count, heads) }
         };
         let avx2: Kernel = |blocks, count, heads| {
-            // SAFETY: handed out only where the processor has AVX2.
+            // SAFETY: returned only if the processor supports AVX2.
             unsafe { avx2::hash(blocks, count, heads) }
         };
         let has_sha = is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1");
@@ -69,14 +69,14 @@ mod x86 {
         ]
     }
 
-    /// The hash, written once for all registers that hold a word of each of several columns. The module in which it is
-    /// used has the type `Vector` and functions on it.
+    /// The hash, generic over registers that hold one word of each of several columns. The module that uses it defines
+    /// the type `Vector` and functions on it.
     macro_rules! side_by_side {
         ($features:literal) => {
             /// Columns in a register.
             const LANES: usize = size_of::<Vector>() / size_of::<u32>();
 
-            /// Hashes `count` columns, and as many more as fill the last register.
+            /// Hashes `count` columns, and the columns that fill the last register.
             #[target_feature(enable = $features)]
             pub(super) fn hash(blocks: &Blocks, count: usize, heads: &mut Heads) {
                 let groups = heads.as_chunks_mut::<LANES>().0;
@@ -92,7 +92,7 @@ mod x86 {
                 }
             }
 
-            /// First and second word of the hashes.
+            /// Returns the first and second word of the hashes.
             #[inline]
             #[target_feature(enable = $features)]
             fn halves(words: &mut [Vector; WORDS]) -> ([u32; LANES], [u32; LANES]) {
@@ -110,8 +110,8 @@ mod x86 {
                 (store(add(state[0], splat(INITIAL[0]))), store(add(state[1], splat(INITIAL[1]))))
             }
 
-            /// The `FIRST` of 16 rounds and the seven after it. If there are `MORE` than the 16, each round puts the
-            /// word that is 16 later in the place of its own: the processor does the one while it waits for the other.
+            /// Computes eight of 16 rounds, beginning with `FIRST`. With `MORE` rounds to come after the 16, each round
+            /// replaces its word by the word that is 16 later, which hides the latency of the round.
             #[inline]
             #[target_feature(enable = $features)]
             fn rounds<const FIRST: usize, const MORE: bool>(
@@ -139,7 +139,7 @@ mod x86 {
                 round(*b, *c, *d, e, *f, *g, *h, a, step(7));
             }
 
-            /// The word after the last 16, from the first, second, tenth and fifteenth of them.
+            /// Computes the next word from the first, second, tenth and fifteenth of the last 16.
             #[inline]
             #[target_feature(enable = $features)]
             fn next(first: Vector, second: Vector, tenth: Vector, fifteenth: Vector) -> Vector {
@@ -148,7 +148,7 @@ mod x86 {
                 add(add(add(first, tenth), small0), small1)
             }
 
-            /// One round; instead of moving all eight words on, the caller names them anew.
+            /// Computes one round; the caller renames the eight words instead of moving them.
             #[inline]
             #[target_feature(enable = $features)]
             #[expect(clippy::too_many_arguments, reason = "the words of the state, as the standard names them")]
@@ -165,7 +165,7 @@ mod x86 {
             ) {
                 let big1 = xor3(rotate::<6, 26>(e), rotate::<11, 21>(e), rotate::<25, 7>(e));
                 let big0 = xor3(rotate::<2, 30>(a), rotate::<13, 19>(a), rotate::<22, 10>(a));
-                // What is known last is added last.
+                // The value with the longest latency is added last.
                 let first = add(add(add(*h, step), choice(e, f, g)), big1);
                 *d = add(*d, first);
                 *h = add(add(big0, majority(a, b, c)), first);
@@ -174,14 +174,14 @@ mod x86 {
             #[inline]
             #[target_feature(enable = $features)]
             fn load(words: &[u32; LANES]) -> Vector {
-                // SAFETY: both types are as many bytes, and any bytes are a vector.
+                // SAFETY: both types have the same size, and every bit pattern is a valid vector.
                 unsafe { std::mem::transmute(*words) }
             }
 
             #[inline]
             #[target_feature(enable = $features)]
             fn store(vector: Vector) -> [u32; LANES] {
-                // SAFETY: both types are as many bytes, and any bytes are numbers.
+                // SAFETY: both types have the same size, and every bit pattern is a valid array of integers.
                 unsafe { std::mem::transmute(vector) }
             }
         };
@@ -207,7 +207,7 @@ mod x86 {
             _mm512_add_epi32(a, b)
         }
 
-        /// Rotates to the right by `RIGHT` bits, which is to the left by `LEFT`.
+        /// Rotates to the right by `RIGHT` bits, which equals a rotation to the left by `LEFT` bits.
         #[inline]
         #[target_feature(enable = "avx512f")]
         fn rotate<const RIGHT: i32, const LEFT: i32>(a: Vector) -> Vector {
@@ -226,14 +226,14 @@ mod x86 {
             _mm512_ternarylogic_epi32::<0x96>(a, b, c)
         }
 
-        /// Bits of `f` where `e` has ones, of `g` where it has zeros.
+        /// Selects bits of `f` where `e` is one, and of `g` where it is zero.
         #[inline]
         #[target_feature(enable = "avx512f")]
         fn choice(e: Vector, f: Vector, g: Vector) -> Vector {
             _mm512_ternarylogic_epi32::<0xca>(e, f, g)
         }
 
-        /// Ones where two or three have ones.
+        /// Sets the bits that are one in at least two inputs.
         #[inline]
         #[target_feature(enable = "avx512f")]
         fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
@@ -261,7 +261,7 @@ mod x86 {
             _mm256_add_epi32(a, b)
         }
 
-        /// Rotates to the right by `RIGHT` bits, which is to the left by `LEFT`.
+        /// Rotates to the right by `RIGHT` bits, which equals a rotation to the left by `LEFT` bits.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn rotate<const RIGHT: i32, const LEFT: i32>(a: Vector) -> Vector {
@@ -280,14 +280,15 @@ mod x86 {
             _mm256_xor_si256(_mm256_xor_si256(a, b), c)
         }
 
-        /// Bits of `f` where `e` has ones, of `g` where it has zeros.
+        /// Selects bits of `f` where `e` is one, and of `g` where it is zero.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn choice(e: Vector, f: Vector, g: Vector) -> Vector {
             _mm256_xor_si256(g, _mm256_and_si256(e, _mm256_xor_si256(f, g)))
         }
 
-        /// Ones where two or three have ones; `a ^ b` is the next round's `b ^ c`, so it is computed once for both.
+        /// Sets the bits that are one in at least two inputs; `a ^ b` is the next round's `b ^ c`, so it is computed
+        /// once for both.
         #[inline]
         #[target_feature(enable = "avx2")]
         fn majority(a: Vector, b: Vector, c: Vector) -> Vector {
@@ -298,28 +299,30 @@ mod x86 {
     mod sha {
         use super::*;
 
-        /// Columns whose rounds are computed in turn.
-        const TURNS: usize = 2;
+        /// Columns whose rounds are interleaved.
+        const INTERLEAVED: usize = 2;
 
-        /// Columns of which a row holds four words in one register.
+        /// Columns that are transposed together: a row of the blocks has four words per register.
         const GROUP: usize = 4;
 
-        /// A block as the instructions want it: four registers of four words in order.
+        /// A block in the layout of the SHA instructions: four registers of four words in order.
         type Block = [__m128i; 4];
 
-        /// Hashes `count` columns, and as many more as fill the last group.
+        /// Hashes `count` columns, and the columns that fill the last group.
         #[target_feature(enable = "sha,sse4.1")]
         pub(super) fn hash(blocks: &Blocks, count: usize, heads: &mut Heads) {
             let groups = heads.as_chunks_mut::<GROUP>().0;
             for (group, heads) in groups.iter_mut().enumerate().take(count.div_ceil(GROUP)) {
                 let columns = transpose(blocks, group);
-                for (block, heads) in columns.as_chunks::<TURNS>().0.iter().zip(heads.as_chunks_mut::<TURNS>().0) {
-                    *heads = in_turn(*block);
+                for (block, heads) in
+                    columns.as_chunks::<INTERLEAVED>().0.iter().zip(heads.as_chunks_mut::<INTERLEAVED>().0)
+                {
+                    *heads = hash_interleaved(*block);
                 }
             }
         }
 
-        /// The blocks of four columns.
+        /// Returns the blocks of four columns.
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
         fn transpose(blocks: &Blocks, group: usize) -> [Block; GROUP] {
@@ -346,42 +349,42 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
         fn register(words: &[u32; 4]) -> __m128i {
-            // SAFETY: both types are as many bytes, and any bytes are a vector.
+            // SAFETY: both types have the same size, and every bit pattern is a valid vector.
             unsafe { std::mem::transmute(*words) }
         }
 
-        /// Hashes blocks, four rounds of each in turn.
+        /// Hashes blocks with interleaved rounds, four of each at a time.
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
-        fn in_turn(mut blocks: [Block; TURNS]) -> [u64; TURNS] {
+        fn hash_interleaved(mut blocks: [Block; INTERLEAVED]) -> [u64; INTERLEAVED] {
             let [a, b, c, d, e, f, g, h] = INITIAL;
             let (initial, other) = (register(&[f, e, b, a]), register(&[h, g, d, c]));
-            let mut abef = [initial; TURNS];
-            let mut cdgh = [other; TURNS];
+            let mut abef = [initial; INTERLEAVED];
+            let mut cdgh = [other; INTERLEAVED];
             for (sixteen, added) in ROUNDS.iter().enumerate() {
                 for (four, added) in added.as_flattened().as_chunks::<4>().0.iter().enumerate() {
                     let added = register(added);
                     let at = |later| (four + later) % 4;
-                    for turn in 0..TURNS {
-                        let words = &mut blocks[turn];
+                    for index in 0..INTERLEAVED {
+                        let words = &mut blocks[index];
                         if sixteen > 0 {
                             words[at(0)] = next(words[at(0)], words[at(1)], words[at(2)], words[at(3)]);
                         }
                         let step = _mm_add_epi32(words[at(0)], added);
-                        cdgh[turn] = _mm_sha256rnds2_epu32(cdgh[turn], abef[turn], step);
-                        abef[turn] = _mm_sha256rnds2_epu32(abef[turn], cdgh[turn], _mm_shuffle_epi32::<0x0e>(step));
+                        cdgh[index] = _mm_sha256rnds2_epu32(cdgh[index], abef[index], step);
+                        abef[index] = _mm_sha256rnds2_epu32(abef[index], cdgh[index], _mm_shuffle_epi32::<0x0e>(step));
                     }
                 }
             }
-            let mut heads = [0; TURNS];
+            let mut heads = [0; INTERLEAVED];
             for (head, abef) in heads.iter_mut().zip(abef) {
-                // The upper half is a and b.
+                // The upper half holds a and b.
                 *head = _mm_extract_epi64::<1>(_mm_add_epi32(abef, initial)).cast_unsigned();
             }
             heads
         }
 
-        /// The next four words from the last 16.
+        /// Computes the next four words from the last 16.
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
         fn next(w0: __m128i, w4: __m128i, w8: __m128i, w12: __m128i) -> __m128i {

@@ -11,10 +11,12 @@ use crate::{
         erasure::suppress::{self, Suppressed, SuppressedKind},
         ids::salt::{KeyedHash, Salt},
         log::{
-            commit::{Draft, ListWriter, Next, Transaction, after, until_created},
+            commit::{Next, after, until_created},
+            draft::{Draft, ListWriter},
             entry::{Counts, Entry},
             erasures::Erasures,
             snapshot::{Dataset, Snapshot},
+            transaction::Transaction,
         },
     },
     error::Result,

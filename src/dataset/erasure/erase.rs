@@ -28,7 +28,8 @@ use crate::{
         index::{self, SegmentRef, places::PlaceRef},
         log::{
             clock,
-            commit::{Draft, ListWriter, Next, Numbers, Transaction, created_within},
+            commit::{Next, created_within},
+            draft::{Draft, ListWriter},
             entry::{Counts, Entry, FORMAT_VERSION},
             erased::{self, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
@@ -36,6 +37,7 @@ use crate::{
             runs::{self, Run, RunTable},
             shards::{NewShard, ShardMeta},
             snapshot::{Dataset, Snapshot},
+            transaction::{Numbers, Transaction},
         },
         lookup::find::{self, Hit, State},
         table::list::ListRef,

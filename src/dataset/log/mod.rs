@@ -2,6 +2,7 @@
 
 pub(super) mod clock;
 pub(super) mod commit;
+pub(super) mod draft;
 pub(super) mod entry;
 pub(super) mod erased;
 pub(super) mod erasures;
@@ -17,3 +18,4 @@ pub(super) mod shards;
 pub(super) mod snapshot;
 pub(super) mod sources;
 pub(super) mod tags;
+pub(super) mod transaction;

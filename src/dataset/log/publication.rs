@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dataset::{
         log::{
-            commit::{Transaction, commit},
+            commit::commit,
             snapshot::{Dataset, Snapshot},
+            transaction::Transaction,
         },
         table::paths::system_path,
     },

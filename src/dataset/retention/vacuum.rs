@@ -29,7 +29,8 @@ use crate::{
         erasure::unfinished::leftovers_among,
         index::places::PlaceRef,
         log::{
-            commit::{FAN_OUT, Next, after, until_created},
+            commit::{Next, after, until_created},
+            draft::FAN_OUT,
             entry::{Entry, FORMAT_VERSION},
             erased::StandIns,
             publication::Intent,
@@ -40,7 +41,7 @@ use crate::{
         table::{
             self,
             list::ListRef,
-            paths::{OF_FOLDER, describes_folder, folder_of, index_stem, is_own_folder, stem, system_path},
+            paths::{OF_FOLDER, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path},
             sealed::Sealed,
         },
     },
@@ -395,9 +396,9 @@ impl References {
         let is_own = is_own_folder(path);
         if is_own {
             self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
-            self.beside.extend(OF_FOLDER.iter().map(|name| format!("{}{name}", folder_of(path))));
+            self.beside.extend(OF_FOLDER.iter().map(|name| format!("{}{name}", folder_prefix(path))));
         }
-        self.folders.insert(folder_of(path).to_owned());
+        self.folders.insert(folder_prefix(path).to_owned());
         self.stems.insert(stem(path).to_owned());
         self.shards.insert(path.to_owned(), (!is_own).then_some(shard.checksum));
     }
@@ -425,7 +426,7 @@ impl References {
         self.objects.contains(path)
             || self.shards.contains_key(path)
             || index_stem(path).is_some_and(|stem| self.stems.contains(stem))
-            || (describes_folder(path) && self.folders.contains(folder_of(path)))
+            || (describes_folder(path) && self.folders.contains(folder_prefix(path)))
     }
 
     /// What the object is, if it is named: its kind, and the checksum it must have to be the one that was named.

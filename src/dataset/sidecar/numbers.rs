@@ -36,9 +36,6 @@ use crate::{
 /// Rows of a row group.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// Rows that are read at a time.
-const BATCH_ROWS: usize = 8_192;
-
 /// Writes the numbers of a shard as it grows.
 pub struct NumbersWriter {
     writer: GroupWriter,
@@ -173,7 +170,7 @@ fn stream(
 ) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
     let place = numbers.place(store.as_ref());
     let damaged = move |e: Error| table::damaged(e, "the record numbers are damaged", place.clone());
-    let builder = table::open(store, numbers)?.with_batch_size(BATCH_ROWS);
+    let builder = table::open(store, numbers)?.with_batch_size(table::BATCH_ROWS);
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
     let mut failed = false;
     let batches = std::iter::from_fn(move || {

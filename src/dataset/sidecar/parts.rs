@@ -17,7 +17,7 @@ use parquet::arrow::ArrowWriter;
 use crate::{
     dataset::table::{
         self, column,
-        paths::parts_path,
+        paths::{parts_beside, parts_path},
         sealed::{Sealed, SealingSink},
     },
     error::Result,
@@ -53,14 +53,14 @@ impl std::fmt::Debug for PartsWriter {
 }
 
 impl PartsWriter {
-    /// Starts the list of a shard.
+    /// Starts the list of a shard; `sidecar` is the path of its sidecar, where that of the shard does not tell.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
+    pub fn create(store: &dyn Store, shard: &str, sidecar: Option<&str>) -> Result<Self> {
         let properties = ["record", "offset"].into_iter().fold(table::properties(), table::delta);
         let properties = properties.set_column_dictionary_enabled("name".into(), false).build();
-        let sink = SealingSink::in_blocks(store, &parts_path(shard))?;
+        let sink = SealingSink::in_blocks(store, &sidecar.map_or_else(|| parts_path(shard), parts_beside))?;
         let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
         Ok(Self { writer, rows: Vec::new() })
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn members_are_read_back() {
         let store = RemoteStore::memory().unwrap();
-        let mut writer = PartsWriter::create(&store, "0123456789ab/000001.tar").unwrap();
+        let mut writer = PartsWriter::create(&store, "0123456789ab/000001.tar", None).unwrap();
         let rows: Vec<PartRow> = (0..20_000)
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();

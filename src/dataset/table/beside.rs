@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    paths::{OF_FOLDER, folder_of, index_stem, numbers_beside, parts_beside, sidecar_path, stem},
+    paths::{OF_FOLDER, folder_prefix, index_stem, numbers_beside, parts_beside, sidecar_path, stem},
     sealed::Sealed,
 };
 use crate::{
@@ -98,7 +98,7 @@ impl Beside {
         for name in [SIDECAR, PARTS, NUMBERS] {
             note(name, &beside_sidecar(shard, before, name).path);
         }
-        let (folder, stem) = (folder_of(shard), stem(shard));
+        let (folder, stem) = (folder_prefix(shard), stem(shard));
         for name in OF_FOLDER {
             note(name, &format!("{folder}{name}"));
         }
@@ -138,7 +138,7 @@ fn beside_sidecar(shard: &str, beside: Option<&Beside>, name: &str) -> Sealed {
 
 /// All objects that belong to a shard and have seals, with their paths.
 pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
-    let (folder, stem) = (folder_of(shard), stem(shard));
+    let (folder, stem) = (folder_prefix(shard), stem(shard));
     let object = |(name, seal): (&str, &Seal)| match name {
         SIDECAR | PARTS | NUMBERS => beside_sidecar(shard, Some(beside), name),
         name if OF_FOLDER.contains(&name) => Sealed::new(format!("{folder}{name}"), Some(*seal)),
@@ -150,6 +150,7 @@ pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
 /// The objects that describe the folder of a shard and change what its data means, with their seals.
 pub(in crate::dataset) fn of_folder(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let names = [schema::file::NAME, CONSTANTS_FILE].into_iter();
-    let object = |name: &str| Some(Sealed::new(format!("{}{name}", folder_of(shard)), Some(*beside.seals.get(name)?)));
+    let object =
+        |name: &str| Some(Sealed::new(format!("{}{name}", folder_prefix(shard)), Some(*beside.seals.get(name)?)));
     names.filter_map(object).collect()
 }

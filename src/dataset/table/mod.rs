@@ -44,12 +44,11 @@ use crate::{
 };
 
 pub(super) use self::fault::{damaged, failed, guarded};
+/// Rows of a long list that are held at a time.
+pub(in crate::dataset) use crate::record::BATCH_ROWS;
 
 /// Rows of a row group in lists: small enough that one lookup reads little.
 pub(in crate::dataset) const ROW_GROUP_ROWS: usize = 32_768;
-
-/// Rows of a long list that are held at a time.
-pub(in crate::dataset) const BATCH_ROWS: usize = 8_192;
 
 /// Properties that all tables share.
 pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {

@@ -91,12 +91,17 @@ pub(in crate::dataset) fn index_stem(path: &str) -> Option<&str> {
 
 /// Whether an object describes a folder of shards.
 pub(in crate::dataset) fn describes_folder(path: &str) -> bool {
-    let folder = folder_of(path);
+    let folder = folder_prefix(path);
     !folder.is_empty() && OF_FOLDER.contains(&&path[folder.len()..])
 }
 
+/// The folder of a path; empty for what lies in the root.
+pub fn folder_of(path: &str) -> &str {
+    path.rfind('/').map_or("", |slash| &path[..slash])
+}
+
 /// The folder of a path, with its slash; empty for what lies in the root.
-pub(in crate::dataset) fn folder_of(path: &str) -> &str {
+pub(in crate::dataset) fn folder_prefix(path: &str) -> &str {
     &path[..path.rfind('/').map_or(0, |slash| slash + 1)]
 }
 

@@ -36,10 +36,10 @@ use self::{
     runs::{Batches, Merged, Run, batch_rows, reduce},
 };
 use super::{
-    compact::verify_checksum,
-    encode::{Encoder, Output},
+    encode::sorted_parquet_encoder,
     ordered::ordered,
-    shard::{FinishedShard, OpenShard, ShardNaming},
+    rewrite::{self, Rewriter},
+    shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
 use crate::{
     dataset::{
@@ -47,16 +47,16 @@ use crate::{
         ShardMeta, ShardOrder, SidecarColumns, SidecarGroups, numbered, sidecar_batches, sidecar_schema,
     },
     error::{Error, Result},
-    events::{Cancel, Event, Observer},
-    format::parquet::{self, RowGroup, cast_to, logical_bytes},
+    events::{Cancel, Event},
+    format::parquet::{ParquetEncoder, RowGroup, cast_to, logical_bytes},
     id::Version,
     plan::{
         roll::rolls_before,
         sort::{Range, SortMemory},
     },
-    record::hash::row_hashes,
-    schema::{schema_of, unite_lists},
-    storage::{Staged, Store},
+    record::{BATCH_ROWS, hash::row_hashes},
+    schema::schema_of,
+    storage::Staged,
 };
 
 /// A shard with its live runs.
@@ -83,8 +83,8 @@ impl Sort {
 
 /// How sorts are done.
 pub struct Sorter<'a> {
-    /// The dataset.
-    pub dataset: &'a Dataset,
+    /// The dataset whose shards are sorted.
+    pub rewriter: Rewriter<'a>,
     /// Where record numbers are and were.
     pub runs: &'a RunTable,
     /// What records are to be ordered by.
@@ -93,16 +93,10 @@ pub struct Sorter<'a> {
     pub naming: &'a ShardNaming,
     /// Bytes of a shard.
     pub target: u64,
-    /// Most uncompressed bytes of a row group.
-    pub row_group: u64,
     /// Sizes that keep it within its memory.
     pub memory: SortMemory,
     /// Threads to work with.
     pub jobs: usize,
-    /// Is told what happens.
-    pub observer: &'a dyn Observer,
-    /// Stops it.
-    pub cancel: &'a Cancel,
 }
 
 /// What a sort made.
@@ -134,26 +128,19 @@ pub fn ranges(
     order: &Order,
     cancel: &Cancel,
 ) -> Result<Vec<Option<Range>>> {
-    let open = |shard: &ShardMeta| {
-        let place = dataset.store().location().join(&shard.path).to_string();
-        parquet::open(dataset.object(&shard.path, shard.bytes), &place)
-    };
-    let mut fields = Fields::empty();
-    for (shard, _) in shards {
-        fields = unite_lists(&fields, open(shard)?.schema().fields());
-    }
-    let columns = columns_of(&schema_of(&fields), order)?;
-    let fields: Fields = columns.iter().map(|column| Arc::clone(&fields[*column])).collect();
+    let united = rewrite::united_schema(dataset, shards.iter().map(|(shard, _)| *shard))?;
+    let columns = columns_of(&united, order)?;
+    let fields: Fields = columns.iter().map(|column| Arc::clone(&united.fields()[*column])).collect();
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     let schema = schema_of(&fields);
     let converter = keys::converter(fields.iter().map(|field| field.data_type()))?;
     shards
         .par_iter()
         .map(|(shard, sorted)| {
-            let file = open(shard)?.with_columns(&names);
+            let file = rewrite::open(dataset, shard)?.with_columns(&names);
             let file = if *sorted { file.with_ends() } else { file };
             let mut range: Option<Range> = None;
-            for batch in file.batches(8_192) {
+            for batch in file.batches(BATCH_ROWS) {
                 cancel.check()?;
                 let rows = converter.convert_columns(cast_to(&batch?, &schema)?.columns())?;
                 let (Some(least), Some(most)) = (rows.iter().min(), rows.iter().max()) else { continue };
@@ -227,7 +214,7 @@ impl Sum {
 }
 
 /// A row group on its way to a shard.
-struct Unit {
+struct SortedGroup {
     group: RowGroup,
     rows: SidecarGroups,
     numbers: Vec<(u64, Version)>,
@@ -240,7 +227,7 @@ impl Sorter<'_> {
     /// [`Kind::Usage`](crate::error::Kind::Usage) when they cannot be ordered that way; when an input is damaged, or the
     /// store fails.
     pub fn sort(&self, sort: &Sort) -> Result<Sorted> {
-        let layout = Layout::new(self.united_schema(sort)?);
+        let layout = Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?);
         let columns = columns_of(&layout.data, self.order)?;
         let curve = match self.order.by {
             Arrangement::Sort => None,
@@ -255,8 +242,8 @@ impl Sorter<'_> {
         let unsorted: Vec<&Input> =
             sort.unsorted.iter().chain(doubtful.into_iter().chain(more.iter().copied()).flatten()).collect();
         let runs = self.spill(&unsorted, &layout, &keys, &read)?;
-        let location = self.store().location();
-        let check = || self.cancel.check();
+        let location = self.rewriter.store().location();
+        let check = || self.rewriter.cancel.check();
         let runs = reduce(runs, self.memory.fan_in - sets.len(), location, &layout.all, &keys, &check)?;
         let streams = sets.iter().map(|set| self.stream(set, &layout, &read)).collect();
         let merged = Merged::new(&keys, runs, streams)?;
@@ -274,7 +261,7 @@ impl Sorter<'_> {
     /// Whether the shards of a set can be taken as sorted: widened values may be in another order.
     fn streams(&self, set: &[Input], layout: &Layout, columns: &[usize]) -> Result<bool> {
         for (shard, _) in set {
-            let file = self.open(shard)?;
+            let file = self.rewriter.open(shard)?;
             let same = |column: &usize| {
                 let wanted = layout.data.field(*column);
                 let found = file.schema().field_with_name(wanted.name());
@@ -297,8 +284,8 @@ impl Sorter<'_> {
         let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
         let mut at = 0;
         for (shard, _) in sort.inputs() {
-            for batch in self.open(shard)?.with_columns(&names).batches(8_192) {
-                self.cancel.check()?;
+            for batch in self.rewriter.open(shard)?.with_columns(&names).batches(BATCH_ROWS) {
+                self.rewriter.cancel.check()?;
                 let batch = batch?;
                 let rows = batch.num_rows() as u64;
                 let wanted: UInt64Array = (at..at + rows).filter(|row| row % every == 0).map(|row| row - at).collect();
@@ -315,7 +302,7 @@ impl Sorter<'_> {
 
     /// Sorts records in runs that fit into memory.
     fn spill(&self, inputs: &[&Input], layout: &Layout, keys: &Keys, read: &Sum) -> Result<Vec<Run>> {
-        let location = self.store().location();
+        let location = self.rewriter.store().location();
         std::thread::scope(|scope| {
             let mut batches = inputs.iter().flat_map(|input| self.records(input, layout)).peekable();
             let limit = self.memory.run_bytes;
@@ -338,7 +325,7 @@ impl Sorter<'_> {
                 chunk.iter().for_each(|batch| read.add(batch));
                 Run::sort(location, &layout.all, keys, &chunk, self.memory.batch_bytes)
             };
-            let runs = ordered(scope, chunks, self.jobs.min(2), 2, self.cancel, work);
+            let runs = ordered(scope, chunks, self.jobs.min(2), 2, self.rewriter.cancel, work);
             Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         })
     }
@@ -368,19 +355,19 @@ impl Sorter<'_> {
     }
 
     fn open_records<'s>(&'s self, (shard, runs): &'s Input, layout: &'s Layout) -> Result<Batches<'s>> {
-        verify_checksum(self.dataset, shard, self.cancel)?;
+        self.rewriter.verify_checksum(shard)?;
         let rows = self.rows_of_batch(shard);
-        let mut data = self.open(shard)?.batches(rows);
+        let mut data = self.rewriter.open(shard)?.batches(rows);
         let mut sidecar =
-            Slices { batches: sidecar_batches(self.dataset.store(), &shard.sidecar(), rows)?, rest: None };
+            Slices { batches: sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), rows)?, rest: None };
         let live: Vec<&NumberRun> = runs.iter().collect();
-        let mut numbers = numbered(self.dataset.store(), &live, self.runs)?;
+        let mut numbers = numbered(self.rewriter.dataset.store(), &live, self.runs)?;
         let mut left = shard.records;
         let mut next = move || -> Result<Option<RecordBatch>> {
-            self.cancel.check()?;
+            self.rewriter.cancel.check()?;
             let wrong = |found: String| {
                 let message = format!("expected {} records, found {found}", shard.records);
-                Err(Error::integrity(message).at(self.place(shard)))
+                Err(Error::integrity(message).at(self.rewriter.place(shard)))
             };
             let Some(batch) = data.next().transpose()? else {
                 return if left == 0 { Ok(None) } else { wrong(format!("{left} less")) };
@@ -401,11 +388,11 @@ impl Sorter<'_> {
                 }
             }
             let mut columns = cast_to(&batch, &layout.data)?.columns().to_vec();
-            columns.extend_from_slice(sidecar.take(rows).map_err(|e| e.at(self.place(shard)))?.columns());
+            columns.extend_from_slice(sidecar.take(rows).map_err(|e| e.at(self.rewriter.place(shard)))?.columns());
             columns.push(Arc::new(UInt64Array::from(records)));
             columns.push(Arc::new(UInt64Array::from(versions)));
             if left == 0 {
-                self.observer.event(Event::Read { bytes: shard.bytes, records: shard.records });
+                self.rewriter.observer.event(Event::Read { bytes: shard.bytes, records: shard.records });
             }
             Ok(Some(RecordBatch::try_new(Arc::clone(&layout.all), columns)?))
         };
@@ -414,11 +401,8 @@ impl Sorter<'_> {
 
     /// Encodes records as they come and appends them to shards.
     fn write(&self, sort: &Sort, layout: &Layout, merged: Merged<'_>, written: &Sum) -> Result<Sorted> {
-        let encoder = Encoder::sorted(self.naming.codec, &layout.data, self.order)?;
-        let Output::Parquet(parquet) = encoder.output() else {
-            return Err(Error::internal("expected the encoder of Parquet"));
-        };
-        let mut shards = Shards::new(self, sort, &encoder);
+        let parquet = &sorted_parquet_encoder(self.naming.codec, &layout.data, self.order)?;
+        let mut shards = Shards::new(self, sort, parquet);
         let limit = self.group_bytes(sort);
         std::thread::scope(|scope| {
             let mut batches = merged.peekable();
@@ -450,10 +434,10 @@ impl Sorter<'_> {
                 }
                 drop(group);
                 let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?)?;
-                Ok(Unit { group: parquet.encode(&data)?, rows, numbers })
+                Ok(SortedGroup { group: parquet.encode(&data)?, rows, numbers })
             };
             // One thread encodes by columns on all processors while another merges.
-            for unit in ordered(scope, groups, 1, 2, self.cancel, encode) {
+            for unit in ordered(scope, groups, 1, 2, self.rewriter.cancel, encode) {
                 shards.append(unit?)?;
             }
             shards.finish()
@@ -465,27 +449,7 @@ impl Sorter<'_> {
         let sum = |of: fn(&ShardMeta) -> u64| sort.inputs().map(|(shard, _)| of(shard)).sum::<u64>().max(1);
         let (raw, stored) = (sum(|shard| shard.raw_bytes), sum(|shard| shard.bytes));
         let part = u128::from(self.target / 8) * u128::from(raw) / u128::from(stored);
-        u64::try_from(part).unwrap_or(u64::MAX).clamp(1 << 16, self.row_group.max(1 << 16))
-    }
-
-    fn united_schema(&self, sort: &Sort) -> Result<SchemaRef> {
-        let mut fields = Fields::empty();
-        for (shard, _) in sort.inputs() {
-            fields = unite_lists(&fields, self.open(shard)?.schema().fields());
-        }
-        Ok(schema_of(&fields))
-    }
-
-    fn open(&self, shard: &ShardMeta) -> Result<parquet::ParquetFile<crate::storage::Object>> {
-        parquet::open(self.dataset.object(&shard.path, shard.bytes), &self.place(shard))
-    }
-
-    fn place(&self, shard: &ShardMeta) -> String {
-        self.store().location().join(&shard.path).to_string()
-    }
-
-    fn store(&self) -> &dyn Store {
-        self.dataset.store().as_ref()
+        u64::try_from(part).unwrap_or(u64::MAX).clamp(1 << 16, self.rewriter.row_group.max(1 << 16))
     }
 }
 
@@ -525,10 +489,10 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
 /// Shards that grow as sorted records come.
 struct Shards<'a> {
     sorter: &'a Sorter<'a>,
-    encoder: &'a Encoder,
+    parquet: &'a ParquetEncoder,
     naming: ShardNaming,
     set: &'a str,
-    open: Option<(OpenShard<'a>, NumbersWriter, Bounds)>,
+    open: Option<(ParquetShardWriter, NumbersWriter, Bounds)>,
     finished: Vec<(FinishedShard, Staged, Bounds)>,
     pairs: Pairs<'a>,
     /// Plain runs of all shards, while there are few.
@@ -551,13 +515,11 @@ struct Bounds {
 }
 
 impl<'a> Shards<'a> {
-    fn new(sorter: &'a Sorter<'a>, sort: &'a Sort, encoder: &'a Encoder) -> Self {
-        let tag = format!("{}{}", sorter.naming.tag, sort.partition);
-        let naming = ShardNaming { tag: tag.trim_end_matches('/').to_owned(), ..sorter.naming.clone() };
+    fn new(sorter: &'a Sorter<'a>, sort: &'a Sort, parquet: &'a ParquetEncoder) -> Self {
         Self {
             sorter,
-            encoder,
-            naming,
+            parquet,
+            naming: sorter.naming.within(&sort.partition),
             set: &sort.set,
             open: None,
             finished: Vec::new(),
@@ -569,15 +531,15 @@ impl<'a> Shards<'a> {
         }
     }
 
-    fn append(&mut self, unit: Unit) -> Result<()> {
+    fn append(&mut self, unit: SortedGroup) -> Result<()> {
         let size = self.open.as_ref().map_or(0, |(open, ..)| open.bytes());
         if rolls_before(size, unit.group.encoded_bytes, self.sorter.target) {
             self.roll()?;
         }
         let shard = self.finished.len();
         if self.open.is_none() {
-            let store = self.sorter.store();
-            let open = OpenShard::create(store, self.encoder, &self.naming, shard)?;
+            let store = self.sorter.rewriter.store();
+            let open = ParquetShardWriter::create(store, self.parquet, &self.naming, shard)?;
             let numbers = NumbersWriter::create(store, &self.naming.path(shard))?;
             self.open = Some((open, numbers, Bounds { first: u64::MAX, last: 0, records: 0 }));
         }
@@ -612,7 +574,7 @@ impl<'a> Shards<'a> {
     fn roll(&mut self) -> Result<()> {
         let Some((open, numbers, bounds)) = self.open.take() else { return Ok(()) };
         let finished = open.finish(&[(bounds.first, None)])?;
-        self.sorter.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
+        self.sorter.rewriter.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
         self.finished.push((finished, numbers.finish()?, bounds));
         Ok(())
     }
@@ -665,14 +627,14 @@ impl Pairs<'_> {
 
     fn flush(&mut self) -> Result<()> {
         self.pending.sort_unstable();
-        let batches = self.pending.chunks(8_192).map(|pairs| {
+        let batches = self.pending.chunks(BATCH_ROWS).map(|pairs| {
             let column = |of: fn(&(u64, u32, u32)) -> u64| -> ArrayRef {
                 Arc::new(UInt64Array::from_iter_values(pairs.iter().map(of)))
             };
             let columns = vec![column(|p| p.0), column(|p| u64::from(p.1)), column(|p| u64::from(p.2))];
             Ok(RecordBatch::try_new(Self::schema(), columns)?)
         });
-        self.runs.extend(Run::write(self.sorter.store().location(), &Self::schema(), batches)?);
+        self.runs.extend(Run::write(self.sorter.rewriter.store().location(), &Self::schema(), batches)?);
         self.pending.clear();
         Ok(())
     }
@@ -681,7 +643,7 @@ impl Pairs<'_> {
         self.flush()?;
         let schema = Self::schema();
         let keys = Keys::new(&schema, &[], 0, None)?;
-        let (store, check) = (self.sorter.store(), || self.sorter.cancel.check());
+        let (store, check) = (self.sorter.rewriter.store(), || self.sorter.rewriter.cancel.check());
         let runs = reduce(self.runs, self.sorter.memory.fan_in, store.location(), &schema, &keys, &check)?;
         let mut places = PlacesWriter::new(store, set)?;
         for batch in Merged::new(&keys, runs, Vec::new())? {

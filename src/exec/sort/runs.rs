@@ -22,11 +22,9 @@ use super::keys::{Keys, prefix};
 use crate::{
     error::{Error, Result},
     format::parquet::logical_bytes,
+    record::BATCH_ROWS,
     storage::{Location, Scratch, scratch},
 };
-
-/// Rows of a batch, unless they are large.
-const BATCH_ROWS: u64 = 8_192;
 
 /// Batches in order, from wherever they come.
 pub(super) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
@@ -34,7 +32,7 @@ pub(super) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Sen
 /// Rows of about `bytes` bytes in all that have `rows` rows, so that they make batches of `batch_bytes`.
 pub(super) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> usize {
     let rows = batch_bytes.saturating_mul(rows.max(1)) / bytes.max(1);
-    usize::try_from(rows.clamp(1, BATCH_ROWS)).unwrap_or(1)
+    usize::try_from(rows.clamp(1, BATCH_ROWS as u64)).unwrap_or(1)
 }
 
 /// A sorted run in a temporary file, which goes with it.

@@ -219,12 +219,12 @@ fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
         .find(|(_, sample)| sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records >= RARE_RECORDS)
 }
 
-/// Whether `'` quotes although all records have the right number of fields: a column has all its values in it, or there are fields
-/// in it that double it, and no field has but one of them at an end.
+/// Whether `'` is the quote although all records have the right number of fields: it encloses all values of a column, or values of
+/// several records, some of which double it; and no value has it only at its start.
 fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
     let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
     let (width, _) = rows.mode();
-    let mut doubled = 0;
+    let (mut doubled, mut records) = (0, std::collections::BTreeSet::new());
     for column in 0..width {
         let (mut quoted, mut plain) = (0, 0);
         for row in 1..rows.len() {
@@ -232,6 +232,7 @@ fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
                 [] => {}
                 [SINGLE, inner @ .., SINGLE] => {
                     quoted += 1;
+                    records.insert(row);
                     doubled += usize::from(memchr::memmem::find(inner, b"''").is_some());
                 }
                 [SINGLE, ..] => return false,
@@ -242,7 +243,7 @@ fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
             return true;
         }
     }
-    doubled > 0
+    doubled > 0 && records.len() > 1
 }
 
 /// Lines at the begin of a text that begin with `#` and belong to no table.

@@ -174,12 +174,7 @@ impl CsvSource {
 
     /// Parses a split that has to be written anew.
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let is_open = |column: usize| {
-            let name = &self.columns[column];
-            let typed =
-                |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
-            !self.is_pinned(name) && schema.fields().find(name).is_some_and(typed)
-        };
+        let is_open = |column: usize| self.is_open(column, schema);
         let screened = screen(self, (split.bytes(), split.offset), &is_open);
         if i32::try_from(screened.text.len()).is_err() {
             return Err(Error::internal("a split grew beyond 2 GiB"));
@@ -200,6 +195,27 @@ impl CsvSource {
             builders.push((at, builder));
         }
         Ok(Ok(builders))
+    }
+
+    /// Whether a text would change the type of a column.
+    fn is_open(&self, column: usize, schema: &SchemaRef) -> bool {
+        let name = &self.columns[column];
+        let typed =
+            |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
+        !self.is_pinned(name) && schema.fields().find(name).is_some_and(typed)
+    }
+
+    /// Whether the user set the type of a column, or made it text.
+    fn is_set(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
+    }
+
+    /// Columns in which a second header shows although each of them is text by now. If one of them still has a type, the
+    /// second header is a mismatch there, and none need be watched.
+    fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
+        let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
+        let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
+        if settled { strict } else { Vec::new() }
     }
 
     fn is_pinned(&self, column: &str) -> bool {
@@ -350,11 +366,15 @@ impl<'a> Parse<'a> {
         let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
         let mut tokens = self.source.tokens(bytes);
         let mut faults = Vec::new();
+        let watched = if self.screened.is_none() { self.source.watched(schema) } else { Vec::new() };
         while tokens.advance() {
             if self.screened.is_none() && tokens.is_odd() {
                 return Ok(None);
             }
             let cells = Cells::of(&tokens, self.source.null());
+            if !watched.is_empty() && has_names(cells, &watched) {
+                return Ok(None);
+            }
             for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
                 builder.append(cells, column, &mut faults);
             }
@@ -389,10 +409,11 @@ impl<'a> Parse<'a> {
         let name = |fault: &Fault| &self.source.columns[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
             let origin = self.origin(cells.rows[fault.row]);
-            let within = match self.screened {
-                Some(_) => 0,
-                None => cells.span(fault.row, fault.column).0 - origin.start,
-            };
+            let row = cells.rows[fault.row];
+            let start = row.start as usize;
+            // A repaired record has its values at other places, so only its start is known.
+            let same = row.end as usize - start == origin.end - origin.start;
+            let within = if same { cells.span(fault.row, fault.column).0 - start } else { 0 };
             return Some(Misfit {
                 column: name(fault).clone(),
                 line: count_lines(&self.split.bytes()[..origin.start]),
@@ -500,6 +521,15 @@ impl<'a> Parse<'a> {
             })
             .collect()
     }
+}
+
+/// Whether a record has a name in each of these columns.
+fn has_names(cells: Cells<'_>, columns: &[usize]) -> bool {
+    let named = |row: usize, column: usize| {
+        let raw = cells.raw(row, column);
+        profile::is_name(raw.strip_prefix(b"\"").unwrap_or(raw))
+    };
+    (0..cells.rows.len()).any(|row| columns.iter().all(|&column| named(row, column)))
 }
 
 /// The value as a message shows it: on one line, and not too long.

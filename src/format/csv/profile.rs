@@ -14,9 +14,16 @@ const SENTENCE: usize = 4;
 
 /// Texts that stand for a missing value in many files.
 pub(super) fn is_null(text: &[u8]) -> bool {
-    const NULLS: [&[u8]; 14] =
-        [b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b"."];
+    const NULLS: [&[u8]; 15] = [
+        b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
+    ];
     NULLS.contains(&text)
+}
+
+/// Whether a value may be the name of a column: it starts with a letter, and does not stand for a missing value.
+pub(super) fn is_name(text: &[u8]) -> bool {
+    let starts = text.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_' || *byte >= 0x80);
+    starts && !is_null(text) && Kind::of(text) == Kind::Text
 }
 
 /// What the values of a column have in common.
@@ -71,6 +78,36 @@ impl Profile {
         self.kind(column).is_none_or(|kind| is_null(text) || is_of(kind, text))
     }
 
+    /// The columns that hold nothing but values of one kind other than text, as far as the sample tells.
+    pub(super) fn strict(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|&column| self.is_strict(column))
+    }
+
+    fn is_strict(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|one| one.kind.is_some() && one.strict)
+    }
+
+    /// The first strict column, among those that `counts` names, whose value is of another kind.
+    pub(super) fn clear_misfit(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
+        let misfit = |(column, text): (usize, &&[u8])| {
+            (self.is_strict(column) && counts(column) && !self.takes(column, text)).then_some(column)
+        };
+        values.iter().enumerate().find_map(misfit)
+    }
+
+    /// Whether a record is another header: it has a name in each strict column, at least two of them, and its values are distinct.
+    pub(super) fn is_other_header(&self, values: &[&[u8]]) -> bool {
+        let strict = self.strict().count();
+        if strict < 2 || !self.strict().all(|column| values.get(column).is_some_and(|text| is_name(text))) {
+            return false;
+        }
+        let mut names: Vec<&[u8]> = values.iter().copied().filter(|text| !text.is_empty()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        names.len() == count && names.iter().all(|name| Kind::of(name) == Kind::Text)
+    }
+
     /// The first column whose value is of another kind.
     pub(super) fn misfit<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
         values.into_iter().enumerate().find(|(column, text)| !self.takes(*column, text)).map(|(column, _)| column)
@@ -78,9 +115,9 @@ impl Profile {
 
     /// Whether a record has text in all columns that have nothing but numbers, times or truth values, and in two of them at least.
     pub(super) fn is_strange(&self, values: &[&[u8]]) -> bool {
-        let strict = |column: usize| self.columns.get(column).is_some_and(|one| one.kind.is_some() && one.strict);
         let mut misfits = 0;
-        for (column, text) in values.iter().enumerate().filter(|(column, text)| strict(*column) && !text.is_empty()) {
+        let filled = |(column, text): &(usize, &&[u8])| self.is_strict(*column) && !text.is_empty();
+        for (column, text) in values.iter().enumerate().filter(filled) {
             if self.takes(column, text) {
                 return false;
             }

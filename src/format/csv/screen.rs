@@ -59,10 +59,7 @@ pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Writes a split anew.
 pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
-    let is_set = |column: usize| {
-        source.columns.get(column).is_some_and(|name| source.is_pinned(name) || source.options.text.contains(name))
-    };
-    let profile = source.profile.without(is_set);
+    let profile = source.profile.without(|column| source.is_set(column));
     let expected = Expected { delimiter: source.delimiter, width: source.columns.len(), profile: &profile };
     let mut screen = Screen {
         source,
@@ -181,14 +178,15 @@ impl Screen<'_> {
             }
         }
         let alone = texts.len() > 2 && texts[1..].iter().all(|text| text.is_empty());
-        if (misfits || alone) && self.expected.profile.is_note(&texts) {
+        let is_note = (misfits || alone) && self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
-        if alone && self.expected.profile.is_doubtful(&texts) {
-            self.remark(&at, Oddity::Doubtful, LONE);
+        if self.expected.profile.is_other_header(&texts) {
+            return self.reject(at, |_| OTHER_HEADER.to_owned());
         }
-        if misfits && self.expected.profile.is_strange(&texts) {
-            return self.reject(at, |_| STRANGE.to_owned());
+        if is_note || alone && self.expected.profile.is_doubtful(&texts) {
+            self.remark(&at, Oddity::Doubtful, LONE);
         }
         if self.source.quotes.are_usual() {
             return self.verbatim(at);
@@ -298,21 +296,25 @@ impl Screen<'_> {
         let values = self.values(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
         let (width, found) = (self.expected.width, ends.len());
-        if self.expected.profile.is_note(&texts) {
+        let is_note = self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
         if found > width {
             return self.reject(at, |_| format!("expected {width} fields, found {found}"));
         }
+        // A column that is text by other records takes this value, too.
         if found < width
-            && let Some(column) = self.expected.profile.misfit(texts.iter().copied())
+            && let Some(column) = self.expected.profile.clear_misfit(&texts, self.is_open)
         {
             let name = self.source.columns[column].clone();
             return self.reject(at, |_| {
                 format!("expected {width} fields, found {found}, and `{name}` does not have the type of its column")
             });
         }
-        if found < width {
+        if is_note {
+            self.remark(&at, Oddity::Doubtful, LONE);
+        } else if found < width {
             self.doubt_short(&at);
         } else {
             self.remark(&at, Oddity::Doubtful, TORN);
@@ -375,8 +377,7 @@ impl Screen<'_> {
 }
 
 const NOTE: &str = "expected a record, found a line that reads like a note";
-const STRANGE: &str =
-    "expected a record, found text in every column of numbers, times or truth values, as in a second header or table";
+const OTHER_HEADER: &str = "expected a record, found text in every column of numbers, times or truth values, as in the header of a second table";
 
 impl Sink for Screen<'_> {
     fn field(&mut self, end: usize) {

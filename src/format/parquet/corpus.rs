@@ -26,8 +26,6 @@ const DISAGREEMENTS: &[(&str, Option<u64>)] = &[
     ("nation.dict-malformed.parquet", None),
     // The footer says 0 rows, its row group 6.
     ("repeated_no_annotation.parquet", None),
-    // Brotli is left out, and with it bombs that inflate a millionfold.
-    ("data_page=2_BROTLI.parquet", None),
     // Decimals in no bytes are taken for zero.
     ("byte_array_decimal_empty_value.parquet", Some(24)),
     // A page does not match its checksum, which pyarrow looks at only when told to.

@@ -16,7 +16,7 @@ use ::parquet::{
     schema::types::{Type, TypePtr},
 };
 use arrow::{
-    datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit as ArrowUnit},
+    datatypes::{DataType, Field, FieldRef, Fields, Metadata, Schema, TimeUnit as ArrowUnit},
     ipc,
 };
 
@@ -30,13 +30,16 @@ use crate::{
 
 /// The metadata of a file with the types to decode to, marked as its schema says. `name` stands in errors.
 ///
+/// Items of lists of two levels have no marks here, for the decoder makes fields of them that carry none, and refuses a
+/// schema in which they do; [`with_item_marks`] adds them.
+///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when the schema has no equivalent in Arrow.
 pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Result<ArrowReaderMetadata> {
     let given = guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()))?;
     let root = metadata.file_metadata().schema_descr().root_schema();
     let marked = parts_of(given.schema().fields(), root.get_fields());
-    let marked = stated(&with_zones(&marked, metadata));
+    let marked = without_item_marks(&stated(&with_zones(&marked, metadata)), root.get_fields());
     if marked == *given.schema().fields() {
         return Ok(given);
     }
@@ -47,6 +50,57 @@ pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Res
         // A type that the file itself hints at need not be one that may be asked for.
         Err(_) => Ok(given),
     }
+}
+
+/// The same fields with the marks of items of lists of two levels, as the schema of the file has them.
+pub(super) fn with_item_marks(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
+    parts_of(fields, metadata.file_metadata().schema_descr().root_schema().get_fields())
+}
+
+/// Takes the marks off all items of lists of two levels.
+fn without_item_marks(fields: &Fields, types: &[TypePtr]) -> Fields {
+    let mut types = types.iter();
+    let unmarked = |field: &FieldRef| match types.find(|found| found.name() == field.name()) {
+        Some(found) => item_unmarked(field, found, is_repeated(found)),
+        None => Arc::clone(field),
+    };
+    fields.iter().map(unmarked).collect()
+}
+
+/// The same in one field; `bare` says that it is a list because its column is repeated, without a group around it.
+fn item_unmarked(field: &FieldRef, found: &Type, bare: bool) -> FieldRef {
+    let inner = |item: &FieldRef| match item_of(found) {
+        _ if bare => item_unmarked(item, found, false),
+        Some(node) if is_repeated(node) => {
+            let item = item_unmarked(item, node, false).as_ref().clone();
+            Arc::new(item.with_metadata(Metadata::default()))
+        }
+        Some(node) => item_unmarked(item, node, false),
+        None => Arc::clone(item),
+    };
+    let data_type = match (field.data_type(), found) {
+        (DataType::List(item), _) => DataType::List(inner(item)),
+        (DataType::LargeList(item), _) => DataType::LargeList(inner(item)),
+        (DataType::FixedSizeList(item, width), _) => DataType::FixedSizeList(inner(item), *width),
+        (DataType::Struct(parts), Type::GroupType { fields, .. }) => {
+            DataType::Struct(without_item_marks(parts, fields))
+        }
+        (DataType::Map(entries, sorted), Type::GroupType { fields, .. }) => match (entries.data_type(), &fields[..]) {
+            (DataType::Struct(pair), [entry]) if entry.is_group() => {
+                let pair = pair.iter().zip(entry.get_fields());
+                let pair = pair.map(|(field, found)| item_unmarked(field, found, is_repeated(found))).collect();
+                let entries = entries.as_ref().clone().with_data_type(DataType::Struct(pair));
+                DataType::Map(Arc::new(entries), *sorted)
+            }
+            _ => return Arc::clone(field),
+        },
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+fn is_repeated(found: &Type) -> bool {
+    found.get_basic_info().has_repetition() && found.get_basic_info().repetition() == Repetition::REPEATED
 }
 
 /// Gives instants their zone. The parquet crate takes it only from columns that were given to the writer in the unit that they
@@ -85,11 +139,17 @@ fn parts_of(fields: &Fields, types: &[TypePtr]) -> Fields {
 }
 
 fn marked(field: &FieldRef, found: &Type) -> FieldRef {
-    let repeated =
-        found.get_basic_info().has_repetition() && found.get_basic_info().repetition() == Repetition::REPEATED;
     let inner = |item: &FieldRef| -> Option<FieldRef> {
         // A repeated column without a list around it is a list, too.
-        if repeated { Some(bare(item, found)) } else { Some(marked(item, item_of(found)?)) }
+        if is_repeated(found) {
+            return Some(bare(item, found));
+        }
+        match item_of(found)? {
+            // Items of two levels are decoded as text, and text that becomes JSON would be quoted.
+            item_type if is_repeated(item_type) && meaning(item_type) == Some(Logical::Json) => None,
+            item_type if is_repeated(item_type) => Some(bare(item, item_type)),
+            item_type => Some(marked(item, item_type)),
+        }
     };
     let data_type = match field.data_type() {
         DataType::List(item) => inner(item).map(DataType::List),

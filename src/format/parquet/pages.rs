@@ -1,18 +1,23 @@
 //! Looks at the page headers of a column chunk before any page is inflated.
 //!
-//! The crate reserves what a page header promises, and gzip and lz4 inflate as far as they go, whatever was promised.
-//! Here headers are held against the footer, against a bound, and against what a codec can do; only then may the pages
-//! be read. What a chunk will hold in memory while it is decoded comes out on the way.
+//! The crate reserves what a page header promises, and brotli, gzip and lz4 inflate as far as they go, whatever was
+//! promised. Here headers are held against the footer, against a bound, and against what a codec can do; only then may
+//! the pages be read. Pages that could become larger than promised are inflated once to count their bytes, without
+//! keeping them. What a chunk will hold in memory while it is decoded comes out on the way.
 
 use std::io::Read;
 
 use ::parquet::{
     basic::{Compression, Type as PhysicalType},
     errors::ParquetError,
-    file::{metadata::ColumnChunkMetaData, reader::ChunkReader},
+    file::{
+        metadata::{ColumnChunkMetaData, RowGroupMetaData},
+        reader::ChunkReader,
+    },
 };
 
-use super::thrift::{Fault, PageHeader, page_header};
+use super::thrift::{Fault, PageHeader, PageKind, page_header};
+use crate::error::Error;
 
 /// Bytes in which nearly every page header fits.
 const HEADER_BYTES: u64 = 512;
@@ -26,6 +31,43 @@ const MAX_RATIO: u64 = 4096;
 /// The most that a byte of deflate can become; lz4 has a lower bound.
 const DEFLATE_RATIO: u64 = 1032;
 
+/// Bytes of brotli that are inflated at a time.
+const BROTLI_BYTES: usize = 64 << 10;
+
+/// Largest page of brotli where the caller has no bound of its own.
+pub(super) const MAX_BROTLI_BYTES: u64 = 256 << 20;
+
+/// Whether a column chunk has pages of brotli. A few bytes of it can become gigabytes, so [`check_brotli`] has to look at
+/// them before they are decoded.
+pub(super) fn is_brotli(chunk: &ColumnChunkMetaData) -> bool {
+    matches!(chunk.compression(), Compression::BROTLI(_))
+}
+
+/// Checks the brotli pages of a row group, in the columns that `is_read` takes; other codecs are not looked at.
+///
+/// # Errors
+/// As [`check_chunk`].
+pub(super) fn check_brotli<R: ChunkReader>(
+    input: &R,
+    group: &RowGroupMetaData,
+    is_read: impl Fn(usize) -> bool,
+) -> Result<(), ParquetError> {
+    let mut chunks = group.columns().iter().enumerate().filter(|(leaf, chunk)| is_brotli(chunk) && is_read(*leaf));
+    chunks.try_for_each(|(_, chunk)| check_chunk(input, chunk, MAX_BROTLI_BYTES).map(drop))
+}
+
+/// A decoder of one page of brotli.
+///
+/// # Errors
+/// When the window is one of those that Parquet does not have: up to a gigabyte, which the decoder would reserve.
+pub(super) fn brotli_reader(page: &[u8]) -> Result<impl Read, &'static str> {
+    const LARGE_WINDOW: u8 = 0x11;
+    match page.first() {
+        Some(first) if first & 0x7f == LARGE_WINDOW => Err("expected a page of brotli, found one with a large window"),
+        _ => Ok(brotli::Decompressor::new(page, BROTLI_BYTES)),
+    }
+}
+
 /// Walks through the pages of a chunk and returns the bytes that its largest pages take at once: a dictionary and a data
 /// page. `limit` bounds each of them.
 ///
@@ -38,7 +80,8 @@ pub(super) fn check_chunk<R: ChunkReader>(
 ) -> Result<u64, ParquetError> {
     let (mut at, length) = chunk.byte_range();
     let end = at.checked_add(length).filter(|&end| end <= input.len());
-    let end = end.ok_or_else(|| fault("expected a column chunk within the file", chunk))?;
+    let start = at;
+    let end = end.ok_or_else(|| fault("expected a column chunk within the file", chunk, start))?;
     let (mut dictionary, mut largest, mut total, mut values) = (0, 0, 0_u64, 0_u64);
     // Some writers leave bytes behind the last page.
     let promised_values = u64::try_from(chunk.num_values()).unwrap_or(0);
@@ -48,7 +91,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
         at = data
             .checked_add(header.compressed)
             .filter(|&next| next <= end)
-            .ok_or_else(|| fault("expected pages that end with their column chunk", chunk))?;
+            .ok_or_else(|| fault("expected pages that end with their column chunk", chunk, at))?;
         check_page(input, data, &header, chunk, limit)?;
         let held = header.uncompressed.max(header.compressed);
         if header.dictionary {
@@ -62,13 +105,15 @@ pub(super) fn check_chunk<R: ChunkReader>(
     let promised = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
     if total > promised && total > FREE_BYTES {
         let message = format!("expected pages of {promised} bytes as in the footer, found {total}");
-        return Err(fault(&message, chunk));
+        return Err(fault(&message, chunk, start));
     }
     if values > promised_values {
         let message = format!("expected {promised_values} values as in the footer, found {values} in the pages");
-        return Err(fault(&message, chunk));
+        return Err(fault(&message, chunk, start));
     }
-    Ok(dictionary + largest)
+    // The decoder of brotli has a buffer as large as the page, and the page grows by doubling.
+    let factor = if is_brotli(chunk) { 3 } else { 1 };
+    Ok((dictionary + largest).saturating_mul(factor))
 }
 
 fn check_page<R: ChunkReader>(
@@ -81,23 +126,25 @@ fn check_page<R: ChunkReader>(
     let PageHeader { compressed, uncompressed, .. } = *header;
     let packed = chunk.compression() != Compression::UNCOMPRESSED;
     if uncompressed.max(compressed) > limit {
-        return Err(fault(&format!("expected pages of at most {limit} bytes, found one of {uncompressed}"), chunk));
+        return Err(fault(&format!("expected pages of at most {limit} bytes, found one of {uncompressed}"), chunk, at));
     }
     if packed && uncompressed > FREE_BYTES && uncompressed / MAX_RATIO > compressed {
         let message =
             format!("expected a page that was compressed, found {compressed} bytes that become {uncompressed}");
-        return Err(fault(&message, chunk));
+        return Err(fault(&message, chunk, at));
     }
-    let unbounded = matches!(chunk.compression(), Compression::GZIP(_) | Compression::LZ4);
-    if unbounded && compressed.saturating_mul(DEFLATE_RATIO) > FREE_BYTES.max(limit) {
-        let found = inflated(input, at, header, chunk)?;
-        if found > uncompressed {
-            return Err(fault(&format!("expected a page that inflates to {uncompressed} bytes, found more"), chunk));
-        }
+    let most = match chunk.compression() {
+        Compression::BROTLI(_) => u64::MAX,
+        Compression::GZIP(_) | Compression::LZ4 => compressed.saturating_mul(DEFLATE_RATIO),
+        _ => 0,
+    };
+    if most > FREE_BYTES.max(limit) && inflates_beyond(input, at, header, chunk)? {
+        let message = format!("expected a page that inflates to {uncompressed} bytes, found more");
+        return Err(fault(&message, chunk, at));
     }
     // A page of a nested column may be decoded at once. Its values take bytes that the page need not have.
     if chunk.column_descr().max_rep_level() > 0 && header.values.saturating_mul(value_bytes(chunk)) > limit {
-        return Err(fault(&format!("expected pages that decode to {limit} bytes, found one of more"), chunk));
+        return Err(fault(&format!("expected pages that decode to {limit} bytes, found one of more"), chunk, at));
     }
     Ok(())
 }
@@ -116,21 +163,32 @@ fn value_bytes(chunk: &ColumnChunkMetaData) -> u64 {
         }
 }
 
-/// Counts what a page inflates to, without keeping it, as far as one byte too many. Damage is left to the decoder.
-fn inflated<R: ChunkReader>(
+/// Whether a page inflates to more than its header says. Counts bytes without keeping them, up to the first that is too
+/// many. Damage is left to the decoder, which meets it at the same byte.
+fn inflates_beyond<R: ChunkReader>(
     input: &R,
     at: u64,
     header: &PageHeader,
     chunk: &ColumnChunkMetaData,
-) -> Result<u64, ParquetError> {
-    let length = usize::try_from(header.compressed)?;
-    let bytes = input.get_bytes(at, length)?;
-    let limit = header.uncompressed + 1;
+) -> Result<bool, ParquetError> {
+    let levels = match header.kind {
+        PageKind::DataV2 { compressed: false, .. } => return Ok(false),
+        // They stand before the values and are not compressed.
+        PageKind::DataV2 { levels: [repetition, definition], .. } => repetition.saturating_add(definition),
+        _ => 0,
+    };
+    let Some(promised) = header.uncompressed.checked_sub(levels).filter(|_| levels <= header.compressed) else {
+        return Err(fault("expected a page of version 2 that holds its levels", chunk, at));
+    };
+    let bytes = input.get_bytes(at + levels, usize::try_from(header.compressed - levels)?)?;
+    let limit = promised + 1;
     let count = |decoder: &mut dyn Read| std::io::copy(&mut decoder.take(limit), &mut std::io::sink()).unwrap_or(0);
-    Ok(match chunk.compression() {
+    let found = match chunk.compression() {
+        Compression::BROTLI(_) => count(&mut brotli_reader(&bytes).map_err(|message| fault(message, chunk, at))?),
         Compression::GZIP(_) => count(&mut flate2::read::MultiGzDecoder::new(&bytes[..])),
         _ => count(&mut lz4_flex::frame::FrameDecoder::new(&bytes[..])),
-    })
+    };
+    Ok(found > promised)
 }
 
 fn read_header<R: ChunkReader>(
@@ -146,15 +204,18 @@ fn read_header<R: ChunkReader>(
             Ok(header) => return Ok(header),
             // Statistics may hold long values.
             Err(Fault::Short) if length < FREE_BYTES.min(end - at) => length = (length * 8).min(end - at),
-            Err(Fault::Short) => return Err(fault("expected page headers within the column chunk", chunk)),
-            Err(Fault::Encrypted) => return Err(fault("expected page headers, found encrypted ones", chunk)),
-            Err(Fault::Malformed(message)) => return Err(fault(message, chunk)),
+            Err(Fault::Short) => return Err(fault("expected page headers within the column chunk", chunk, at)),
+            Err(Fault::Encrypted) => return Err(fault("expected page headers, found encrypted ones", chunk, at)),
+            Err(Fault::Malformed(message)) => return Err(fault(message, chunk, at)),
         }
     }
 }
 
-fn fault(message: &str, chunk: &ColumnChunkMetaData) -> ParquetError {
-    ParquetError::General(format!("column {}: {message}", chunk.column_path()))
+/// The error of a page or chunk that begins at byte `at` of the file.
+fn fault(message: &str, chunk: &ColumnChunkMetaData, at: u64) -> ParquetError {
+    let cause = format!("column {}: {message}", chunk.column_path());
+    let error = Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause);
+    ParquetError::External(Box::new(error.byte(at)))
 }
 
 /// Estimate of the bytes of all values of a chunk once they are decoded.

@@ -4,7 +4,7 @@
 //! every call into it is guarded, so that a panic becomes an error which names the file, and three counts have to
 //! agree before a file counts as read: the footer's, the sum over the row groups, and the rows decoded.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use ::parquet::{
     arrow::{
@@ -13,11 +13,19 @@ use ::parquet::{
     },
     basic::Compression,
     errors::ParquetError,
-    file::{metadata::ParquetMetaDataReader, reader::ChunkReader},
+    file::{
+        metadata::ParquetMetaDataReader,
+        reader::{ChunkReader, Length},
+    },
 };
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
+use bytes::Bytes;
 
-use super::{input::footer, logical::arrow_metadata};
+use super::{
+    input::footer,
+    logical::arrow_metadata,
+    pages::{check_brotli, is_brotli},
+};
 use crate::{
     codec::Codec,
     error::{Error, Result},
@@ -39,13 +47,22 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
     })
     .map_err(|e| e.at(name))?;
     let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, arrow_metadata(&metadata, name)?);
+    let input = Shared(Arc::new(input));
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), arrow_metadata(&metadata, name)?);
     let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
     let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
     let rows = rows_of(builder.metadata().file_metadata().num_rows(), &group_rows, name)?;
-    Ok(ParquetFile { name: name.to_owned(), builder, rows, groups })
+    Ok(ParquetFile {
+        name: name.to_owned(),
+        input,
+        builder,
+        mask: ProjectionMask::all(),
+        ends_only: false,
+        rows,
+        groups,
+    })
 }
 
 /// Number of rows of a file, on which its footer and its row groups must agree.
@@ -64,9 +81,42 @@ pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64>
 #[derive(Debug)]
 pub struct ParquetFile<R: ChunkReader + 'static> {
     name: String,
-    builder: ParquetRecordBatchReaderBuilder<R>,
+    input: Shared<R>,
+    builder: ParquetRecordBatchReaderBuilder<Shared<R>>,
+    /// The columns that are decoded.
+    mask: ProjectionMask,
+    /// Whether only the first row and the last are decoded.
+    ends_only: bool,
     rows: u64,
     groups: Vec<RowGroupSize>,
+}
+
+/// An input that the decoder and the check of pages read from.
+#[derive(Debug)]
+struct Shared<R>(Arc<R>);
+
+impl<R> Clone for Shared<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<R: ChunkReader> Length for Shared<R> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for Shared<R> {
+    type T = R::T;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.0.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        self.0.get_bytes(start, length)
+    }
 }
 
 /// What the footer says about a row group.
@@ -95,6 +145,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             Some(Compression::LZ4 | Compression::LZ4_RAW) => Codec::Lz4,
             Some(Compression::ZSTD(_)) => named("zstd"),
             Some(Compression::GZIP(_)) => named("gzip"),
+            // No writer of ours makes brotli; where such files are merged, their pages become zstd.
+            Some(Compression::BROTLI(_)) => named("zstd"),
             _ => Codec::None,
         }
     }
@@ -121,6 +173,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let fields = self.builder.schema().fields();
         let roots = (0..fields.len()).filter(|i| names.contains(&fields[*i].name().as_str()));
         let mask = ProjectionMask::roots(self.builder.parquet_schema(), roots.collect::<Vec<_>>());
+        self.mask = mask.clone();
         self.builder = self.builder.with_projection(mask);
         self
     }
@@ -132,18 +185,39 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             let rows = [RowSelector::select(1), RowSelector::skip(between), RowSelector::select(1)];
             self.builder = self.builder.with_row_selection(RowSelection::from(rows.to_vec()));
             self.rows = 2;
+            self.ends_only = true;
         }
         self
     }
 
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
     pub fn batches(self, batch_rows: usize) -> Batches {
-        let Self { name, builder, rows, .. } = self;
-        let (reader, failure) = match guard(PARQUET, &name, || builder.with_batch_size(batch_rows.max(1)).build()) {
+        let unchecked = self.unchecked();
+        let Self { name, input, builder, mask, rows, .. } = self;
+        let metadata = Arc::clone(builder.metadata());
+        let check = move |group| check_brotli(&input, metadata.row_group(group), |leaf| mask.leaf_included(leaf));
+        let batch_rows = batch_rows.max(1);
+        let (reader, failure) = match guard(PARQUET, &name, || builder.with_batch_size(batch_rows).build()) {
             Ok(reader) => (Some(reader), None),
             Err(error) => (None, Some(error)),
         };
-        Batches { name, reader, failure, expected: rows, seen: 0 }
+        let batch_rows = batch_rows as u64;
+        Batches { name, reader, failure, expected: rows, seen: 0, batch_rows, unchecked, check: Box::new(check) }
+    }
+
+    /// Row groups whose pages have to be checked before they are decoded, with the number of the first row of each.
+    fn unchecked(&self) -> VecDeque<(u64, usize)> {
+        let metadata = self.builder.metadata();
+        let mut first = 0;
+        let mut out = VecDeque::new();
+        for (number, (group, size)) in metadata.row_groups().iter().zip(&self.groups).enumerate() {
+            if group.columns().iter().any(is_brotli) {
+                // What is passed over may be decoded, too.
+                out.push_back((if self.ends_only { 0 } else { first }, number));
+            }
+            first += size.rows;
+        }
+        out
     }
 }
 
@@ -155,13 +229,24 @@ pub struct Batches {
     failure: Option<Error>,
     expected: u64,
     seen: u64,
+    /// Rows that are decoded at once.
+    batch_rows: u64,
+    unchecked: VecDeque<(u64, usize)>,
+    check: Box<PageCheck>,
 }
+
+/// Checks the pages of a row group.
+type PageCheck = dyn Fn(usize) -> Result<(), ParquetError> + Send;
 
 impl Iterator for Batches {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(error) = self.failure.take() {
+            return Some(Err(error));
+        }
+        if let Err(error) = self.check_pages() {
+            self.reader = None;
             return Some(Err(error));
         }
         let reader = self.reader.as_mut()?;
@@ -184,6 +269,15 @@ impl Iterator for Batches {
 }
 
 impl Batches {
+    /// Checks the row groups that the next rows are in.
+    fn check_pages(&mut self) -> Result<()> {
+        while let Some((_, group)) = self.unchecked.front().filter(|(first, _)| *first < self.seen + self.batch_rows) {
+            guard(PARQUET, &self.name, || (self.check)(*group))?;
+            self.unchecked.pop_front();
+        }
+        Ok(())
+    }
+
     fn miscounted(&mut self) -> Error {
         self.reader = None;
         let message = format!("expected {} rows as in the footer, found {} in the pages", self.expected, self.seen);
@@ -216,7 +310,6 @@ mod tests {
     use std::{fs::File, sync::Arc};
 
     use arrow::array::{ArrayRef, Int64Array, StringArray};
-    use bytes::Bytes;
 
     use super::*;
     use crate::{

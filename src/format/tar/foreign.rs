@@ -13,7 +13,9 @@ use std::io::Read;
 use super::{
     entry::{self, Entry, Found, Kind},
     header::{BLOCK, padding},
+    index::Place,
     read::{group_of, shown},
+    scan::key_of,
 };
 use crate::{
     codec::metered::Metered,
@@ -25,16 +27,46 @@ use crate::{
 /// Most bytes between two files of which it is not known yet whether they are of one sample.
 const MAX_GAP: u64 = 16 << 20;
 
-/// Reports every sample and its key; returns where the samples lie.
-pub(super) fn scan(input: &mut dyn Read, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<Extent> {
+/// Reports every sample and its key; returns where the samples lie. `files` receives the place of each file, before its
+/// sample is reported.
+///
+/// # Errors
+/// When the archive is damaged; where `files` are asked for, when a name is one that readers of WebDataset pass over.
+pub(super) fn scan(
+    input: &mut dyn Read,
+    mut files: Option<&mut Files<'_>>,
+    visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+) -> Result<Extent> {
     let mut walk = Walk { metered: Metered::new(input), open: None, gap: None };
     while let Some(entry) = walk.entry()? {
-        walk.member(&entry, visit)?;
+        let header = walk.metered.offset();
+        let first = walk.member(&entry, visit)?;
+        if let (Kind::File, Some(files)) = (&entry.kind, files.as_deref_mut()) {
+            files(place_of(&entry, header, first)?)?;
+        }
+        walk.metered.advance(entry.header_bytes);
+        walk.content(&entry)?;
     }
     let body = walk.metered.offset();
     walk.close(body, visit)?;
     walk.end()?;
     Ok(Extent { body, raw: walk.metered.offset() })
+}
+
+/// Takes the place of a file.
+pub(super) type Files<'a> = dyn FnMut(Place<'_>) -> Result<()> + 'a;
+
+/// The place of a file whose headers begin at `header`; `first` says that a sample begins with it.
+fn place_of(entry: &Entry, header: u64, first: bool) -> Result<Place<'_>> {
+    let name = str::from_utf8(&entry.name).map_err(|e| {
+        Error::input(format!("expected a name in UTF-8, found `{}`", shown(&entry.name))).byte(header).cause(e)
+    })?;
+    let key = key_of(&entry.name).ok_or_else(|| {
+        Error::input(format!("expected a member named `key.extension`, as the indexes need, found `{name}`"))
+            .byte(header)
+    })?;
+    let content = header + entry.header_bytes as u64;
+    Ok(Place { name, key: key.len(), first, header, content, size: entry.size })
 }
 
 struct Walk<'a> {
@@ -80,7 +112,8 @@ impl Walk<'_> {
         }
     }
 
-    fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
+    /// Opens and closes samples; returns whether one begins with this member, which is not stepped over yet.
+    fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<bool> {
         let offset = self.metered.offset();
         match entry.kind {
             Kind::NoFile => {
@@ -107,10 +140,10 @@ impl Walk<'_> {
             Kind::File => {
                 self.close(offset, visit)?;
                 self.open = Some(Open { offset, name: entry.name.clone() });
+                return Ok(true);
             }
         }
-        self.metered.advance(entry.header_bytes);
-        self.content(entry)
+        Ok(false)
     }
 
     /// Ends the open sample where its last file ends, and drops what lies between it and `next`.
@@ -194,7 +227,7 @@ mod tests {
 
     fn found(bytes: &[u8]) -> (Vec<(String, u64, u64)>, Extent) {
         let mut out = Vec::new();
-        let extent = scan(&mut &bytes[..], &mut |found, key| {
+        let extent = scan(&mut &bytes[..], None, &mut |found, key| {
             let end = usize::try_from(found.offset + found.length).unwrap();
             let start = usize::try_from(found.offset).unwrap();
             assert_eq!(found.hash, crate::codec::checksum::xxh3_64(&bytes[start..end]));
@@ -229,9 +262,9 @@ mod tests {
         let bytes = archive(&[("a.jpg", 700), ("b.jpg", 700)]);
         assert_eq!(found(&bytes[..3072]).0.len(), 2);
         for length in [1, 511, 513, 1000, 3071] {
-            assert!(scan(&mut &bytes[..length], &mut |_, _| Ok(())).is_err(), "{length}");
+            assert!(scan(&mut &bytes[..length], None, &mut |_, _| Ok(())).is_err(), "{length}");
         }
         let after = [&bytes[..], b"more"].concat();
-        assert!(scan(&mut &after[..], &mut |_, _| Ok(())).is_err());
+        assert!(scan(&mut &after[..], None, &mut |_, _| Ok(())).is_err());
     }
 }

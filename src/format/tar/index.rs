@@ -130,16 +130,17 @@ pub fn dali_head(samples: u64) -> String {
     format!("v1.2 {samples}\n")
 }
 
-/// Appends a member to DALI's index; the line of the last sample is left open and ends with a line break of its own.
+/// Appends a member to DALI's index; `begins` says that it is the first of the shard. The line of the last sample is left
+/// open and ends with a line break of its own.
 ///
 /// # Errors
 /// When the name has a blank, which the format has no way to quote.
-pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>) -> Result<()> {
+pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
     if place.name.bytes().any(|b| b.is_ascii_whitespace()) || place.extension().is_empty() {
         return Err(Error::input(format!("the index of DALI cannot hold the name `{}`", place.name))
             .hint("escape such names with --on-name rename, or leave the index out with --index none"));
     }
-    if place.header > 0 {
+    if !begins {
         out.push(if place.first { b'\n' } else { b' ' });
     }
     // Writing to memory cannot fail.
@@ -268,7 +269,7 @@ mod tests {
             push_member_header(&mut bytes, name, size);
             bytes.extend(vec![0; usize::try_from(size.div_ceil(512) * 512).unwrap()]);
         }
-        scanner.feed(&bytes, &mut |place| push_dali(&mut out, &place)).unwrap();
+        scanner.feed(&bytes, &mut |place| push_dali(&mut out, &place, place.header == 0)).unwrap();
         assert_eq!(dali_head(scanner.samples()), "v1.2 2\n");
         assert_eq!(out, b"cls 512 0 a.cls jpg 1024 3 a.jpg\nX.png 2048 512 d/b.X.png");
     }
@@ -278,7 +279,7 @@ mod tests {
         for name in ["a b.jpg", "a.j\tpg"] {
             let mut bytes = Vec::new();
             push_member_header(&mut bytes, name, 0);
-            let pushed = MemberScanner::default().feed(&bytes, &mut |place| push_dali(&mut Vec::new(), &place));
+            let pushed = MemberScanner::default().feed(&bytes, &mut |place| push_dali(&mut Vec::new(), &place, true));
             assert!(pushed.is_err(), "{name}");
         }
         assert!(MemberScanner::default().feed(&TRAILER, &mut |_| Ok(())).is_err());

@@ -79,8 +79,20 @@ impl Framing for TarFraming {
         input: &mut dyn Read,
         visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
     ) -> Result<Extent> {
-        foreign::scan(input, visit)
+        foreign::scan(input, None, visit)
     }
+}
+
+/// As [`Framing::scan_foreign`], with the place of each file, which comes before its sample is reported.
+///
+/// # Errors
+/// As [`Framing::scan_foreign`], and when a name is one that readers of WebDataset pass over.
+pub fn scan_foreign_files(
+    input: &mut dyn Read,
+    files: &mut dyn FnMut(index::Place<'_>) -> Result<()>,
+    visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+) -> Result<Extent> {
+    foreign::scan(input, Some(files), visit)
 }
 
 fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {

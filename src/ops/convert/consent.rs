@@ -10,9 +10,9 @@ use std::collections::HashSet;
 use arrow::datatypes::{DataType, Fields};
 
 use super::{
-    conversion::Conversion,
+    inputs::Inputs,
+    job::Job,
     options::{Accept, OnSchema},
-    prepare::Prepared,
 };
 use crate::{
     dataset::{Settings, ShardMeta},
@@ -27,21 +27,21 @@ use crate::{
 /// Commits whose columns are looked at where the last one's have nothing in common with new data.
 const COMMITS: usize = 64;
 
-impl Conversion<'_> {
+impl Job<'_> {
     /// Fails when the new data is of another kind than that of the dataset, and says which columns change their type.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when a shard of the dataset cannot be read.
-    pub(super) fn check_alike(&self, prepared: &Prepared) -> Result<()> {
+    pub(super) fn check_alike(&self, inputs: &Inputs, fields: &Fields, format: OutputFormat) -> Result<()> {
         let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
         let Some(last) = shards.last() else { return Ok(()) };
-        let known = self.columns_of(last)?;
+        let known = self.columns_of(last, format)?;
         // Tar without types of rows holds samples, or rows as parts, which cannot be told from samples.
         let Some(known) = known else { return Ok(()) };
         let had_samples = known.find(KEY_COLUMN).is_some();
-        if prepared.gives_samples() != had_samples && !prepared.fields().is_empty() {
+        if inputs.give_samples() != had_samples && !fields.is_empty() {
             let name = |samples| if samples { "samples" } else { "rows" };
-            let is_table_of_samples = !prepared.gives_samples() && prepared.fields().find(KEY_COLUMN).is_some();
+            let is_table_of_samples = !inputs.give_samples() && fields.find(KEY_COLUMN).is_some();
             return if is_table_of_samples {
                 Ok(())
             } else {
@@ -50,17 +50,17 @@ impl Conversion<'_> {
                 })
             };
         }
-        if !prepared.gives_samples() {
-            self.check_columns(shards, &known, prepared.fields())?;
-            self.check_types(&known, prepared.fields())?;
+        if !inputs.give_samples() {
+            self.check_columns((shards, format), &known, fields)?;
+            self.check_types(&known, fields)?;
         }
         Ok(())
     }
 
     /// Columns of a shard; `None` where nothing says which types its rows have.
-    fn columns_of(&self, shard: &ShardMeta) -> Result<Option<Fields>> {
+    fn columns_of(&self, shard: &ShardMeta, format: OutputFormat) -> Result<Option<Fields>> {
         let store = self.dataset.store();
-        match self.settings.shard_format {
+        match format {
             OutputFormat::Parquet => {
                 let place = store.location().join(&shard.path).to_string();
                 let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
@@ -73,7 +73,12 @@ impl Conversion<'_> {
     }
 
     /// Rows have to share a column with the last shard, or with one of another of the last commits.
-    fn check_columns(&self, shards: &[ShardMeta], known: &Fields, found: &Fields) -> Result<()> {
+    fn check_columns(
+        &self,
+        (shards, format): (&[ShardMeta], OutputFormat),
+        known: &Fields,
+        found: &Fields,
+    ) -> Result<()> {
         let names = |fields: &Fields| -> Vec<String> { fields.iter().map(|field| field.name().clone()).collect() };
         let (before, now) = (names(known), names(found));
         let share = |known: &Fields| now.iter().any(|name| known.find(name).is_some());
@@ -82,7 +87,7 @@ impl Conversion<'_> {
         }
         let mut seen = HashSet::new();
         for shard in shards.iter().rev().filter(|shard| seen.insert(shard.version)).take(COMMITS) {
-            if self.columns_of(shard)?.is_none_or(|fields| share(&fields)) {
+            if self.columns_of(shard, format)?.is_none_or(|fields| share(&fields)) {
                 return Ok(());
             }
         }
@@ -135,8 +140,7 @@ impl Conversion<'_> {
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
-    pub(super) fn check_settings(&self, old: &Settings) -> Result<()> {
-        let now = &self.settings;
+    pub(super) fn check_settings(&self, old: &Settings, now: &Settings) -> Result<()> {
         let changed = |what: &str, then: &str, now: &str| {
             self.unless(Accept::Settings, "settings", || {
                 format!("expected --{what} {then}, as this dataset has, found {now}")
@@ -164,16 +168,6 @@ impl Conversion<'_> {
             self.context.observer.event(Event::Note(note));
         }
         Ok(())
-    }
-
-    pub(super) fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
-        if self.options.accept.contains(&accept) {
-            return Ok(());
-        }
-        Err(Error::changed(message())
-            .at(self.dataset.store().location().to_string())
-            .hint("name another dataset with --out")
-            .hint(format!("or take it in all the same with --accept {word}")))
     }
 }
 

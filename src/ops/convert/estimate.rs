@@ -2,23 +2,24 @@
 
 use super::{
     Estimate,
-    conversion::Conversion,
-    prepare::{Prepared, SAMPLES_KEPT, source_facts},
+    inputs::{Inputs, SAMPLES_KEPT, source_facts},
+    job::Job,
+    plan::ConvertPlan,
 };
 use crate::{
     error::Result,
-    exec::encode::{Body, Piece, Unit},
+    exec::encode::{Body, EncodeUnit, SourceBatch},
     format::{OutputFormat, Parsed},
     record::numbers::Numbers,
     scan::RecordSource,
 };
 
-impl Conversion<'_> {
+impl ConvertPlan {
     /// Encodes the first records of each source to see what becomes of a byte.
-    pub(super) fn estimate(&self, prepared: &Prepared) -> Result<Estimate> {
-        let (records, bytes) = match prepared {
-            Prepared::Records { sources, .. } => self.estimate_records(prepared, sources)?,
-            Prepared::Samples { files, samples, .. } => {
+    pub(super) fn estimate(&self, job: &Job<'_>) -> Result<Estimate> {
+        let (records, bytes) = match &self.inputs {
+            Inputs::Records(sources) => self.estimate_records(job, sources)?,
+            Inputs::Samples { files, samples } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
                 (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
             }
@@ -27,11 +28,11 @@ impl Conversion<'_> {
         Ok(Estimate { records, bytes, shards })
     }
 
-    fn estimate_records(&self, prepared: &Prepared, sources: &[RecordSource]) -> Result<(u64, u64)> {
-        let schema = self.schema(prepared);
-        let encoder = self.encoder(prepared, &schema)?;
+    fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
+        let schema = self.schema();
+        let encoder = self.encoder(job.hiding.as_ref(), &schema)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
-        for (source, facts) in sources.iter().zip(source_facts(sources, self.resolver.as_ref())) {
+        for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref())) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             looked_at += source.file.bytes();
@@ -39,13 +40,13 @@ impl Conversion<'_> {
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
             let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
             records += block.payload.len() as f64 * scale;
-            let piece = Piece {
+            let batch = SourceBatch {
                 rows: Numbers::counting(1, block.payload.len()),
                 payload: block.payload,
                 source: facts.name,
                 hashes: Numbers::shared(block.hashes, block.sharing),
             };
-            let unit = Unit { number: 0, pieces: vec![piece], starts_shard: false, bytes_in: 0 };
+            let unit = EncodeUnit { number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
             bytes += scale
                 * match encoder.encode(unit)?.body {
                     Body::RowGroup(group, _) => group.encoded_bytes as f64,

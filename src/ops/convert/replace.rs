@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::conversion::Conversion;
+use super::{job::Job, plan::ConvertPlan};
 use crate::{
     dataset::{Publication, Retraction, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Kind, Result},
@@ -15,58 +15,57 @@ use crate::{
 /// Times that the removal is planned anew.
 const ATTEMPTS: usize = 20;
 
-impl Conversion<'_> {
-    /// Commits the new records of replaced sources, and removes their old ones.
-    ///
-    /// # Errors
-    /// As a commit; when a shard that holds old records is damaged.
-    pub(super) fn replace(&self, transaction: Transaction<'_>, mut publication: Publication<'_>) -> Result<Snapshot> {
-        // The first folder has the new shards.
-        let mut folders = 1;
-        for attempt in 0.. {
-            let newest = self.dataset.open()?;
-            let old = |row: &SourceRow| row.version <= self.planned_on && self.replaced.contains(&row.uri);
-            let selection = Selection::of(&newest, self.hiding.as_ref(), &mut { old })?;
-            let victims = selection.victims(&newest)?;
-            let rewritten = rewrite::publish(self.context, &newest, victims, &mut publication, &mut folders)?;
-            let removed_by = |row: &SourceRow, version| selection.removed_by(row, version);
-            let mut counts = transaction.counts;
-            counts.records_removed = rewritten.records;
-            counts.shards_added += rewritten.shards.len() as u64;
-            counts.bytes_out += rewritten.bytes;
-            counts.shards_removed = rewritten.removes.len() as u64;
-            let removes: HashSet<&str> = rewritten.removes.iter().map(String::as_str).collect();
-            let attempted = Transaction {
-                id: transaction.id.clone(),
-                arguments: transaction.arguments.clone(),
-                revisions: transaction.revisions.clone(),
-                settings: transaction.settings.clone(),
-                adds: transaction.adds.clone(),
-                segments: transaction.segments.clone(),
-                counts,
-                removes: rewritten.removes.clone(),
-                places: rewritten.places,
-                retraction: Retraction {
-                    rewritten: rewritten.shards,
-                    sources: Some(&removed_by),
-                    ..Retraction::default()
-                },
-                merges: Vec::new(),
-                calls: attempt,
-                ..transaction
-            };
-            match publication.attempt(|| commit(self.dataset, &attempted, self.planned_on)) {
-                Err(error) if error.kind() == Kind::Conflict && attempt + 1 < ATTEMPTS => {
-                    let now = self.dataset.open()?;
-                    let live: HashSet<&str> = now.shards()?.iter().map(|shard| shard.path.as_str()).collect();
-                    if removes.iter().all(|path| live.contains(path)) {
-                        return Err(error);
-                    }
-                    publication.withdraw(&rewritten.paths)?;
+/// Commits the new records of replaced sources, and removes their old ones.
+///
+/// # Errors
+/// As a commit; when a shard that holds old records is damaged.
+pub(super) fn replace(
+    job: &Job<'_>,
+    plan: &ConvertPlan,
+    transaction: Transaction<'_>,
+    mut publication: Publication<'_>,
+) -> Result<Snapshot> {
+    // The first folder has the new shards.
+    let mut folders = 1;
+    for attempt in 0.. {
+        let newest = job.dataset.open()?;
+        let old = |row: &SourceRow| row.version <= plan.base && plan.replaced.contains(&row.uri);
+        let selection = Selection::of(&newest, job.hiding.as_ref(), &mut { old })?;
+        let victims = selection.victims(&newest)?;
+        let rewritten = rewrite::publish(job.context, &newest, victims, &mut publication, &mut folders)?;
+        let removed_by = |row: &SourceRow, version| selection.removed_by(row, version);
+        let mut counts = transaction.counts;
+        counts.records_removed = rewritten.records;
+        counts.shards_added += rewritten.shards.len() as u64;
+        counts.bytes_out += rewritten.bytes;
+        counts.shards_removed = rewritten.removes.len() as u64;
+        let removes: HashSet<&str> = rewritten.removes.iter().map(String::as_str).collect();
+        let attempted = Transaction {
+            id: transaction.id.clone(),
+            arguments: transaction.arguments.clone(),
+            revisions: transaction.revisions.clone(),
+            settings: transaction.settings.clone(),
+            adds: transaction.adds.clone(),
+            segments: transaction.segments.clone(),
+            counts,
+            removes: rewritten.removes.clone(),
+            places: rewritten.places,
+            retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
+            merges: Vec::new(),
+            calls: attempt,
+            ..transaction
+        };
+        match publication.attempt(|| commit(job.dataset, &attempted, plan.base)) {
+            Err(error) if error.kind() == Kind::Conflict && attempt + 1 < ATTEMPTS => {
+                let now = job.dataset.open()?;
+                let live: HashSet<&str> = now.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+                if removes.iter().all(|path| live.contains(path)) {
+                    return Err(error);
                 }
-                result => return result,
+                publication.withdraw(&rewritten.paths)?;
             }
+            result => return result,
         }
-        Err(Error::internal("a replacement ended without an answer"))
     }
+    Err(Error::internal("a replacement ended without an answer"))
 }

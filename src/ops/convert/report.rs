@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::{job::Job, listing::Skipped};
 use crate::{
     codec::Codec,
-    dataset::Counts,
+    dataset::{Counts, Settings, Snapshot},
     format::{OutputFormat, index::IndexKind},
     id::Version,
 };
@@ -53,9 +54,9 @@ pub struct ConvertReport {
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
-    /// Damaged records that were read in another way than their neighbours, such as with another delimiter.
+    /// Damaged records that were repaired, for example by reading them with another delimiter.
     pub records_repaired: u64,
-    /// Lines that are no records and were left out, such as a header that stands there again.
+    /// Lines that hold no record and were skipped, for example a repeated header.
     pub lines_skipped: u64,
     /// Records whose record id another record of the run has before them, as far as that is cheap to tell: among some
     /// millions that follow one another.
@@ -73,6 +74,43 @@ pub struct ConvertReport {
     pub columns: Vec<(String, String)>,
     /// Time taken.
     pub seconds: f64,
+}
+
+impl ConvertReport {
+    /// The report of a run that has written nothing, in which so many places could not be listed.
+    pub(super) fn new(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Self {
+        Self {
+            dataset: job.dataset.store().location().to_string(),
+            version: job.snapshot.map(Snapshot::version),
+            dry_run: job.options.dry_run,
+            format: settings.shard_format,
+            codec: settings.codec,
+            indexes: settings.indexes.clone(),
+            folder: None,
+            counts: Counts { records_in: faults as u64, records_rejected: faults as u64, ..Counts::default() },
+            sources: 0,
+            sources_unchanged: skipped.unchanged,
+            sources_changed: skipped.changed,
+            sources_moved: skipped.moved,
+            sources_erased: skipped.erased,
+            shards_rewritten: 0,
+            files_passed_over: skipped.ignored,
+            samples_renamed: 0,
+            samples_incomplete: 0,
+            entries_passed_over: 0,
+            blank_lines: 0,
+            records_padded: 0,
+            records_repaired: 0,
+            lines_skipped: 0,
+            ids_repeated: 0,
+            records_similar: 0,
+            rejects: None,
+            memory_bytes: 0,
+            estimate: None,
+            columns: Vec::new(),
+            seconds: 0.0,
+        }
+    }
 }
 
 /// What a conversion would write, judged by the first records of each source.

@@ -1,8 +1,8 @@
 //! Sources of a run as rows of the dataset's list of sources.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::prepare::Prepared;
+use super::inputs::Inputs;
 use crate::{
     dataset::{Hiding, NewSources, SourceRow},
     exec::gather::{SourceTally, Tally},
@@ -12,19 +12,21 @@ use crate::{
 
 /// Sources of a run as the dataset will know them.
 pub(super) struct Fresh<'a> {
-    pub(super) prepared: &'a Prepared,
+    pub(super) inputs: &'a Inputs,
+    /// Hash of each file of samples; empty if they were not asked for.
+    pub(super) part_hashes: &'a [AtomicU64],
     pub(super) tally: &'a Tally,
     pub(super) hiding: Option<&'a Hiding>,
 }
 
 impl NewSources for Fresh<'_> {
     fn have_arrays(&self) -> bool {
-        let Prepared::Records { sources, .. } = self.prepared else { return false };
+        let Inputs::Records(sources) = self.inputs else { return false };
         sources.iter().any(|source| source.reader.layout().is_some())
     }
 
     fn have_part_hashes(&self) -> bool {
-        matches!(self.prepared, Prepared::Samples { hashes, .. } if !hashes.is_empty())
+        !self.part_hashes.is_empty()
     }
 
     fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
@@ -43,16 +45,17 @@ impl NewSources for Fresh<'_> {
             version: Version(0),
             removed: None,
         };
-        match self.prepared {
-            Prepared::Records { sources, .. } => {
+        match self.inputs {
+            Inputs::Records(sources) => {
                 Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
                     let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
                     SourceRow { arrays, ..row(&source.file, tally) }
                 }))
             }
             // Each file is read once, as part of its sample; its own hash takes time, so it is made where it is asked for.
-            Prepared::Samples { files, hashes, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
-                let hash = hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
+            Inputs::Samples { files, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
+                let hash =
+                    self.part_hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
                 let part_hash = hash.map(|hash| hiding.map_or(hash, |hiding| hiding.content(hash)));
                 SourceRow { part_hash, ..row(file, &SourceTally::default()) }
             })),

@@ -13,12 +13,12 @@ use arrow::{
 };
 
 use super::{
-    conversion::Conversion,
+    inputs::Inputs,
+    job::Job,
     options::{Accept, SubjectSource},
-    prepare::Prepared,
 };
 use crate::{
-    dataset::IdKind,
+    dataset::{IdKind, Settings},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -51,140 +51,154 @@ const SHARE: u64 = 8;
 /// Bytes of a row besides its texts.
 const ROW_BYTES: u64 = 96;
 
-impl Conversion<'_> {
-    /// Returns the resolver of subject ids; `None` if a column has them, or if there are none.
-    ///
-    /// # Errors
-    /// When a table cannot be read, or the dataset's subjects come from one and none is given.
-    pub(super) fn resolver(&self) -> Result<Option<SubjectResolver>> {
-        let required = !self.options.accept.contains(&Accept::Subjects);
-        let subjects = match (&self.options.subjects, &self.settings.subjects_from) {
-            (Some(SubjectSource::Path(pattern)), _) | (None, Some(SubjectsFrom::Path(pattern))) => {
-                Subjects::Path(pattern.clone())
-            }
-            (Some(SubjectSource::Table { place, column }), _) => {
-                Subjects::Table(read_table(self.context, place, column.as_ref())?)
-            }
-            (None, Some(SubjectsFrom::Table)) => {
-                self.unless(Accept::Subjects, "subjects", || {
-                    "expected --subject-table, for subjects of this dataset come from a table, found none".to_owned()
-                })?;
-                return Ok(None);
-            }
-            (None, None) => return Ok(None),
-        };
-        Ok(Some(SubjectResolver { subjects, required }))
-    }
+/// What was left out for the sake of those who were erased.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LeftOut {
+    /// Sources.
+    pub(super) erased: u64,
+    /// Samples that were taken in, for their keys are only other spellings of erased ones.
+    pub(super) similar: u64,
+}
 
-    /// Leaves out files of samples that were erased, or whose subjects were: of such a sample all files.
-    pub(super) fn without_erased_files(&mut self, files: &mut Vec<SourceFile>) {
-        let Some(list) = &self.suppress else { return };
-        let normalize = self.options.id_normalize;
-        let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
-        for file in files.iter() {
-            let key = split_key(file.name()).0;
-            let mut found = is_erased(list, IdKind::Record, key, normalize);
-            if let Some(resolver) = &self.resolver {
-                let matched = resolver.of_file(file, |matched| {
-                    matched
-                        .map(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize))
-                        .unwrap_or_default()
-                });
-                found = (found.0 || matched.0, found.1 || matched.1);
-            }
-            match found {
-                (true, _) => drop(erased.insert(key.to_owned())),
-                (false, true) => drop(similar.insert(key.to_owned())),
-                (false, false) => {}
-            }
+/// Returns the resolver of subject ids; `None` if a column has them, or if there are none.
+///
+/// # Errors
+/// When a table cannot be read, or the dataset's subjects come from one and none is given.
+pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<SubjectResolver>> {
+    let required = !job.options.accept.contains(&Accept::Subjects);
+    let subjects = match (&job.options.subjects, &settings.subjects_from) {
+        (Some(SubjectSource::Path(pattern)), _) | (None, Some(SubjectsFrom::Path(pattern))) => {
+            Subjects::Path(pattern.clone())
         }
-        let before = files.len();
-        files.retain(|file| !erased.contains(split_key(file.name()).0));
-        self.sources_erased += (before - files.len()) as u64;
-        self.samples_similar = similar.difference(&erased).count() as u64;
-    }
+        (Some(SubjectSource::Table { place, column }), _) => {
+            Subjects::Table(read_table(job.context, place, column.as_ref())?)
+        }
+        (None, Some(SubjectsFrom::Table)) => {
+            job.unless(Accept::Subjects, "subjects", || {
+                "expected --subject-table, for subjects of this dataset come from a table, found none".to_owned()
+            })?;
+            return Ok(None);
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(SubjectResolver { subjects, required }))
+}
 
-    /// Leaves out sources about those who were erased.
-    pub(super) fn without_erased_sources(&mut self, sources: &mut Vec<RecordSource>) {
-        let (Some(resolver), Some(list)) = (&self.resolver, &self.suppress) else { return };
-        let normalize = self.options.id_normalize;
-        let before = sources.len();
-        sources.retain(|source| {
-            !resolver.of_file(&source.file, |matched| {
-                matched.is_some_and(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize).0)
-            })
-        });
-        self.sources_erased += (before - sources.len()) as u64;
+/// Leaves out files of samples that were erased, or whose subjects were: of such a sample all files.
+pub(super) fn without_erased_files(
+    job: &Job<'_>,
+    resolver: Option<&SubjectResolver>,
+    mut files: Vec<SourceFile>,
+) -> (Vec<SourceFile>, LeftOut) {
+    let Some(list) = &job.suppress else { return (files, LeftOut::default()) };
+    let normalize = job.options.id_normalize;
+    let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
+    for file in files.iter() {
+        let key = split_key(file.name()).0;
+        let mut found = is_erased(list, IdKind::Record, key, normalize);
+        if let Some(resolver) = resolver {
+            let matched = resolver.of_file(file, |matched| {
+                matched.map(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize)).unwrap_or_default()
+            });
+            found = (found.0 || matched.0, found.1 || matched.1);
+        }
+        match found {
+            (true, _) => drop(erased.insert(key.to_owned())),
+            (false, true) => drop(similar.insert(key.to_owned())),
+            (false, false) => {}
+        }
     }
+    let before = files.len();
+    files.retain(|file| !erased.contains(split_key(file.name()).0));
+    let similar = similar.difference(&erased).count() as u64;
+    let erased = (before - files.len()) as u64;
+    (files, LeftOut { erased, similar })
+}
 
-    /// Checks that each sample and source has exactly one subject id.
-    ///
-    /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) for the first that has none or several.
-    pub(super) fn check_subjects(&self, prepared: &Prepared) -> Result<()> {
-        let Some(resolver) = &self.resolver else { return Ok(()) };
-        match prepared {
-            Prepared::Samples { files, samples, .. } => self.check_samples(resolver, files, samples),
-            Prepared::Records { sources, .. } => {
-                let mut rows = PartialKeys::default();
-                for source in sources {
-                    let file = &source.file;
-                    let known = resolver.of_file(file, |matched| match matched {
-                        Some(matched) => rows.note(matched.partial_key, file.name(), file).map(|()| true),
-                        None => Ok(false),
-                    })?;
-                    // Of an archive the names of its samples may tell.
-                    if !known && resolver.required && !source.gives_samples() {
-                        return Err(missing("the records of this source").at(file.uri()));
+/// Leaves out sources about those who were erased; returns how many there were, too.
+pub(super) fn without_erased_sources(
+    job: &Job<'_>,
+    resolver: Option<&SubjectResolver>,
+    mut sources: Vec<RecordSource>,
+) -> (Vec<RecordSource>, u64) {
+    let (Some(resolver), Some(list)) = (resolver, &job.suppress) else { return (sources, 0) };
+    let normalize = job.options.id_normalize;
+    let before = sources.len();
+    sources.retain(|source| {
+        !resolver.of_file(&source.file, |matched| {
+            matched.is_some_and(|matched| is_erased(list, IdKind::Subject, matched.subject, normalize).0)
+        })
+    });
+    let erased = (before - sources.len()) as u64;
+    (sources, erased)
+}
+
+/// Checks that each sample and source has exactly one subject id.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) for the first that has none or several.
+pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) -> Result<()> {
+    match inputs {
+        Inputs::Samples { files, samples } => check_samples(job, resolver, files, samples),
+        Inputs::Records(sources) => {
+            let mut rows = PartialKeys::default();
+            for source in sources {
+                let file = &source.file;
+                let known = resolver.of_file(file, |matched| match matched {
+                    Some(matched) => rows.note(matched.partial_key, file.name(), file).map(|()| true),
+                    None => Ok(false),
+                })?;
+                // Of an archive the names of its samples may tell.
+                if !known && resolver.required && !source.gives_samples() {
+                    return Err(missing("the records of this source").at(file.uri()));
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile], samples: &Samples) -> Result<()> {
+    let mut rows = PartialKeys::default();
+    let (mut without, mut example) = (0_u64, None);
+    for sample in samples.range(0..samples.len(), files) {
+        let mut known: Option<(String, &SourceFile)> = None;
+        for file in sample.files() {
+            resolver.of_file(file, |matched| {
+                let Some(matched) = matched else { return Ok(()) };
+                rows.note(matched.partial_key, sample.key(), file)?;
+                match &known {
+                    Some((subject, other)) if subject != matched.subject => Err(Error::input(format!(
+                        "expected one subject of the sample `{}`, found `{subject}` of {} and `{}`",
+                        sample.key(),
+                        other.name(),
+                        matched.subject
+                    ))
+                    .at(file.uri())),
+                    Some(_) => Ok(()),
+                    None => {
+                        known = Some((matched.subject.to_owned(), file));
+                        Ok(())
                     }
                 }
-                Ok(())
+            })?;
+        }
+        match known {
+            Some((subject, file)) => drop(example.get_or_insert((subject, file))),
+            None if resolver.required => {
+                let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
+                return Err(missing(&format!("the sample `{}`", sample.key())).at(place));
             }
+            None => without += 1,
         }
     }
-
-    fn check_samples(&self, resolver: &SubjectResolver, files: &[SourceFile], samples: &Samples) -> Result<()> {
-        let mut rows = PartialKeys::default();
-        let (mut without, mut example) = (0_u64, None);
-        for sample in samples.range(0..samples.len(), files) {
-            let mut known: Option<(String, &SourceFile)> = None;
-            for file in sample.files() {
-                resolver.of_file(file, |matched| {
-                    let Some(matched) = matched else { return Ok(()) };
-                    rows.note(matched.partial_key, sample.key(), file)?;
-                    match &known {
-                        Some((subject, other)) if subject != matched.subject => Err(Error::input(format!(
-                            "expected one subject of the sample `{}`, found `{subject}` of {} and `{}`",
-                            sample.key(),
-                            other.name(),
-                            matched.subject
-                        ))
-                        .at(file.uri())),
-                        Some(_) => Ok(()),
-                        None => {
-                            known = Some((matched.subject.to_owned(), file));
-                            Ok(())
-                        }
-                    }
-                })?;
-            }
-            match known {
-                Some((subject, file)) => drop(example.get_or_insert((subject, file))),
-                None if resolver.required => {
-                    let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
-                    return Err(missing(&format!("the sample `{}`", sample.key())).at(place));
-                }
-                None => without += 1,
-            }
-        }
-        if let Some((subject, file)) = example {
-            let whom = if self.hiding.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
-            let few = if without > 0 { format!("; {without} have none") } else { String::new() };
-            let found = samples.len() as u64 - without;
-            self.context.observer.event(Event::Note(format!("found subject ids for {found} samples{whom}{few}")));
-        }
-        Ok(())
+    if let Some((subject, file)) = example {
+        let whom = if job.hiding.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
+        let few = if without > 0 { format!("; {without} have none") } else { String::new() };
+        let found = samples.len() as u64 - without;
+        job.context.observer.event(Event::Note(format!("found subject ids for {found} samples{whom}{few}")));
     }
+    Ok(())
 }
 
 /// Rows of a table that match only the end of a path, with the sample or source that each has matched.

@@ -22,11 +22,10 @@ use crate::{
     dataset::{Run, SidecarRow, Snapshot, numbered, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
+    record::BATCH_ROWS,
     storage::{Location, Scratch, scratch},
 };
 
-/// Rows of a sidecar held at once.
-const BATCH_ROWS: usize = 8_192;
 /// Share of the memory that rows may take: sorting and writing need some, too.
 const MEMORY_SHARE: u64 = 4;
 /// Bits of the hash that choose a file; each file has a buffer.

@@ -28,10 +28,8 @@ use crate::{
     format::{OutputFormat, parquet},
     id::Version,
     plan::drift::psi,
+    record::BATCH_ROWS,
 };
-
-/// Rows decoded at once.
-const BATCH_ROWS: usize = 8_192;
 
 /// How much may change before it counts as drift.
 #[derive(Debug, Clone, Copy, Serialize)]

@@ -36,8 +36,8 @@ use crate::{
     dataset::{
         Asked, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed,
         Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
-        content_text, hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use, receipt_path,
-        reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        content_text, folder_of, hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use,
+        receipt_path, reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -356,7 +356,7 @@ impl<'a> Run<'a> {
         let mut folders: BTreeMap<String, Vec<(ShardMeta, Vec<u64>)>> = BTreeMap::new();
         for (path, shard) in facts {
             let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
-            folders.entry(rewrite::folder_of(&path).to_owned()).or_default().push((shard, rows));
+            folders.entry(folder_of(&path).to_owned()).or_default().push((shard, rows));
         }
         let runs = self.named.runs();
         let mut out = Vec::new();
@@ -384,13 +384,10 @@ impl<'a> Run<'a> {
         let needles: Vec<String> = self.needles()?;
         let settings = &self.newest.entry().settings;
         let eraser = Eraser {
-            dataset: self.dataset,
+            rewriter: rewrite::rewriter(self.context, &self.newest),
             runs: self.named.runs(),
-            row_group: rewrite::memory(self.context, settings).unit_bytes,
             hashes: ContentHashes::of(&self.newest),
             needles: &needles,
-            observer: self.context.observer,
-            cancel: &self.context.cancel,
         };
         let total = fresh.iter().map(|victim| victim.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });

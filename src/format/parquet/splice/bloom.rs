@@ -14,7 +14,13 @@ use ::parquet::{
     schema::types::ColumnDescPtr,
 };
 
-use super::{super::read::PARQUET, column::Part};
+use super::{
+    super::{
+        pages::{MAX_BROTLI_BYTES, check_chunk, is_brotli},
+        read::PARQUET,
+    },
+    column::Part,
+};
 use crate::{error::Result, format::guard::guard};
 
 /// How often a filter says of a value that it may be there when it is not.
@@ -41,6 +47,9 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
     let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), MISTAKES))?;
     for part in parts {
         guard(PARQUET, part.name, || -> Result<(), ParquetError> {
+            if is_brotli(part.chunk) {
+                check_chunk(part.input, part.chunk, MAX_BROTLI_BYTES)?;
+            }
             let input = Arc::new(part.input.clone());
             let rows = usize::try_from(part.rows)?;
             let pages = Box::new(SerializedPageReader::new(input, part.chunk, rows, None)?);

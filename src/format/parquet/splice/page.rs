@@ -17,7 +17,10 @@ use ::parquet::{
 use bytes::Bytes;
 
 use super::{
-    super::thrift::{Fault, PageHeader, PageKind, page_header},
+    super::{
+        pages::brotli_reader,
+        thrift::{Fault, PageHeader, PageKind, page_header},
+    },
     beginning, hybrid,
     union::Form,
 };
@@ -313,6 +316,11 @@ pub(super) fn inflate<'a>(
         Compression::GZIP(_) => {
             let mut decoder = flate2::read::MultiGzDecoder::new(stored);
             std::io::Read::read_exact(&mut decoder, room).is_ok().then_some(length)
+        }
+        Compression::BROTLI(_) => {
+            let mut decoder = brotli_reader(stored)?;
+            let whole = std::io::Read::read_exact(&mut decoder, room).is_ok();
+            (whole && matches!(std::io::Read::read(&mut decoder, &mut [0]), Ok(0))).then_some(length)
         }
         _ => return Err(Refused::Unknown),
     };

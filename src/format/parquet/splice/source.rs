@@ -23,6 +23,7 @@ use super::{
     super::{
         input::read_footer,
         logical::arrow_metadata,
+        pages::check_brotli,
         read::{PARQUET, RowGroupSize, rows_of, size_of},
         thrift::check_struct,
     },
@@ -191,6 +192,7 @@ impl Source {
         const ROWS: usize = 8_192;
         let arrow = self.arrow()?;
         let batches = guard(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
+            check_brotli(&self.input, self.metadata.row_group(group), |leaf| mask.leaf_included(leaf))?;
             let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
                 .with_row_groups(vec![group])
                 .with_projection(mask)

@@ -1,0 +1,108 @@
+//! Names and explanations of the values that options take, for enums of the library.
+//!
+//! An enum is listed once; a value that is not listed cannot be chosen on the command line.
+
+use std::mem::discriminant;
+
+use clap::{ValueEnum, builder::PossibleValue};
+
+use crate::{
+    dataset::IdMode,
+    exec::{encode::RowsAs, gather::OnError},
+    format::OutputFormat,
+    ops::{
+        convert::{Accept, OnSchema},
+        erase::NameKind,
+        inputs::{Identity, OnChanged},
+    },
+    plan::names::{OnMissing, OnName},
+    scan::InputFormat,
+};
+
+macro_rules! choices {
+    ($($choice:ty { $($variant:ident = $name:literal: $help:literal),+ $(,)? })+) => {
+        $(impl ValueEnum for $choice {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$variant),+]
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                let values = [$((Self::$variant, $name, $help)),+];
+                let named = values.into_iter().find(|(value, ..)| discriminant(value) == discriminant(self));
+                named.map(|(_, name, help)| PossibleValue::new(name).help(help))
+            }
+        })+
+    };
+}
+
+choices! {
+    InputFormat {
+        Csv = "csv": "Delimited text: commas, semicolons, pipes or another character",
+        Tsv = "tsv": "Tab-separated text",
+        Jsonl = "jsonl": "JSON Lines: one object per line",
+        Json = "json": "JSON documents: an object, or an array of objects",
+        Parquet = "parquet": "Apache Parquet",
+        Arrow = "arrow": "Arrow IPC, file or stream",
+        Files = "files": "Any files, grouped into samples by name",
+        Tar = "tar": "Tar archives of samples (WebDataset)",
+        TfRecord = "tfrecord": "TFRecord files of tf.train.Example",
+        NetCdf = "netcdf": "NetCDF, classic and version 4",
+        Hdf5 = "hdf5": "HDF5",
+        Zarr = "zarr": "Zarr, versions 2 and 3",
+        Npy = "npy": "NumPy arrays, .npy and .npz",
+    }
+    OutputFormat {
+        Parquet = "parquet": "Apache Parquet",
+        Tar = "tar": "WebDataset tar",
+        TfRecord = "tfrecord": "TFRecord of tf.train.Example",
+    }
+    RowsAs {
+        Json = "json": "One member KEY.json with all columns",
+        Parts = "parts": "One member KEY.COLUMN for each column that is not null",
+    }
+    OnSchema {
+        Union = "union": "Unite columns by name and widen their types",
+        Fail = "fail": "Stop with an error",
+    }
+    OnError {
+        Fail = "fail": "Stop; nothing is committed",
+        Skip = "skip": "Skip and count it",
+        Quarantine = "quarantine": "Skip and count it, and write it to a rejects file",
+    }
+    OnName {
+        Fail = "fail": "Stop before anything is written (names of files)",
+        Rename = "rename": "Escape it as %XX, or shorten it and append a hash",
+        Skip = "skip": "Reject the record",
+    }
+    OnMissing {
+        Fail = "fail": "Stop and name the sample",
+        Skip = "skip": "Reject the sample",
+        Keep = "keep": "Keep the sample and count it",
+    }
+    OnChanged {
+        Fail = "fail": "Stop and name the input",
+        Append = "append": "Convert it again and keep its old records",
+        Replace = "replace": "Convert it again and remove its old records in the same version",
+        Skip = "skip": "Skip it",
+    }
+    Identity {
+        Path = "path": "By its path or URL",
+        Content = "content": "By its path, URL or content, so that moved and renamed inputs are skipped",
+    }
+    Accept {
+        Kind = "kind": "Samples in a dataset of rows, or rows in a dataset of samples",
+        Columns = "columns": "Rows that share no column with the dataset",
+        Settings = "settings": "Record ids or subject ids from other columns than before",
+        Subjects = "subjects": "Samples or inputs without a subject id",
+    }
+    IdMode {
+        Plain = "plain": "Unchanged",
+        Hmac = "hmac": "As tokens (HMAC-SHA-256), which only the key can produce and nothing can reverse",
+        Sealed = "sealed": "As tokens, and encrypted beside them so that the key can decrypt them",
+    }
+    NameKind {
+        Subject = "subject": "Subject ids",
+        Record = "record": "Record ids",
+        Source = "source": "Origins, SOURCE#ROW",
+    }
+}

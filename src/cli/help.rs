@@ -1,0 +1,179 @@
+//! The help of all commands: what clap makes of [`args`](super::args), with colours, examples, exit codes and explanations of values.
+//!
+//! `-h` fits a screen, so values are explained in `--help` only. Help, man page, completions and the reference are rendered from the
+//! same command.
+
+use std::fmt::Write as _;
+
+use clap::{
+    Arg, Command, CommandFactory,
+    builder::styling::{AnsiColor, Styles},
+};
+
+use super::{args::Cli, exit};
+
+/// Colours of help and of usage errors, as cargo has them.
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default())
+    .error(AnsiColor::Red.on_default().bold())
+    .valid(AnsiColor::Cyan.on_default().bold())
+    .invalid(AnsiColor::Yellow.on_default());
+
+/// Examples of each command: what it is for, and a line for a shell. `tests/reference.rs` runs all of them, in this order, in one
+/// folder.
+const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "shardify",
+        &[
+            ("Show formats and sizes of the files in raw/, and the next command", "shardify inspect raw"),
+            ("Convert them into the dataset ./shards", "shardify convert raw --subject person_id"),
+            ("Find every record of subject 7", "shardify manifest --find 7"),
+        ],
+    ),
+    (
+        "convert",
+        &[
+            ("Preview a conversion", "shardify convert raw --subject person_id --dry-run"),
+            (
+                "Add the new files of raw/ to ./shards; run it again as files arrive",
+                "shardify convert raw --subject person_id",
+            ),
+            (
+                "Set a column type and write bad records to a rejects file",
+                "shardify convert people.csv --out people --id id --type name=text --on-error quarantine",
+            ),
+            (
+                "Pack images into tar shards with indexes for DALI",
+                "shardify convert images --out images-tar --to tar --index dali",
+            ),
+            (
+                "Cut the maps of a NetCDF file into patches",
+                "shardify convert grid.nc --out patches --record-dim time --patch lat=2,lon=2",
+            ),
+            ("Read CSV from standard input", "cat people.csv | shardify convert - --from csv --out piped"),
+        ],
+    ),
+    (
+        "adopt",
+        &[
+            (
+                "Make a dataset of Parquet files, linked into another folder",
+                "shardify adopt train --out linked --id id",
+            ),
+            ("Register the shards where they are", "shardify adopt train --id id"),
+        ],
+    ),
+    (
+        "inspect",
+        &[
+            ("Inspect a folder", "shardify inspect raw"),
+            ("Inspect the files that match a glob", "shardify inspect 'raw/*.csv'"),
+        ],
+    ),
+    (
+        "compact",
+        &[
+            ("Show what would be merged, and why", "shardify compact --dry-run"),
+            ("Merge the small shards of the last week", "shardify compact --since 7d"),
+            ("Sort all records of a dataset", "shardify compact shards --sort-by person_id"),
+        ],
+    ),
+    (
+        "manifest",
+        &[
+            ("Show a summary of ./shards", "shardify manifest"),
+            ("Find all records of subject 7", "shardify manifest --find 7"),
+            ("Print the shards for a WebDataset loader", "shardify manifest images-tar --list --urls"),
+            ("Tag the newest version", "shardify manifest --tag release-1"),
+            ("Compare two versions", "shardify manifest --diff v1 release-1"),
+            ("Export the positions of all records", "shardify manifest --export csv > records.csv"),
+            ("Prove that subject 7 has records", "shardify manifest --prove 7 --out subject-7.proof"),
+        ],
+    ),
+    ("verify", &[("Check a dataset, and read all of its data", "shardify verify --read-data")]),
+    (
+        "vacuum",
+        &[
+            ("Show what would be deleted", "shardify vacuum --dry-run"),
+            ("Delete what only versions older than 30 days need", "shardify vacuum --retain 30d"),
+        ],
+    ),
+    (
+        "remove",
+        &[
+            ("Remove the records of one input", "shardify remove --source DEATH.csv"),
+            ("Show what removing a whole run would do", "shardify remove --run v1 --dry-run"),
+        ],
+    ),
+    ("revert", &[("Restore the content of version 1", "shardify revert --to v1")]),
+    (
+        "erase",
+        &[
+            ("Show what would be erased", "shardify erase --subject 7 --dry-run"),
+            ("Erase a subject from all versions", "shardify erase --subject 7 --all-versions --reason 'request 17'"),
+        ],
+    ),
+    ("block", &[("Block a subject before data arrives", "shardify block --subject 4711 --reason 'request 18'")]),
+    ("unblock", &[("Allow the subject again", "shardify unblock --subject 4711 --reason 'request 19'")]),
+    (
+        "verify-proof",
+        &[("Check a proof, and that it is about subject 7", "shardify verify-proof subject-7.proof --id 7")],
+    ),
+    (
+        "completions",
+        &[(
+            "Install completions for bash",
+            "shardify completions bash > ~/.local/share/bash-completion/completions/shardify",
+        )],
+    ),
+    ("man", &[("Install the manual page", "shardify man > ~/.local/share/man/man1/shardify.1")]),
+];
+
+/// Returns the command line as clap knows it, with everything that help shows.
+pub(super) fn command() -> Command {
+    with_help(Cli::command().styles(STYLES))
+}
+
+fn with_help(command: Command) -> Command {
+    let mut text = String::new();
+    let header = STYLES.get_header();
+    let examples = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map_or(&[][..], |(_, all)| *all);
+    for (at, (purpose, line)) in examples.iter().enumerate() {
+        let heading = if at == 0 { format!("{header}Examples:{header:#}\n") } else { "\n".to_owned() };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{heading}  # {purpose}\n  {line}\n");
+    }
+    if command.has_subcommands() {
+        let _ = writeln!(text, "\n{header}Exit codes:{header:#}");
+        exit::CODES.iter().for_each(|(code, meaning)| {
+            let _ = writeln!(text, "  {code:>3}  {meaning}");
+        });
+    }
+    let command = if text.is_empty() { command } else { command.after_long_help(text.trim_end().to_owned()) };
+    command.mut_args(with_values).mut_subcommands(with_help)
+}
+
+/// Moves the possible values of an option to its long help, with their explanations.
+fn with_values(arg: Arg) -> Arg {
+    let values = arg.get_possible_values();
+    if values.is_empty() || !arg.get_action().takes_values() {
+        return arg;
+    }
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
+    let width = values.iter().map(|value| value.get_name().len()).max().unwrap_or(0);
+    let mut text = format!("{}\n\nPossible values:", sentence(&help));
+    for value in &values {
+        let about = value.get_help().map(ToString::to_string).unwrap_or_default();
+        let line = format!("- {:<width$}  {about}", value.get_name());
+        let _ = write!(text, "\n{}", line.trim_end());
+    }
+    arg.hide_possible_values(true).long_help(text)
+}
+
+/// Ends a text with a full stop, which clap takes away from help of one paragraph.
+fn sentence(help: &str) -> String {
+    if help.ends_with(['.', ']']) { help.to_owned() } else { format!("{help}.") }
+}

@@ -1,0 +1,377 @@
+//! Drafts: the entry and the lists of the next version, on top of the newest one.
+//!
+//! Numbers and versions are given here. Where another run commits first, the next draft gives them anew on top of it.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Schema, SchemaRef},
+};
+use jiff::Timestamp;
+
+use crate::{
+    codec::merkle,
+    dataset::{
+        index::SegmentRef,
+        log::{
+            clock,
+            entry::{Entry, FORMAT_VERSION, Totals},
+            erased,
+            retraction::{RemovedBy, runs_of},
+            root,
+            runs::{self, Run},
+            shards::{self, NewShard, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+            sources::{self, Optional, SourceRow},
+            transaction::{Numbers, Transaction},
+        },
+        table::{self, TableWriter, list::ListRef, paths::system_path},
+    },
+    error::Result,
+    id::Version,
+    storage::{Staged, Store},
+};
+
+/// Lists of one level are merged when there are this many.
+pub(in crate::dataset) const FAN_OUT: usize = 8;
+
+/// Rows of a list that a small commit makes of others at most, 60 bytes each.
+const MOST_MERGED_ROWS: u64 = 12_288;
+
+/// One attempt to build the next version.
+pub(in crate::dataset) struct Draft<'a> {
+    pub(in crate::dataset) dataset: &'a Dataset,
+    pub(in crate::dataset) transaction: &'a Transaction<'a>,
+    pub(in crate::dataset) attempt: usize,
+    /// Lists that have no names yet: all are published at once.
+    pub(in crate::dataset) staged: RefCell<Vec<Staged>>,
+}
+
+impl Draft<'_> {
+    pub(in crate::dataset) fn publish(&self) -> Result<()> {
+        let staged = self.staged.take();
+        if staged.is_empty() { Ok(()) } else { self.dataset.store().publish(staged) }
+    }
+
+    pub(in crate::dataset) fn entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
+        let old = parent.map(Snapshot::entry);
+        let version = old.map_or(Version(0), |e| e.version).next();
+        let base = old.map_or(0, |e| e.next_record);
+        let (shift, fresh) = match self.transaction.numbers {
+            Numbers::Fresh(records) => (base, records),
+            Numbers::Kept => (0, 0),
+        };
+        let moment = clock::moment(self.dataset, old)?;
+        let committed_at = moment.committed_at;
+        let adds = self.numbered(shift, version, committed_at);
+        let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
+        let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
+        Ok(Entry {
+            format: FORMAT_VERSION,
+            version,
+            transaction: self.transaction.id.clone(),
+            committed_at,
+            operation: self.transaction.operation.to_owned(),
+            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
+            arguments: self.transaction.arguments.clone(),
+            revisions: self.transaction.revisions.clone(),
+            counts: self.transaction.counts,
+            settings: self.transaction.settings.clone(),
+            totals,
+            next_record: base + fresh,
+            readable_from: old.map_or(Version(0), |e| e.readable_from),
+            expired_from: old.map_or(Version(0), |e| e.expired_from),
+            abandoned: Vec::new(),
+            corrections: moment.corrections,
+            tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
+            shards,
+            runs: self.run_lists(parent, &removed, shift, version)?,
+            lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
+            sources: self.source_lists(old, shift, version)?,
+            segments: self.segments(old, shift),
+            places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
+            erasures: old.and_then(|e| e.erasures.clone()),
+            root: None,
+        })
+    }
+
+    fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
+        let number = |shard: &NewShard, shift| ShardMeta {
+            first_record: shard.meta.first_record + shift,
+            version,
+            committed_at,
+            ..shard.meta.clone()
+        };
+        let retraction = &self.transaction.retraction;
+        let adds = self.transaction.adds.iter().map(|shard| number(shard, shift));
+        let rewritten = retraction.rewritten.iter().map(|shard| number(shard, 0));
+        adds.chain(rewritten).chain(retraction.restored.iter().map(|one| one.shard.clone())).collect()
+    }
+
+    fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
+        let rebased =
+            self.transaction.segments.iter().map(|s| SegmentRef { record_base: s.record_base + shift, ..s.clone() });
+        let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
+        for merge in &self.transaction.merges {
+            let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
+            // Where another run has merged some of them meanwhile, what it made has their pairs and stays.
+            if segments.iter().filter(|segment| replaced(segment)).count() == merge.replaces.len() {
+                segments.retain(|segment| !replaced(segment));
+                segments.push(merge.by.clone());
+            }
+        }
+        segments.extend(rebased);
+        segments
+    }
+
+    /// Rows of lists that a commit may write again which adds so many: one shard more must not cost megabytes.
+    fn most_rows(&self, added: usize) -> u64 {
+        match self.transaction.numbers {
+            Numbers::Fresh(_) => MOST_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
+            Numbers::Kept => u64::MAX,
+        }
+    }
+
+    pub(in crate::dataset) fn shard_lists(
+        &self,
+        parent: Option<&Snapshot>,
+        adds: &[ShardMeta],
+        removed: &HashSet<&str>,
+    ) -> Result<(Vec<ListRef>, Totals)> {
+        let mut lists = ListWriter::new(self, SHARDS);
+        let mut totals = parent.map_or_else(Totals::default, |p| p.entry().totals);
+        for list in parent.map_or(&[][..], |p| &p.entry().shards) {
+            if removed.is_empty() {
+                lists.keep(list.clone());
+                continue;
+            }
+            let rows = shards::read(lists.store().as_ref(), &list.sealed())?;
+            let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
+            if gone.is_empty() {
+                lists.keep(list.clone());
+            } else {
+                lists.add(&shards::batch(&rest)?, list.level)?;
+            }
+            for shard in gone {
+                totals.shards -= 1;
+                totals.records -= shard.records;
+                totals.bytes -= shard.bytes;
+            }
+        }
+        lists.add(&shards::batch(adds)?, 0)?;
+        for shard in adds {
+            totals.shards += 1;
+            totals.records += shard.records;
+            totals.bytes += shard.bytes;
+        }
+        Ok((lists.merged(self.most_rows(adds.len()))?, totals))
+    }
+
+    pub(in crate::dataset) fn run_lists(
+        &self,
+        parent: Option<&Snapshot>,
+        removed: &HashSet<&str>,
+        shift: u64,
+        version: Version,
+    ) -> Result<Vec<ListRef>> {
+        let mut lists = ListWriter::new(self, "runs");
+        for list in parent.map_or(&[][..], |p| &p.entry().runs) {
+            if removed.is_empty() {
+                lists.keep(list.clone());
+                continue;
+            }
+            let mut rows = runs::read(lists.store().as_ref(), &list.sealed())?;
+            let mut changed = false;
+            for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
+                run.until = Some(version);
+                changed = true;
+            }
+            if changed { lists.add(&runs::batch(&rows)?, list.level)? } else { lists.keep(list.clone()) }
+        }
+        let retraction = &self.transaction.retraction;
+        let adds = self.transaction.adds.iter().flat_map(|shard| runs_of(shard, shift, version));
+        let rewritten = retraction.rewritten.iter().flat_map(|shard| runs_of(shard, 0, version));
+        let fresh: Vec<Run> = adds.chain(rewritten).chain(retraction.restored_runs(version)).collect();
+        lists.add(&runs::batch(&fresh)?, 0)?;
+        lists.merged(self.most_rows(fresh.len()))
+    }
+
+    fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
+        let mut lists = ListWriter::new(self, "sources");
+        for list in old.map_or(&[][..], |e| &e.sources) {
+            match self.transaction.retraction.sources {
+                Some(removed_by) => self.mark_sources(&mut lists, list, version, removed_by)?,
+                None => lists.keep(list.clone()),
+            }
+        }
+        let sources = self.transaction.sources;
+        let (arrays, part_hashes) = (sources.have_arrays(), sources.have_part_hashes());
+        let optional = Optional { arrays, part_hashes, removed: false };
+        lists.write(0, &mut |add| {
+            let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
+                first_record: source.first_record + shift,
+                version,
+                ..source
+            });
+            loop {
+                let rows: Vec<SourceRow> = fresh.by_ref().take(table::BATCH_ROWS).collect();
+                if rows.is_empty() {
+                    return Ok(());
+                }
+                add(&sources::batch(&rows, optional)?)?;
+            }
+        })?;
+        lists.merged(u64::MAX)
+    }
+}
+
+impl Draft<'_> {
+    /// Keeps a list of sources, or writes it anew where sources were removed or restored.
+    fn mark_sources(
+        &self,
+        lists: &mut ListWriter<'_>,
+        list: &ListRef,
+        version: Version,
+        removed_by: &RemovedBy<'_>,
+    ) -> Result<()> {
+        let mut changed = false;
+        sources::read(lists.store(), list, &mut |row| {
+            changed |= removed_by(&row, version) != row.removed;
+            Ok(())
+        })?;
+        if !changed {
+            lists.keep(list.clone());
+            return Ok(());
+        }
+        let optional = Optional { removed: true, ..Optional::of(&table::columns_of(lists.store(), list)?) };
+        let store = lists.store();
+        lists.write(list.level, &mut |add| {
+            let mut pending = Vec::new();
+            sources::read(store, list, &mut |row| {
+                pending.push(SourceRow { removed: removed_by(&row, version), ..row });
+                if pending.len() < table::BATCH_ROWS {
+                    return Ok(());
+                }
+                add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+            })?;
+            if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
+        })
+    }
+}
+
+/// The kind of lists of shards, whose rows are hashed.
+const SHARDS: &str = "shards";
+
+/// Takes rows of a list.
+type Add<'a> = dyn FnMut(&RecordBatch) -> Result<()> + 'a;
+
+/// Collects the lists of one kind for the next version, writing those that changed.
+pub(in crate::dataset) struct ListWriter<'a> {
+    draft: &'a Draft<'a>,
+    kind: &'static str,
+    lists: Vec<ListRef>,
+    written: usize,
+}
+
+impl<'a> ListWriter<'a> {
+    pub(in crate::dataset) fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
+        Self { draft, kind, lists: Vec::new(), written: 0 }
+    }
+
+    fn store(&self) -> &'a Arc<dyn Store> {
+        self.draft.dataset.store()
+    }
+
+    pub(in crate::dataset) fn keep(&mut self, list: ListRef) {
+        self.lists.push(list);
+    }
+
+    pub(in crate::dataset) fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
+        self.write(level, &mut |add| add(rows))
+    }
+
+    /// Writes a list; one without rows is left out.
+    fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
+        let name = format!(
+            "lists/{}-{}-{}-{}.parquet",
+            self.draft.transaction.id, self.draft.attempt, self.kind, self.written
+        );
+        let path = system_path(&name);
+        let mut table = TableWriter::new(self.store().as_ref(), &path);
+        let mut leaves = Vec::new();
+        fill(&mut |rows| {
+            if self.kind == SHARDS {
+                leaves.extend(root::shard_leaves(rows)?);
+            }
+            table.add(rows)
+        })?;
+        if let Some((staged, rows)) = table.finish()? {
+            let seal = staged.seal();
+            self.draft.staged.borrow_mut().push(staged);
+            self.written += 1;
+            let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));
+            self.lists.push(ListRef { path, rows, level, root, seal });
+        }
+        Ok(())
+    }
+
+    /// Columns of several lists together; `None` for kinds that always have the same.
+    fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
+        let full = match self.kind {
+            "runs" => runs::schema(),
+            SHARDS => shards::schema(),
+            "replaced" => erased::replaced_schema(),
+            "rewritten" => erased::rewritten_schema(),
+            "sources" => sources::schema(),
+            _ => return Ok(None),
+        };
+        let mut known = HashSet::new();
+        for list in lists {
+            known.extend(table::columns_of(self.store(), list)?);
+        }
+        // Every list has those that cannot be null.
+        let kept = full.fields().iter().filter(|field| !field.is_nullable() || known.contains(field.name().as_str()));
+        Ok(Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>()))))
+    }
+
+    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
+    /// than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
+    pub(in crate::dataset) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
+        if !self.draft.transaction.merges.is_empty() && self.lists.len() > 1 {
+            let level = self.lists.iter().map(|list| list.level).max().unwrap_or(0);
+            let all = std::mem::take(&mut self.lists);
+            self.merge(&all, level)?;
+            return Ok(self.lists);
+        }
+        let mut level = 0;
+        while self.lists.iter().any(|l| l.level >= level) {
+            let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
+            if crowd.len() >= FAN_OUT && crowd.iter().map(|list| list.rows).sum::<u64>() <= most {
+                self.lists = others;
+                self.merge(&crowd, level + 1)?;
+            }
+            level += 1;
+        }
+        Ok(self.lists)
+    }
+
+    /// Makes one list of several.
+    fn merge(&mut self, lists: &[ListRef], level: u32) -> Result<()> {
+        // One of them may be new.
+        self.draft.publish()?;
+        let store = self.store();
+        let schema = self.schema_of(lists)?;
+        self.write(level, &mut |add| {
+            let add = &mut |rows: &RecordBatch| match &schema {
+                Some(schema) => add(&table::completed(rows, schema)?),
+                None => add(rows),
+            };
+            lists.iter().try_for_each(|list| table::read_batches(store, list, add))
+        })
+    }
+}

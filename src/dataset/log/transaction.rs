@@ -1,0 +1,99 @@
+//! Transactions: what a run wants the next version to be.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    dataset::{
+        index::{SegmentRef, places::PlaceRef},
+        log::{
+            entry::{Counts, Revision, Settings},
+            retraction::Retraction,
+            shards::NewShard,
+            snapshot::Snapshot,
+            sources::NewSources,
+        },
+    },
+    id::TransactionId,
+};
+
+/// What a run wants to commit.
+pub struct Transaction<'a> {
+    /// Names the run.
+    pub id: TransactionId,
+    /// `convert`, `compact`, ...
+    pub operation: &'static str,
+    /// Options that decided the output.
+    pub arguments: BTreeMap<String, String>,
+    /// Revisions of repositories that the sources lie in.
+    pub revisions: Vec<Revision>,
+    /// What was done.
+    pub counts: Counts,
+    /// What the dataset is from now on.
+    pub settings: Settings,
+    /// New shards.
+    pub adds: Vec<NewShard>,
+    /// Paths of shards that stop being live.
+    pub removes: Vec<String>,
+    /// New segments, with record numbers relative to the first new record.
+    pub segments: Vec<SegmentRef>,
+    /// Segments that become one.
+    pub merges: Vec<SegmentMerge>,
+    /// New sets of places of records that were sorted.
+    pub places: Vec<PlaceRef>,
+    /// What happens to records that the dataset has or had.
+    pub retraction: Retraction<'a>,
+    /// New sources, with record numbers relative to the first new record.
+    pub sources: &'a dyn NewSources,
+    /// Where the records of the new shards get their numbers.
+    pub numbers: Numbers,
+    /// How often [`commit`] was called for this run before: lists of these calls may have their names already.
+    pub calls: usize,
+}
+
+/// Segments of the id index, by their paths, and the one that holds the pairs of all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentMerge {
+    /// Paths of those that it replaces.
+    pub replaces: Vec<String>,
+    /// The segment.
+    pub by: SegmentRef,
+}
+
+impl Transaction<'static> {
+    /// Replaces shards by others that hold the same records.
+    pub fn compaction(
+        parent: &Snapshot,
+        arguments: BTreeMap<String, String>,
+        counts: Counts,
+        adds: Vec<NewShard>,
+        removes: Vec<String>,
+    ) -> Self {
+        Self {
+            id: TransactionId::fresh(),
+            operation: "compact",
+            arguments,
+            revisions: Vec::new(),
+            counts,
+            // A target for one compaction is not the dataset's from then on.
+            settings: parent.entry().settings.clone(),
+            adds,
+            removes,
+            segments: Vec::new(),
+            merges: Vec::new(),
+            places: Vec::new(),
+            retraction: Retraction::default(),
+            sources: &(),
+            numbers: Numbers::Kept,
+            calls: 0,
+        }
+    }
+}
+
+/// Where record numbers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// These records are new: numbers in the transaction count from 0 and are shifted at commit.
+    Fresh(u64),
+    /// These records keep the numbers they have.
+    Kept,
+}

@@ -1,0 +1,272 @@
+//! The pipeline of `convert`: sources in, finished but unpublished shards out.
+//!
+//! ```text
+//! records | samples --(read: workers)--> Gather (order) --> Cut (units) --(encode: workers)--> Appender (write)
+//! ```
+
+mod records;
+mod samples;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+};
+
+use arrow::datatypes::{DataType, SchemaRef};
+
+pub use self::{records::infer_all, samples::Reading};
+use self::{
+    records::{Parser, read_records},
+    samples::{SampleReader, read_samples},
+};
+use super::{
+    cut::{Cut, Cutting, Feedback},
+    encode::{EncodeUnit, Encoded, Encoder, Output},
+    gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally},
+    names::{NameGate, PartsGate},
+    ordered::ordered,
+    rejects::RejectsFile,
+    shard::{Appender, FinishedShard, ShardNaming},
+    subjects::SubjectResolver,
+    suppress::SuppressGate,
+};
+use crate::{
+    dataset::Segments,
+    error::{Error, Kind, Result},
+    events::{Cancel, Observer},
+    format::{Misfit, Parsed, files::Samples},
+    id::TransactionId,
+    plan::{memory::MemoryPlan, roll::RowGroupPlanner},
+    record::{Part, Payload, RecordBlock},
+    scan::{RecordSource, SourceFile},
+    storage::{Store, sys::release_freed_memory},
+};
+
+/// What is to be converted.
+#[derive(Debug)]
+pub enum Work<'a> {
+    /// Sources that hold records, all to one schema.
+    Records {
+        /// The sources.
+        sources: &'a [RecordSource],
+        /// Columns of all of them united.
+        schema: SchemaRef,
+    },
+    /// Samples made of files.
+    Samples {
+        /// The files.
+        files: &'a [SourceFile],
+        /// The samples.
+        samples: &'a Samples,
+        /// How they are read.
+        reading: &'a Reading,
+        /// Samples to be rejected unread, by number, and why.
+        left_out: &'a BTreeMap<usize, String>,
+        /// Where the hash of each file goes; empty where nobody asks for it.
+        hashes: &'a [AtomicU64],
+    },
+}
+
+impl Work<'_> {
+    /// What a store that sources lie in has failed with.
+    fn fault(&self) -> Option<Error> {
+        match self {
+            Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
+            Self::Samples { files, .. } => files.iter().find_map(SourceFile::fault),
+        }
+    }
+}
+
+/// Heads of files read at a time from a local disk.
+const LOCAL_OPENING: usize = 16;
+
+/// Requests in flight to a remote store: what counts is how long each takes, not the processor.
+const REMOTE_REQUESTS: usize = 64;
+
+/// Does work that opens many files in parallel, by as many threads as that takes.
+///
+/// # Errors
+/// When threads cannot be started.
+pub fn opening<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
+    if files <= rayon::current_num_threads() {
+        return Ok(work());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(requests.min(files)).build();
+    Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
+}
+
+/// Everything that the pipeline needs besides the work.
+pub struct Pipeline<'a> {
+    /// Store of the dataset.
+    pub store: &'a Arc<dyn Store>,
+    /// Makes bytes of records.
+    pub encoder: &'a Encoder,
+    /// Names shards.
+    pub naming: ShardNaming,
+    /// Size of a shard.
+    pub target: u64,
+    /// Bounds.
+    pub memory: MemoryPlan,
+    /// Threads.
+    pub jobs: usize,
+    /// What to do with bad records.
+    pub on_error: OnError,
+    /// Columns whose types the user gave.
+    pub given: &'a [String],
+    /// Validates record names while reading; `None` if every name is acceptable.
+    pub names: Option<&'a NameGate>,
+    /// Finds samples without parts that others have; `None` if they are kept.
+    pub parts: Option<&'a PartsGate>,
+    /// Resolves subject ids; `None` if a column has them, or if there are none.
+    pub subjects: Option<&'a SubjectResolver>,
+    /// Leaves out erased records; `None` if nothing was erased.
+    pub suppress: Option<&'a SuppressGate<'a>>,
+    /// Destination of rejected records; `None` if they are not kept.
+    pub rejects: Option<&'a RejectsFile>,
+    /// Names of sources, in the order of the work.
+    pub facts: &'a [SourceFacts],
+    /// Names the run.
+    pub transaction: &'a TransactionId,
+    /// Receives progress events and notes.
+    pub observer: &'a dyn Observer,
+    /// Cancellation token.
+    pub cancel: &'a Cancel,
+}
+
+/// What the pipeline made.
+#[derive(Debug)]
+pub struct Converted {
+    /// Shards without names.
+    pub shards: Vec<FinishedShard>,
+    /// Records written.
+    pub records: u64,
+    /// Segments of the id index.
+    pub segments: Segments,
+}
+
+/// Runs the pipeline. Counts are in `tally` even when it fails; a misfit is a failure noted there.
+///
+/// # Errors
+/// When a source cannot be read, a record is bad and `on_error` says fail, or the store fails.
+pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
+    let feedback = Arc::new(Feedback::default());
+    std::thread::scope(|scope| {
+        // Whoever waits for a size that will never come must not keep the scope open, also when this thread panics.
+        let _closing = Closing(&feedback);
+        let memory = &pipeline.memory;
+        // Only in Parquet have samples columns that they must fit.
+        let columns = match pipeline.encoder.output() {
+            Output::Parquet(parquet) => Some(parquet.schema()),
+            Output::Stream(_) => None,
+        };
+        let outcomes = match work {
+            Work::Records { sources, schema } => read_records(scope, Parser { pipeline, sources, schema, columns }),
+            Work::Samples { files, samples, reading, left_out, hashes } => {
+                let reader = SampleReader { pipeline, files, samples, left_out, hashes, columns };
+                read_samples(scope, reader, reading)
+            }
+        };
+        let setup = GatherSetup {
+            on_error: pipeline.on_error,
+            rejects: pipeline.rejects,
+            sources: pipeline.facts,
+            tally,
+            observer: pipeline.observer,
+            suppress: pipeline.suppress.map(|gate| gate.list),
+        };
+        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, &feedback));
+        let encode = {
+            let feedback = Arc::clone(&feedback);
+            move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
+        };
+        let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
+        let result = append(pipeline, encoded);
+        // A decoder may have taken a failed read for the end of a source.
+        result.and_then(|converted| match work.fault() {
+            Some(fault) => Err(fault),
+            None => Ok(converted),
+        })
+    })
+}
+
+/// What came of reading the sources, in order.
+type Outcomes<'scope> = Box<dyn Iterator<Item = Result<ReadOutcome>> + Send + 'scope>;
+
+/// Whether the run goes on without what cannot be read. It does where the bytes are at fault, never where the store is.
+fn survives(error: &Error, on_error: OnError) -> bool {
+    on_error != OnError::Fail
+        && !matches!(error.kind(), Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
+}
+
+/// Ends all waiting for sizes when it is dropped.
+struct Closing<'a>(&'a Feedback);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
+    match pipeline.encoder.output() {
+        Output::Stream(framing) => Cutting::Even { bytes: pipeline.memory.unit_bytes, member: framing.member_bytes() },
+        Output::Parquet(parquet) => {
+            let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
+            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes);
+            Cutting::RowGroups(planner, Arc::clone(feedback))
+        }
+    }
+}
+
+fn encode(encoder: &Encoder, feedback: &Feedback, unit: EncodeUnit) -> Result<Encoded> {
+    let number = unit.number;
+    let footer = match encoder.output() {
+        Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
+        Output::Stream(_) => 0,
+    };
+    let encoded = encoder.encode_telling(unit, |bytes| feedback.tell(number, bytes + footer));
+    if encoded.is_err() {
+        feedback.close();
+    }
+    encoded
+}
+
+fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>>) -> Result<Converted> {
+    let mut appender = Appender::new(
+        Arc::clone(pipeline.store),
+        pipeline.encoder.output(),
+        pipeline.naming.clone(),
+        pipeline.target,
+        pipeline.transaction,
+        pipeline.observer,
+    );
+    for unit in encoded {
+        appender.append(unit?)?;
+        release_freed_memory(pipeline.memory.bytes / 8 * 7);
+    }
+    let (shards, records, segments) = appender.finish()?;
+    Ok(Converted { shards, records, segments })
+}
+
+/// The block, unless it has samples with parts for which there is no column.
+fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
+    let (Payload::Samples(samples), Some(schema)) = (&block.payload, columns) else { return Parsed::Block(block) };
+    let misfit = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {
+        None => Some("no part of this extension"),
+        Some(DataType::Utf8) if simdutf8::basic::from_utf8(&part.bytes).is_err() => Some("text in UTF-8"),
+        Some(_) => None,
+    };
+    let found = samples.iter().find_map(|s| s.parts.iter().find_map(|part| Some((s, part, misfit(part)?))));
+    match found {
+        None => Parsed::Block(block),
+        Some((sample, part, expected)) => Parsed::Misfit(Misfit {
+            column: part.extension.clone(),
+            line: 0,
+            byte: 0,
+            value: format!("{}.{}", sample.key, part.extension),
+            expected: expected.to_owned(),
+        }),
+    }
+}

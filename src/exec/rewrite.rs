@@ -1,0 +1,111 @@
+//! What merges, sorts and erasures have in common: they read shards of a dataset and write others in their place.
+
+use std::io::Read as _;
+
+use arrow::datatypes::{Fields, SchemaRef};
+
+use crate::{
+    dataset::{Dataset, ShardMeta},
+    error::{Error, Result},
+    events::{Cancel, Observer},
+    format::parquet::{self, ParquetFile},
+    schema::{schema_of, unite_lists},
+    storage::{Object, Store},
+};
+
+/// Bytes of a shard read at a time.
+const READ_BYTES: usize = 1 << 20;
+
+/// The dataset whose shards are rewritten, and what every rewriting is told.
+#[derive(Clone, Copy)]
+pub struct Rewriter<'a> {
+    /// The dataset.
+    pub dataset: &'a Dataset,
+    /// Uncompressed bytes of a row group at most.
+    pub row_group: u64,
+    /// Receives progress events.
+    pub observer: &'a dyn Observer,
+    /// Cancellation token.
+    pub cancel: &'a Cancel,
+}
+
+impl<'a> Rewriter<'a> {
+    pub(super) fn store(&self) -> &'a dyn Store {
+        self.dataset.store().as_ref()
+    }
+
+    /// Place of a shard, for messages.
+    pub(super) fn place(&self, shard: &ShardMeta) -> String {
+        place(self.dataset, shard)
+    }
+
+    /// Opens a Parquet shard.
+    pub(super) fn open(&self, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
+        open(self.dataset, shard)
+    }
+
+    /// Reads a whole shard and compares its checksum.
+    pub(super) fn verify_checksum(&self, shard: &ShardMeta) -> Result<()> {
+        verify_checksum(self.dataset, shard, self.cancel)
+    }
+
+    /// The columns of all these shards together.
+    pub(super) fn united_schema<'s>(&self, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
+        united_schema(self.dataset, shards)
+    }
+}
+
+/// Place of a shard, for messages.
+pub(super) fn place(dataset: &Dataset, shard: &ShardMeta) -> String {
+    dataset.store().location().join(&shard.path).to_string()
+}
+
+/// Opens a Parquet shard.
+pub(super) fn open(dataset: &Dataset, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
+    parquet::open(dataset.object(&shard.path, shard.bytes), &place(dataset, shard))
+}
+
+/// The columns of Parquet shards together.
+pub(super) fn united_schema<'s>(dataset: &Dataset, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
+    let mut fields = Fields::empty();
+    for shard in shards {
+        fields = unite_lists(&fields, open(dataset, shard)?.schema().fields());
+    }
+    Ok(schema_of(&fields))
+}
+
+/// Reads a whole shard and compares its checksum.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) when it differs.
+pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) -> Result<()> {
+    let mut source = dataset.store().read(&shard.path)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut bytes = 0;
+    loop {
+        cancel.check()?;
+        let n = source.read(&mut buffer).map_err(|e| Error::from(e).at(place(dataset, shard)).byte(bytes))?;
+        if n == 0 {
+            return check(dataset, shard, bytes, Some(hasher.finalize().as_bytes()));
+        }
+        hasher.update(&buffer[..n]);
+        bytes += n as u64;
+    }
+}
+
+/// Compares what was read of a shard with what is on record about it.
+pub(super) fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: Option<&[u8; 32]>) -> Result<()> {
+    let damaged = |message: String| {
+        Err(Error::integrity(message)
+            .at(place(dataset, shard))
+            .hint("restore the shard from a copy, or convert its sources again into a new dataset"))
+    };
+    if bytes != shard.bytes {
+        return damaged(format!("expected {} bytes, found {bytes}", shard.bytes));
+    }
+    if checksum.is_some_and(|checksum| *checksum != shard.checksum) {
+        return damaged("the checksum differs: the shard was changed after it was written".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The options that decided what is in the shards of a run, as the log keeps them.
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::Fields;
+
+use super::options::{ConvertOptions, SubjectSource};
+use crate::{
+    dataset::Settings,
+    plan::{memory::MemoryPlan, names::OnMissing},
+    record::subject::SubjectsFrom,
+    schema,
+};
+
+/// The options that decided, by name; those that were left out are not in it.
+pub(super) fn arguments(
+    options: &ConvertOptions,
+    settings: &Settings,
+    prescribed: Option<&Fields>,
+    memory: MemoryPlan,
+) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    let mut set = |name: &str, value: String| {
+        if !value.is_empty() {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    set("to", settings.shard_format.to_string());
+    set("codec", settings.codec.to_string());
+    set("target-shard", settings.target_shard.0.to_string());
+    set("row-group", settings.row_group.0.to_string());
+    set("split", memory.split_bytes.to_string());
+    set("unit", memory.unit_bytes.to_string());
+    set("id", settings.id.join(","));
+    set("subject", settings.subject.clone().unwrap_or_default());
+    set(
+        "subject-from-path",
+        match &settings.subjects_from {
+            Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
+            _ => String::new(),
+        },
+    );
+    set(
+        "subject-table",
+        match &options.subjects {
+            Some(SubjectSource::Table { .. }) => "true".to_owned(),
+            _ => String::new(),
+        },
+    );
+    set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
+    set("null", options.null.clone().unwrap_or_default());
+    set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
+    set("no-header", if options.no_header { "true".into() } else { String::new() });
+    let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
+    set("index", indexes.join(","));
+    set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
+    set("schema", prescribed.map_or_else(String::new, schema::file::print));
+    set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
+    set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
+    set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
+    set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
+    set("var", options.arrays.vars.join(","));
+    set("hive-columns", if options.hive_columns { "true".into() } else { String::new() });
+    set("raw", if options.arrays.raw { "true".into() } else { String::new() });
+    set("flatten", if options.arrays.flatten { "true".into() } else { String::new() });
+    set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });
+    for (name, sizes) in [("patch", &options.arrays.patch), ("stride", &options.arrays.stride)] {
+        set(name, sizes.iter().map(|(dim, size)| format!("{dim}={size}")).collect::<Vec<_>>().join(","));
+    }
+    set("media", if options.media { "hf".into() } else { String::new() });
+    set(
+        "type",
+        options
+            .types
+            .iter()
+            .map(|f| format!("{}={}", f.name(), schema::file::print_type(f)))
+            .collect::<Vec<_>>()
+            .join(","),
+    );
+    out
+}

@@ -1,0 +1,225 @@
+//! Columns of rows: those that the sources have together, with the types that the user gave, so that they fit the dataset.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arrow::datatypes::{DataType, Field, Fields};
+
+use super::{
+    job::Job,
+    options::{ConvertOptions, OnSchema},
+};
+use crate::{
+    array::outputs,
+    dataset::Settings,
+    error::{Error, Result},
+    format::{OutputFormat, csv, json, parquet},
+    scan::{InputFormat, RecordSource},
+    schema::{self, print_dims, tensor_dims, unite_lists},
+    storage,
+};
+
+/// Types that the user gave and that are not inferred.
+#[derive(Debug, Clone)]
+pub(super) struct GivenTypes {
+    /// All columns there are, by `--schema`.
+    pub(super) prescribed: Option<Fields>,
+    /// Single columns, by `--type`.
+    types: Vec<Field>,
+}
+
+impl GivenTypes {
+    /// Reads the schema file, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn read(job: &Job<'_>) -> Result<Self> {
+        Ok(Self { prescribed: prescribed_columns(job)?, types: job.options.types.clone() })
+    }
+
+    /// Names of the columns whose types the user gave.
+    pub(super) fn names(&self) -> Vec<String> {
+        let prescribed = self.prescribed.iter().flatten().map(|field| field.name());
+        prescribed.chain(self.types.iter().map(Field::name)).cloned().collect()
+    }
+
+    /// Those of them that are to be bytes.
+    pub(super) fn binary_names(&self) -> Vec<String> {
+        let prescribed = self.prescribed.iter().flatten().map(AsRef::as_ref);
+        let given = prescribed.chain(&self.types);
+        given.filter(|field| field.data_type().is_binary()).map(|field| field.name().clone()).collect()
+    }
+
+    /// Refuses types that values of a source cannot have, before anything is read.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for the first.
+    pub(super) fn check(&self, sources: &[RecordSource]) -> Result<()> {
+        let prescribed: Vec<Field> = self.prescribed.iter().flatten().map(|field| field.as_ref().clone()).collect();
+        for source in sources {
+            let has = |field: &&Field| source.reader.columns().is_none_or(|names| names.contains(field.name()));
+            let check = match source.format {
+                InputFormat::Csv | InputFormat::Tsv => csv::check_type,
+                InputFormat::Jsonl | InputFormat::Json => json::check_type,
+                _ => continue,
+            };
+            let mut given = prescribed.iter().chain(&self.types).filter(has);
+            given.try_for_each(|field| check(field).map_err(|e| e.at(source.file.uri())))?;
+        }
+        Ok(())
+    }
+
+    /// Columns of all sources together, as the shards store them.
+    pub(super) fn unite(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
+        let storable = |fields: Fields| match settings.shard_format {
+            OutputFormat::Parquet => parquet::storable_fields(&fields),
+            OutputFormat::Tar | OutputFormat::TfRecord => fields,
+        };
+        if let Some(prescribed) = &self.prescribed {
+            return storable(prescribed.clone());
+        }
+        let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
+        let is_id = |name: &String| settings.id.contains(name) || settings.subject.as_ref() == Some(name);
+        let typed = sources.iter().any(|s| s.format.is_typed());
+        let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
+        let pin = |field: &Arc<Field>| match self.types.iter().find(|f| f.name() == field.name()) {
+            Some(given) => Arc::new(given.clone()),
+            // The text of an id must survive: `1.50` as a number would be found as `1.5` only.
+            None if !typed
+                && is_id(field.name())
+                && schema::is_scalar(field.data_type())
+                && !plain(field.data_type()) =>
+            {
+                Arc::new(Field::new(field.name(), DataType::Utf8, true))
+            }
+            None => Arc::clone(field),
+        };
+        storable(united.iter().map(pin).collect())
+    }
+}
+
+/// The columns of `--schema`, with the types of `--type`.
+fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
+    let Some(path) = &job.options.schema else { return Ok(None) };
+    let location = job.context.location(path)?;
+    let missing = || Error::usage("expected a schema file, found nothing").at(path.clone());
+    let (folder, name) = location.split_name().ok_or_else(missing)?;
+    let store = storage::open(&folder, &job.context.settings)?;
+    let bytes = store.get(&name)?.ok_or_else(missing)?;
+    let fields = if parquet::sniff(&bytes) {
+        parquet::open(bytes, path)?.schema().fields().clone()
+    } else {
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|e| Error::usage("expected a schema file in UTF-8").at(path.clone()).cause(e))?;
+        schema::file::parse(text).map_err(|e| e.at(path.clone()))?
+    };
+    let given = |field: &Arc<Field>| match job.options.types.iter().find(|f| f.name() == field.name()) {
+        Some(given) => Arc::new(given.clone()),
+        None => Arc::new(field.as_ref().clone().with_nullable(true)),
+    };
+    Ok(Some(fields.iter().map(given).collect()))
+}
+
+/// Fails where sources must have the same columns and have not, or none has a column that an option names.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input), [`Kind::Usage`](crate::error::Kind::Usage).
+pub(super) fn check_same_columns(
+    options: &ConvertOptions,
+    settings: &Settings,
+    sources: &[RecordSource],
+    fields: &[Fields],
+) -> Result<()> {
+    let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
+    if options.on_schema == OnSchema::Fail
+        && let Some(other) = fields.iter().position(|f| names(f) != names(&fields[0]))
+    {
+        return Err(Error::input(format!(
+            "expected the columns {}, as in {}, found {}",
+            names(&fields[0]).join(", "),
+            sources[0].file.uri(),
+            names(&fields[other]).join(", ")
+        ))
+        .at(sources[other].file.uri())
+        .hint("unite columns by name with --on-schema union"));
+    }
+    let columns: Vec<String> = fields.iter().flat_map(names).collect();
+    let wanted = settings.id.iter().chain(&settings.subject);
+    for column in wanted.chain(options.types.iter().map(Field::name)) {
+        // JSON may have a field that the sample does not show.
+        let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
+        if !columns.contains(column) && !hidden {
+            return Err(Error::usage("no source has this column")
+                .column(column.clone())
+                .hint(format!("the columns are {}", columns.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+/// Two sources that state their types must mean the same by a column.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) for the first column of which they do not.
+pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], given: &[Field]) -> Result<()> {
+    let mut first: BTreeMap<&str, (usize, &Field)> = BTreeMap::new();
+    for (i, fields) in fields.iter().enumerate().filter(|(i, _)| sources[*i].format.is_typed()) {
+        for field in fields.iter().filter(|f| given.iter().all(|g| g.name() != f.name())) {
+            let (other, stated) = *first.entry(field.name()).or_insert((i, field));
+            if let Some(conflict) = schema::conflict(stated, field) {
+                return Err(Error::input(format!("expected columns of one type, found that {conflict}"))
+                    .at(sources[i].file.uri())
+                    .column(field.name())
+                    .hint(format!("the other type is in {}", sources[other].file.uri()))
+                    .hint("choose sources with --include, or give the column a type with --type, such as text"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tensors of a column are in all shards of Parquet what the dataset has, whoever added them: of one shape, or each of its
+/// own.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) for tensors of another shape; when a shard cannot be read.
+pub(super) fn fit_shapes(job: &Job<'_>, format: OutputFormat, fields: Fields) -> Result<Fields> {
+    let Some(snapshot) = job.snapshot.filter(|_| format == OutputFormat::Parquet) else {
+        return Ok(fields);
+    };
+    let Some(shard) = snapshot.shards()?.last().filter(|_| outputs::has_tensors(&fields)) else {
+        return Ok(fields);
+    };
+    let place = job.dataset.store().location().join(&shard.path).to_string();
+    let known = parquet::open(job.dataset.object(&shard.path, shard.bytes), &place)?;
+    let fit = |field: &Arc<Field>| {
+        let Some((_, known)) = known.schema().fields().find(field.name()) else { return Ok(Arc::clone(field)) };
+        let (dims, found) = (tensor_dims(known), tensor_dims(field));
+        if dims == found {
+            return Ok(Arc::clone(field));
+        }
+        let rank = |dims: &Option<Vec<Option<usize>>>| dims.as_ref().map(Vec::len);
+        if schema::variable_rank(known).is_some() && rank(&dims) == rank(&found) {
+            return Ok(Arc::new(schema::unite_fields(known, field)));
+        }
+        let shape = |dims: Option<Vec<Option<usize>>>| dims.map_or_else(|| "none".to_owned(), |d| print_dims(&d));
+        Err(Error::input(format!(
+            "expected tensors of the shape that `{}` has in this dataset, {}, found {}",
+            field.name(),
+            shape(dims),
+            shape(found)
+        ))
+        .at(place.as_str())
+        .column(field.name())
+        .hint("name another dataset with --out, or choose variables with --var"))
+    };
+    fields.iter().map(fit).collect()
+}
+
+/// Makes a column binary.
+pub(super) fn force_binary(fields: &Fields, column: &str) -> Fields {
+    let binary = |field: &Arc<Field>| match field.name() == column {
+        true => Arc::new(Field::new(column, DataType::Binary, true)),
+        false => Arc::clone(field),
+    };
+    fields.iter().map(binary).collect()
+}

@@ -1,0 +1,124 @@
+//! Folds what a run made into one transaction, and commits it.
+
+use super::{
+    job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
+};
+use crate::{
+    dataset::{Counts, NewShard, Numbers, Publication, Retraction, Revision, SegmentRef, Transaction, note_beside},
+    error::Result,
+    exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, types},
+    ops::{lineage, revision},
+    storage::{Staged, Store},
+};
+
+/// What a transaction is made of.
+struct Folded {
+    staged: Vec<Staged>,
+    adds: Vec<NewShard>,
+    segments: Vec<SegmentRef>,
+    counts: Counts,
+}
+
+/// Publishes and commits what a run made.
+///
+/// # Errors
+/// [`Kind::Conflict`](crate::error::Kind::Conflict), or that the store fails; nothing is committed then.
+pub(super) fn commit(
+    job: &Job<'_>,
+    plan: &ConvertPlan,
+    folder: &str,
+    mut publication: Publication<'_>,
+    made: Made,
+    mut report: ConvertReport,
+) -> Result<ConvertReport> {
+    let Made { converted, tally, part_hashes, rejects } = made;
+    report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
+    report.records_similar = tally.similar + plan.similar;
+    report.ids_repeated = converted.segments.repeated;
+    report.blank_lines = tally.blank_lines;
+    report.records_padded = tally.padded;
+    report.records_repaired = tally.repaired;
+    report.lines_skipped = tally.skipped_lines;
+    report.entries_passed_over = tally.passed_over;
+    report.folder = Some(folder.to_owned());
+    let store = job.dataset.store().as_ref();
+    let Folded { staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
+    counts.reconcile()?;
+    job.context.cancel.check()?;
+    note_beside(adds.iter_mut(), &staged);
+    publication.publish(staged)?;
+    let database = live::Database::with(job.snapshot, &adds, store, &plan.settings.indexes)?;
+    let hiding = job.hiding.as_ref();
+    let sources = Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, hiding };
+    let transaction = Transaction {
+        id: publication.id().clone(),
+        operation: "convert",
+        arguments: plan.arguments.clone(),
+        revisions: revisions(job),
+        counts,
+        settings: plan.settings.clone(),
+        adds,
+        removes: Vec::new(),
+        segments,
+        merges: Vec::new(),
+        places: Vec::new(),
+        retraction: Retraction::default(),
+        sources: &sources,
+        numbers: Numbers::Fresh(counts.records_out),
+        calls: 0,
+    };
+    let snapshot = match plan.replaced.is_empty() {
+        true => publication.commit(&transaction)?,
+        false => replace(job, plan, transaction, publication)?,
+    };
+    report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(counts.shards_added);
+    report.counts = snapshot.entry().counts;
+    report.version = Some(snapshot.version());
+    live::refresh(&snapshot, database)?;
+    Ok(report)
+}
+
+/// Puts together what gets a name, what is added to the dataset, and what was counted.
+fn fold(
+    store: &dyn Store,
+    plan: &ConvertPlan,
+    folder: &str,
+    converted: Converted,
+    tally: &Tally,
+    rejects: Option<Staged>,
+) -> Result<Folded> {
+    let Converted { shards, records, segments } = converted;
+    let mut staged: Vec<Staged> = wids_list(store, &shards)?.into_iter().collect();
+    if let Some(fields) = plan.fields_to_keep().filter(|_| !shards.is_empty()) {
+        staged.push(types::stage(store, folder, &fields)?);
+    }
+    if let Some(constants) = plan.constants.as_ref().filter(|_| !shards.is_empty()) {
+        staged.push(constants::stage(store, folder, constants)?);
+    }
+    let mut adds: Vec<NewShard> = Vec::with_capacity(shards.len());
+    for finished in shards {
+        staged.extend(finished.staged);
+        adds.push(finished.shard);
+    }
+    staged.extend(rejects);
+    staged.extend(segments.staged);
+    let counts = Counts {
+        records_in: tally.records_in,
+        records_out: records,
+        records_rejected: tally.rejected,
+        records_erased: tally.erased,
+        bytes_in: tally.bytes_in.max(plan.bytes),
+        bytes_out: adds.iter().map(|shard| shard.meta.bytes).sum(),
+        shards_added: adds.len() as u64,
+        shards_removed: 0,
+        ..Counts::default()
+    };
+    Ok(Folded { staged, adds, segments: segments.refs, counts })
+}
+
+/// Revisions that the sources are of; each repository once.
+fn revisions(job: &Job<'_>) -> Vec<Revision> {
+    let sources = job.options.sources.iter().filter(|source| *source != STDIN);
+    let folders = sources.filter_map(|source| lineage::source_folder_or_file(job.context, source));
+    revision::all(folders, job.hiding.as_ref())
+}

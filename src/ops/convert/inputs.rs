@@ -1,0 +1,142 @@
+//! The sources of a run, opened: their formats are known, and how each is read.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+use super::{columns::GivenTypes, job::Job};
+use crate::{
+    array::records::ArrayOptions,
+    error::{Error, Result},
+    exec::{
+        constants,
+        convert::opening,
+        encode::SourceName,
+        gather::{OnError, SourceFacts},
+        subjects::SubjectResolver,
+    },
+    format::{
+        OutputFormat,
+        arrays::OpenSources,
+        csv::CsvOptions,
+        files::{self, Samples},
+        json::JsonOptions,
+    },
+    ops::inputs::Live,
+    record::key::escape_key,
+    scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
+};
+
+/// Sources whose first records stay in memory, for an estimate; those of thousands would take too much of it.
+pub(super) const SAMPLES_KEPT: usize = 64;
+
+/// The sources, in the order in which they are converted.
+pub(super) enum Inputs {
+    /// Sources that hold records.
+    Records(Vec<RecordSource>),
+    /// Files that make up samples.
+    Samples { files: Vec<SourceFile>, samples: Samples },
+}
+
+impl Inputs {
+    /// Whether the records are samples rather than rows.
+    pub(super) fn give_samples(&self) -> bool {
+        match self {
+            Self::Records(sources) => sources.iter().any(RecordSource::gives_samples),
+            Self::Samples { .. } => true,
+        }
+    }
+
+    /// The files to be read.
+    pub(super) fn files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
+        match self {
+            Self::Records(sources) => Box::new(sources.iter().map(|source| &source.file)),
+            Self::Samples { files, .. } => Box::new(files.iter()),
+        }
+    }
+
+    /// What is the same for all records of arrays, or of the datasets among the sources.
+    pub(super) fn constants(&self, live: &[Live]) -> Result<Option<Bytes>> {
+        if !live.is_empty() {
+            let files: Vec<String> = self.files().map(SourceFile::uri).collect();
+            let mut all: Option<Bytes> = None;
+            for dataset in live {
+                match (&all, dataset.constants(&files)?) {
+                    (Some(known), Some(found)) if *known != found => {
+                        return Err(Error::input("expected datasets with the same constants, found others")
+                            .at(dataset.place())
+                            .hint("convert them one by one into datasets of their own"));
+                    }
+                    (_, Some(found)) => all = Some(found),
+                    (_, None) => {}
+                }
+            }
+            if all.is_some() {
+                return Ok(all);
+            }
+        }
+        let Self::Records(sources) = self else { return Ok(None) };
+        let of_sources = sources.iter().map(|source| (source.file.uri(), source.reader.as_ref()));
+        constants::of_sources(of_sources)?.as_ref().map(constants::encoded).transpose()
+    }
+}
+
+/// Tells the formats of files by their content.
+///
+/// # Errors
+/// When one cannot be read, or they have no reading together.
+pub(super) fn open(job: &Job<'_>, files: Vec<SourceFile>, given: &GivenTypes, format: OutputFormat) -> Result<Input> {
+    let options = sniff_options(job, files.len(), given, format);
+    let remote = files.iter().any(SourceFile::is_remote);
+    opening(files.len(), remote, || classify(files, &options))?
+}
+
+/// How the formats of so many sources are told, and what is known of them beforehand.
+fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
+    let pinned = given.names();
+    SniffOptions {
+        from: job.options.from,
+        encoding: job.options.encoding,
+        csv: CsvOptions {
+            delimiter: job.options.delimiter,
+            has_header: !job.options.no_header,
+            null: job.options.null.clone(),
+            pinned: pinned.clone(),
+            ..CsvOptions::default()
+        },
+        json: JsonOptions { pinned, ..JsonOptions::default() },
+        arrays: ArrayOptions { coded: format == OutputFormat::Parquet, ..job.options.arrays.clone() },
+        binary: given.binary_names(),
+        open: Arc::new(OpenSources::within(job.context.memory.0)),
+        keep_going: job.options.on_error != OnError::Fail,
+        sources,
+        samples: Some(SAMPLES_KEPT),
+    }
+}
+
+/// Names of sources and of the keys of their rows: the name without extension where that is unique.
+pub(super) fn source_facts(sources: &[RecordSource], resolver: Option<&SubjectResolver>) -> Vec<SourceFacts> {
+    let stem = |name: &str| files::split_key(name).0.to_owned();
+    let mut stems: BTreeMap<String, usize> = BTreeMap::new();
+    for source in sources {
+        *stems.entry(stem(source.file.name())).or_default() += 1;
+    }
+    sources
+        .iter()
+        .map(|source| {
+            let name = source.file.name().to_owned();
+            let short = stem(&name);
+            let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
+            let columns = source.reader.columns().map(<[String]>::to_vec);
+            let subject = resolver.and_then(|resolver| resolver.of_source(&source.file));
+            SourceFacts {
+                name: Arc::new(SourceName { name, key, columns, subject }),
+                file: source.file.clone(),
+                hashes_bytes: source.format.is_text(),
+                by_row: source.format.is_typed(),
+                blank_lines: source.reader.blank_lines_before(),
+                note: source.reader.note(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,106 @@
+//! What a run has at hand and never writes down: the dataset, keys, lists of those who were erased, and what the user asked for.
+
+use super::options::{Accept, ConvertOptions};
+use crate::{
+    dataset::{Dataset, Hiding, Settings, Snapshot, SuppressList, choose_private},
+    error::{Error, Result},
+    format::{OutputFormat, index::IndexKind},
+    id::Version,
+    ops::{Context, indexes},
+    units::Size,
+};
+
+/// The surroundings of a conversion.
+pub(super) struct Job<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) dataset: &'a Dataset,
+    /// Version that the run is planned on; `None` if the dataset is new.
+    pub(super) snapshot: Option<&'a Snapshot>,
+    pub(super) options: &'a ConvertOptions,
+    /// Hides ids; `None` if they are not private.
+    pub(super) hiding: Option<Hiding>,
+    /// Erased records, which must not come back; `None` if nothing was erased.
+    pub(super) suppress: Option<SuppressList>,
+}
+
+impl<'a> Job<'a> {
+    /// Chooses the settings of the dataset: those that it has, unless the user asks for others.
+    ///
+    /// # Errors
+    /// When they contradict the dataset or each other.
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        (dataset, snapshot): (&'a Dataset, Option<&'a Snapshot>),
+        options: &'a ConvertOptions,
+        suppress: Option<SuppressList>,
+    ) -> Result<(Self, Settings)> {
+        let old = snapshot.map(|s| &s.entry().settings);
+        if let (Some(old), Some(to)) = (old, options.to)
+            && old.shard_format != to
+        {
+            return Err(Error::usage(format!(
+                "expected shards of {}, as this dataset has, found {to}",
+                old.shard_format
+            ))
+            .at(dataset.store().location().to_string())
+            .hint("name another dataset with --out"));
+        }
+        let format = options.to.or(old.map(|o| o.shard_format)).unwrap_or(OutputFormat::Parquet);
+        let id = if options.id.is_empty() { old.map(|o| o.id.clone()).unwrap_or_default() } else { options.id.clone() };
+        let settings = Settings {
+            shard_format: format,
+            codec: options.codec.or(old.map(|o| o.codec)).unwrap_or_else(|| format.default_codec()),
+            target_shard: options.target_shard.or(old.map(|o| o.target_shard)).unwrap_or(Size::mib(128)),
+            row_group: options.row_group.or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
+            id,
+            subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
+            subjects_from: match &options.subjects {
+                Some(source) => Some(source.kept()),
+                None => old.and_then(|o| o.subjects_from.clone()),
+            },
+            indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
+            private: choose_private(old, options.private, context.id_key.as_ref())
+                .map_err(|error| error.at(dataset.store().location().to_string()))?,
+        };
+        let hiding = Hiding::of(&settings, context.id_key.as_ref())?;
+        if settings.target_shard.0 == 0 {
+            return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
+        }
+        if settings.row_group > Size::mib(128) {
+            return Err(Error::usage(format!(
+                "expected a --row-group of at most 128 MiB, found {}",
+                settings.row_group
+            ))
+            .hint("readers decode a row group at once; larger ones exhaust their memory"));
+        }
+        Ok((Self { context, dataset, snapshot, options, hiding, suppress }, settings))
+    }
+
+    /// Version that the run is planned on; 0 if the dataset is new.
+    pub(super) fn base(&self) -> Version {
+        self.snapshot.map_or(Version(0), Snapshot::version)
+    }
+
+    /// The indexes that shards get.
+    ///
+    /// # Errors
+    /// When shards of the format cannot have one that was asked for.
+    pub(super) fn indexes(&self, settings: &Settings) -> Result<Vec<IndexKind>> {
+        let old = self.snapshot.map(|s| s.entry().settings.indexes.as_slice());
+        indexes::choose(self.options.index.as_deref(), old, settings.shard_format, settings.codec)
+    }
+
+    /// Fails unless the user has accepted a difference between new data and the dataset.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](crate::error::Kind::Changed) with the message.
+    pub(super) fn unless(&self, accept: Accept, word: &str, message: impl FnOnce() -> String) -> Result<()> {
+        if self.options.accept.contains(&accept) {
+            return Ok(());
+        }
+        Err(Error::changed(message())
+            .at(self.dataset.store().location().to_string())
+            .hint("name another dataset with --out")
+            .hint(format!("or take it in all the same with --accept {word}")))
+    }
+}

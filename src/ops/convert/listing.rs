@@ -1,0 +1,129 @@
+//! What there is to convert: the found files, without those that the dataset has already or must not get again.
+
+use std::collections::HashSet;
+
+use super::{
+    options::{ConvertOptions, SubjectSource},
+    subjects,
+};
+use crate::{
+    dataset::{Snapshot, SuppressList},
+    error::{Error, Result},
+    events::Event,
+    exec::gather::OnError,
+    ops::{Context, inputs},
+    scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
+    storage::{Location, plain_urls},
+};
+
+/// Sources and files that are not converted, by the reason why.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Skipped {
+    /// Files that are no sources: hidden, configuration, or of datasets.
+    pub(super) ignored: u64,
+    /// Sources converted before and the same since.
+    pub(super) unchanged: u64,
+    /// Sources that changed since, where `--on-changed skip` leaves them out.
+    pub(super) changed: u64,
+    /// Sources known under another name.
+    pub(super) moved: u64,
+    /// Sources that were erased, or are about somebody who was.
+    pub(super) erased: u64,
+}
+
+/// The sources of a run, before anybody has looked into them.
+pub(super) struct Listing {
+    /// Files to be converted, in order.
+    pub(super) fresh: Vec<SourceFile>,
+    /// Places that could not be listed; each counts as a rejected record.
+    pub(super) faults: Vec<Error>,
+    /// Datasets among the sources.
+    pub(super) live: Vec<inputs::Live>,
+    /// URIs, as stored, of sources whose old records are to be removed.
+    pub(super) replaced: HashSet<String>,
+    /// What is left out.
+    pub(super) skipped: Skipped,
+}
+
+impl Listing {
+    /// Lists the sources, and what was erased from the dataset, which nothing of them may bring back.
+    ///
+    /// # Errors
+    /// When there are no sources, one cannot be listed and no rejects are allowed, or one has changed and may not.
+    pub(super) fn new(
+        context: &Context<'_>,
+        (out, snapshot): (&Location, Option<&Snapshot>),
+        options: &ConvertOptions,
+    ) -> Result<(Self, Option<SuppressList>)> {
+        let (mut found, live) = find(context, out, options)?;
+        if found.folder_links > 0 {
+            let count = found.folder_links;
+            let note = format!("links to folders are not followed, found {count}; name those folders themselves");
+            context.observer.event(Event::Note(note));
+        }
+        if options.on_error == OnError::Fail && !found.faults.is_empty() {
+            let first = found.faults.swap_remove(0);
+            return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
+        }
+        let suppress = snapshot.map(SuppressList::of).transpose()?.flatten();
+        let files = found.files.len();
+        if let Some(list) = &suppress {
+            found.files.retain(|file| !list.has_source(&file.uri()));
+        }
+        let erased = (files - found.files.len()) as u64;
+        let known = inputs::partition(context, found.files, snapshot, (options.identity, options.on_changed))?;
+        let inputs::Partition { fresh, unchanged, changed, moved, replaced } = known;
+        let skipped = Skipped { ignored: found.passed_over, unchanged, changed, moved, erased };
+        Ok((Self { fresh, faults: found.faults, live, replaced, skipped }, suppress))
+    }
+}
+
+/// The name that standard input has among sources.
+pub(super) const STDIN: &str = "-";
+
+/// Finds the inputs, standard input among them.
+fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<(Found, Vec<inputs::Live>)> {
+    let scan_options = ScanOptions {
+        include: options.include.clone(),
+        exclude: options.exclude.clone(),
+        dataset: Some(out.clone()),
+        memory: context.memory,
+    };
+    let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
+    let mut found = Found::default();
+    if !named.is_empty() {
+        found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
+    }
+    let mut live = Vec::new();
+    scan::refuse_foreign(&found.tables, &found.files)?;
+    for table in found.tables.iter().filter(|table| table.format == TableFormat::Dataset) {
+        let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
+        found.passed_over += dataset.keep(&mut found.files);
+        live.push(dataset);
+    }
+    if !streams.is_empty() {
+        match options.from {
+            None => return Err(Error::usage("expected --from beside `-`, for standard input has no name to go by")),
+            Some(InputFormat::Files) => {
+                return Err(Error::usage("expected records from standard input, found --from files"));
+            }
+            Some(_) => found.files.push(SourceFile::of_stream("stdin", (context.stdin)())?),
+        }
+    }
+    if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
+        // It may lie among what it is about.
+        let table = subjects::table_file(context, place)?.uri();
+        let files = found.files.len();
+        found.files.retain(|file| file.uri() != table);
+        found.passed_over += (files - found.files.len()) as u64;
+    }
+    if options.from != Some(InputFormat::Files) {
+        found.passed_over += scan::pass_over_companions(&mut found.files);
+    }
+    if found.files.is_empty() && found.faults.is_empty() {
+        return Err(Error::usage("expected something to convert, found no files")
+            .at(plain_urls(&options.sources.join(" ")))
+            .hint("name a file or folder, or check --include and --exclude"));
+    }
+    Ok((found, live))
+}

@@ -1,0 +1,404 @@
+//! Decides what a run converts, and how: the plan of a conversion is a value.
+//!
+//! ```text
+//! Listing --open--> Opened --name--> Named --finish--> ConvertPlan
+//!           formats, columns   indexes, names      sizes, shapes, constants, arguments
+//! ```
+//!
+//! Each stage consumes the one before it, so that nothing is asked for before it is known: the format of the shards follows from the
+//! formats of the sources, indexes from the format of the shards, and names from the indexes.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use bytes::Bytes;
+
+use super::{
+    arguments::arguments,
+    columns::{self, GivenTypes},
+    inputs::{self, Inputs},
+    job::Job,
+    listing::{Listing, Skipped},
+    subjects,
+};
+use crate::{
+    array::outputs,
+    codec::Codec,
+    dataset::{Hiding, Settings},
+    error::{Error, Result},
+    events::Event,
+    exec::{
+        convert::infer_all,
+        encode::{Encoder, RowsAs},
+        names::PartsGate,
+        subjects::SubjectResolver,
+    },
+    format::{OutputFormat, files, parquet::schema_of_samples},
+    id::Version,
+    ops::{
+        inputs::Live,
+        names::{Choices, Naming},
+    },
+    plan::{memory::MemoryPlan, names::OnMissing},
+    record::{
+        key::part_type,
+        parts::{KEY_COLUMN, is_table_of_samples},
+        path::field_at,
+    },
+    scan::{Input, RecordSource, SourceFile, folders_of, with_partitions},
+    schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
+    units::Size,
+};
+
+/// What is to be done.
+pub(super) enum Decision {
+    /// Nothing is new.
+    Nothing {
+        /// Settings of the dataset.
+        settings: Box<Settings>,
+        /// What was left out.
+        skipped: Skipped,
+        /// Places that could not be listed.
+        faults: usize,
+    },
+    /// Sources are to be converted.
+    Convert(Box<ConvertPlan>),
+}
+
+/// What a run converts, and how. Nothing of it refers to the dataset or to the options.
+pub(super) struct ConvertPlan {
+    /// Version that it was made for; 0 if the dataset is new.
+    pub(super) base: Version,
+    /// Settings of the dataset from now on.
+    pub(super) settings: Settings,
+    /// The options that decided, as the log keeps them.
+    pub(super) arguments: BTreeMap<String, String>,
+    /// Sizes that keep the run within its memory.
+    pub(super) memory: MemoryPlan,
+    /// The sources, in order.
+    pub(super) inputs: Inputs,
+    /// Bytes of the listed sources as stored.
+    pub(super) bytes: u64,
+    /// Places that could not be listed; each counts as a rejected record.
+    pub(super) faults: Vec<Error>,
+    /// What was left out.
+    pub(super) skipped: Skipped,
+    /// Samples of files whose keys are other spellings of erased ones.
+    pub(super) similar: u64,
+    /// URIs, as stored, of sources whose old records are to be removed.
+    pub(super) replaced: HashSet<String>,
+    /// Columns of the rows, or the parts of the samples. A run that meets a value which does not fit widens them.
+    pub(super) fields: Fields,
+    /// Types that the user gave, which are never widened.
+    pub(super) given: GivenTypes,
+    /// What rows become, if the user chose.
+    pub(super) rows: Option<RowsAs>,
+    /// Whether tensors in TFRecord are lists of numbers rather than bytes.
+    pub(super) tensor_lists: bool,
+    /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
+    pub(super) media: bool,
+    /// Names of records that are changed or refused, and samples that are rejected unread.
+    pub(super) naming: Naming,
+    /// Resolves subject ids; `None` if a column has them, or if there are none.
+    pub(super) subjects: Option<SubjectResolver>,
+    /// What is the same for all records of arrays.
+    pub(super) constants: Option<Bytes>,
+}
+
+/// Decides what to do about the sources.
+///
+/// # Errors
+/// When the options contradict the sources, the sources each other, or both the dataset.
+pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
+    let Listing { fresh, faults, live, replaced, skipped } = listing;
+    if fresh.is_empty() {
+        return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
+    }
+    let bytes = fresh.iter().map(SourceFile::bytes).sum();
+    let opened = Opened::new(job, settings, fresh)?;
+    opened.check(job)?;
+    let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
+    if opened.inputs.files().next().is_none() {
+        return Ok(Decision::Nothing { settings: Box::new(opened.settings), skipped, faults: faults.len() });
+    }
+    let listed = Listed { bytes, faults, live, replaced, skipped };
+    Ok(Decision::Convert(Box::new(opened.name(job)?.finish(job, listed)?)))
+}
+
+/// What the listing says besides the files.
+struct Listed {
+    bytes: u64,
+    faults: Vec<Error>,
+    live: Vec<Live>,
+    replaced: HashSet<String>,
+    skipped: Skipped,
+}
+
+/// Sources whose formats and columns are known, and with them the format of the shards.
+struct Opened {
+    settings: Settings,
+    given: GivenTypes,
+    subjects: Option<SubjectResolver>,
+    inputs: Inputs,
+    fields: Fields,
+    /// Sources left out because they were erased, or are about somebody who was.
+    erased: u64,
+    similar: u64,
+}
+
+impl Opened {
+    fn new(job: &Job<'_>, mut settings: Settings, fresh: Vec<SourceFile>) -> Result<Self> {
+        if let Some(old) = job.snapshot {
+            job.check_settings(&old.entry().settings, &settings)?;
+        }
+        let subjects = subjects::resolver(job, &settings)?;
+        let given = GivenTypes::read(job)?;
+        let (inputs, fields, left_out) = match inputs::open(job, fresh, &given, settings.shard_format)? {
+            Input::Records(sources) => {
+                let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
+                let sources = with_folder_columns(job, sources);
+                let fields = columns_of(job, &settings, &given, &sources)?;
+                (Inputs::Records(sources), fields, subjects::LeftOut { erased, similar: 0 })
+            }
+            Input::Files(files) => {
+                let (files, left_out) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
+                let fields = files::column_names(&files).into_iter().map(part).collect();
+                (Inputs::Samples { samples: files::group(&files), files }, fields, left_out)
+            }
+        };
+        if inputs.give_samples() {
+            refuse_options_of_rows(job, &given)?;
+            if job.options.to.is_none() && job.snapshot.is_none() {
+                settings.shard_format = OutputFormat::Tar;
+                settings.codec = job.options.codec.unwrap_or(Codec::None);
+            }
+        }
+        let subjects::LeftOut { erased, similar } = left_out;
+        Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
+    }
+
+    /// Holds the sources against the dataset.
+    fn check(&self, job: &Job<'_>) -> Result<()> {
+        if let Some(resolver) = &self.subjects {
+            subjects::check(job, resolver, &self.inputs)?;
+        }
+        job.check_alike(&self.inputs, &self.fields, self.settings.shard_format)
+    }
+
+    /// Chooses indexes, and what is done about names that they or the format cannot have.
+    fn name(mut self, job: &Job<'_>) -> Result<Named> {
+        self.settings.shard_format.check_codec(self.settings.codec)?;
+        self.settings.indexes = job.indexes(&self.settings)?;
+        let settings = &self.settings;
+        let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
+        let memory = MemoryPlan::new(job.context.memory, job.context.jobs, format, target, row_group);
+        let files = match &self.inputs {
+            Inputs::Samples { files, samples } => Some((samples, files.as_slice())),
+            Inputs::Records(_) => None,
+        };
+        let asked = job.options.index.is_some() || (files.is_some() && job.snapshot.is_some());
+        let choices = Choices { on_name: job.options.on_name, missing: job.options.missing, asked };
+        let mut naming = Naming::plan(files, &mut self.settings, choices, job.context.observer)?;
+        if job.options.missing != OnMissing::Keep && self.inputs.give_samples() && naming.parts.is_none() {
+            naming.parts = self.parts_of_records(job, memory)?;
+        }
+        Ok(Named { opened: self, memory, naming })
+    }
+
+    /// Which parts samples in archives should have is known only once all of them were looked at.
+    fn parts_of_records(&mut self, job: &Job<'_>, memory: MemoryPlan) -> Result<Option<PartsGate>> {
+        let Inputs::Records(sources) = &self.inputs else { return Ok(None) };
+        let observer = job.context.observer;
+        observer.event(Event::Phase { name: "looking at parts", bytes: None });
+        let seen = infer_all(sources, memory, job.context.jobs, observer, &job.context.cancel)?;
+        self.fields = unite_lists(&self.fields, &self.given.unite(&self.settings, &seen, sources));
+        let names = self.fields.iter().map(|f| f.name().clone());
+        let mut all: Vec<String> = names.filter(|name| name != KEY_COLUMN).collect();
+        all.sort_unstable();
+        Ok(Some(PartsGate { all, skip: job.options.missing == OnMissing::Skip }))
+    }
+}
+
+/// Sources whose names are dealt with.
+struct Named {
+    opened: Opened,
+    memory: MemoryPlan,
+    naming: Naming,
+}
+
+impl Named {
+    /// Checks the sizes of samples and the shapes of tensors, and looks for constants.
+    fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
+        let Self { opened, memory, naming } = self;
+        let Opened { settings, given, subjects, inputs, mut fields, similar, .. } = opened;
+        let Listed { bytes, faults, live, replaced, skipped } = listed;
+        match &inputs {
+            Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
+            Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
+        }
+        Ok(ConvertPlan {
+            base: job.base(),
+            arguments: arguments(job.options, &settings, given.prescribed.as_ref(), memory),
+            constants: inputs.constants(&live)?,
+            rows: job.options.rows,
+            tensor_lists: job.options.tensor_lists,
+            media: job.options.media,
+            settings,
+            memory,
+            inputs,
+            bytes,
+            faults,
+            skipped,
+            similar,
+            replaced,
+            fields,
+            given,
+            naming,
+            subjects,
+        })
+    }
+}
+
+impl ConvertPlan {
+    /// The schema that records are brought to.
+    pub(super) fn schema(&self) -> SchemaRef {
+        if self.inputs.give_samples() { schema_of_samples(&self.fields, self.media) } else { schema_of(&self.fields) }
+    }
+
+    /// What a row becomes in tar: what the user said, else a table of samples becomes samples again.
+    pub(super) fn rows_as(&self, schema: &SchemaRef) -> RowsAs {
+        let samples = is_table_of_samples(schema.fields());
+        let lists = self.tensor_lists && self.settings.shard_format == OutputFormat::TfRecord;
+        let default = match outputs::has_tensors(schema.fields()) && !lists {
+            true => RowsAs::Tensors,
+            false if samples => RowsAs::Parts,
+            false => RowsAs::Json,
+        };
+        self.rows.unwrap_or(default)
+    }
+
+    /// Columns that make the record id of rows; the key of a table of samples needs no naming.
+    pub(super) fn id_columns(&self, schema: &SchemaRef) -> Vec<String> {
+        if self.inputs.give_samples() {
+            return Vec::new();
+        }
+        let key = schema.field_with_name(KEY_COLUMN).is_ok_and(|f| f.data_type() == &DataType::Utf8);
+        if self.settings.id.is_empty() && key { vec![KEY_COLUMN.to_owned()] } else { self.settings.id.clone() }
+    }
+
+    /// Names and types of the columns, for people.
+    pub(super) fn columns(&self) -> Vec<(String, String)> {
+        self.schema().fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
+    }
+
+    /// The encoder of the records.
+    ///
+    /// # Errors
+    /// When no source has a column that makes ids, or the format cannot store the schema.
+    pub(super) fn encoder(&self, hiding: Option<&Hiding>, schema: &SchemaRef) -> Result<Encoder> {
+        let mut ids = self.id_columns(schema);
+        let mut subject = self.settings.subject.clone().filter(|_| !self.inputs.give_samples());
+        if schema.fields().is_empty() {
+            // All sources are empty, or have nothing but a header.
+            (ids, subject) = (Vec::new(), None);
+        }
+        if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
+            return Err(Error::usage("no source has this column").column(column));
+        }
+        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
+        Ok(encoder
+            .with_rows(self.rows_as(schema))
+            .renaming(self.naming.renaming)
+            .with_external_subjects(self.subjects.is_some())
+            .hiding(hiding.cloned()))
+    }
+
+    /// Columns whose types the shards do not tell.
+    pub(super) fn fields_to_keep(&self) -> Option<Fields> {
+        let schema = self.schema();
+        let untold = match self.settings.shard_format {
+            OutputFormat::Parquet => false,
+            OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
+            OutputFormat::TfRecord => true,
+        };
+        let fields = || match self.rows_as(&schema) {
+            RowsAs::Tensors => outputs::feature_fields(schema.fields()),
+            RowsAs::Json | RowsAs::Parts => schema.fields().clone(),
+        };
+        (untold && !self.inputs.give_samples()).then(fields)
+    }
+}
+
+/// The columns that sources of records have together.
+fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &[RecordSource]) -> Result<Fields> {
+    let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
+    columns::check_same_columns(job.options, settings, sources, &fields)?;
+    columns::refuse_conflicts(sources, &fields, &job.options.types)?;
+    given.check(sources)?;
+    let fields = given.unite(settings, &fields, sources);
+    let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
+    if let Some(field) = shapeless.filter(|_| job.options.tensor_lists) {
+        let dims = tensor_dims(field).unwrap_or_default();
+        return Err(Error::usage(format!(
+            "expected tensors of one shape for --tensors lists, found the shape {}",
+            print_dims(&dims)
+        ))
+        .column(field.name())
+        .hint("leave --tensors out: bytes have their shape beside them"));
+    }
+    Ok(fields)
+}
+
+/// Fails where samples were found and an option is for rows.
+fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
+    if given.prescribed.is_some() {
+        return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
+    }
+    if job.options.hive_columns {
+        return Err(Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out"));
+    }
+    if !job.options.id.is_empty() || job.options.subject.is_some() {
+        return Err(Error::usage("expected tables for --id and --subject, found samples")
+            .hint("the record id of a sample is its key; leave both options out")
+            .hint("give samples subject ids with --subject-from-path or --subject-table"));
+    }
+    Ok(())
+}
+
+/// Sources with the columns that their folders say, if they are wanted.
+fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
+    if job.options.hive_columns {
+        return with_partitions(sources);
+    }
+    let unused = sources.iter().filter(|source| !source.gives_samples()).find_map(|source| {
+        let folders = folders_of(&source.file);
+        folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
+    });
+    if let Some(key) = unused {
+        let note = format!("folders such as `{key}=` make no columns; --hive-columns makes them");
+        job.context.observer.event(Event::Note(note));
+    }
+    sources
+}
+
+/// A file that cannot be held in memory is refused before anything is written.
+fn check_sizes(files: &[SourceFile], samples: &files::Samples, memory: MemoryPlan) -> Result<()> {
+    for sample in samples.range(0..samples.len(), files) {
+        let bytes = sample.bytes();
+        if bytes > memory.max_record_bytes {
+            let uri = sample.files().next().map_or_else(String::new, SourceFile::uri);
+            return Err(Error::input(format!(
+                "expected samples of at most {}, found one of {}",
+                Size(memory.max_record_bytes),
+                Size(bytes)
+            ))
+            .at(uri)
+            .hint("a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude"));
+        }
+    }
+    Ok(())
+}

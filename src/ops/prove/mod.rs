@@ -1,0 +1,246 @@
+//! Proofs that an id is in a version or not, and the check of such a proof, which needs no dataset.
+//!
+//! A proof is a JSON object of a few kilobytes. It holds, for each segment of the id index, the block of pairs where the
+//! hash of the id is or would be, with the hashes that lead from there to the root of the version:
+//!
+//! ```text
+//! block -> hash of its bucket -> leaf of the bucket -> root of its segment -> leaf of the segment -> root of the version
+//! ```
+//!
+//! Which bucket it is follows from the hash of the id. A proof shows the hashes of some other ids, but no id. It speaks of ids
+//! that are stored; a record whose only name is `source#row` has none. Whether ids are stored as they are or as tokens is
+//! said by the head that leads to the root: a proof that looks an id up as it is where tokens are stored proves nothing.
+//! What the index has are the first 64 bits of a hash, so the presence of a token is shown as far as its first 16 digits.
+
+mod check;
+
+use serde::{Deserialize, Serialize};
+
+use self::check::{check, records};
+pub use self::check::{verify, verify_bytes};
+use super::{Context, manifest};
+use crate::{
+    codec::{base64::base64, hex::hex, merkle::Hash},
+    dataset::{Asked, Block, PAIR_BYTES, Snapshot, VersionTree, has_origin, hiding_of},
+    error::{Error, Result},
+    events::Event,
+    id::Version,
+    storage::{self, Location},
+};
+
+/// Version of the form of proofs.
+const SCHEMA: u32 = 2;
+
+/// What a proof proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Claim {
+    /// A record of the version carries the id.
+    Present,
+    /// None does.
+    Absent,
+}
+
+/// A proof.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Proof {
+    r#type: String,
+    schema: u32,
+    claim: Claim,
+    /// The id, or where ids are private its token.
+    id: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    private: bool,
+    /// Of a dataset whose tokens are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    salt: Option<String>,
+    version: Version,
+    root: String,
+    leaves: u64,
+    head: String,
+    head_path: Vec<String>,
+    segments: Vec<SegmentProof>,
+}
+
+/// What a proof says of a segment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SegmentProof {
+    leaf: u64,
+    text: String,
+    path: Vec<String>,
+    bucket: BucketProof,
+}
+
+/// The bucket of a segment that has the hash of the id, or would have it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BucketProof {
+    text: String,
+    path: Vec<String>,
+    blocks: Vec<BlockProof>,
+}
+
+/// Pairs of a bucket.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct BlockProof {
+    index: u64,
+    pairs: String,
+    path: Vec<String>,
+}
+
+/// How the ids of a version are stored, as the head of its root says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Ids {
+    /// The head is of an older form, which does not say it: the proof has to be believed.
+    Unbound,
+    /// As they are.
+    Plain,
+    /// As tokens: the mode, and the check value of the key.
+    Tokens(String, String),
+}
+
+/// What was proved, or checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProofReport {
+    /// The id, or where ids are private its token.
+    pub id: String,
+    /// Whether it is a token.
+    pub is_token: bool,
+    /// What the proof says.
+    pub claim: Claim,
+    /// Version of the dataset.
+    pub version: Version,
+    /// Root of the version, in hexadecimal.
+    pub root: String,
+    /// Whether the root is the one that the user expects. Without it the proof shows only what follows from the root that it
+    /// names itself.
+    pub root_checked: bool,
+    /// How ids are stored: `plain`, `hmac` or `sealed`; absent where the root does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<String>,
+    /// Check value of the key of private ids, as the root says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_check: Option<String>,
+    /// Whether the proof was made for the id that the user has named; absent when none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id_checked: Option<bool>,
+    /// Numbers of the records that carry the id.
+    pub records: Vec<u64>,
+    /// What is wrong with it; absent when it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl ProofReport {
+    /// Whether the proof holds and all that it rests on was checked. Roots of older releases do not say how ids are stored; then
+    /// only the presence of an id as it is follows from them, for nothing else has its hash.
+    pub fn is_complete(&self) -> bool {
+        let bound = self.ids.is_some() || (self.claim == Claim::Present && !self.is_token);
+        self.problem.is_none() && self.root_checked && bound
+    }
+}
+
+/// What the user knows from elsewhere.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Expected<'a> {
+    /// Root of the version, in hexadecimal.
+    pub root: Option<&'a str>,
+    /// The id; where ids are private it takes their key to compare it.
+    pub id: Option<&'a str>,
+}
+
+fn texts(hashes: &[Hash]) -> Vec<String> {
+    hashes.iter().map(|hash| hex(hash)).collect()
+}
+
+/// The root of a version, in hexadecimal.
+///
+/// # Errors
+/// When there is no such version, or it cannot be read.
+pub fn root(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<(Version, String)> {
+    let snapshot = manifest::snapshot(context, location, at)?;
+    let tree = super::or_overtaken(Some(&snapshot), VersionTree::new(&snapshot, None))?;
+    Ok((snapshot.version(), hex(&tree.root())))
+}
+
+/// Proves that an id is in a version, or that it is not, and writes the proof to `out`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for ids that are not stored; when the version cannot be read.
+pub fn prove(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    id: &str,
+    out: &Location,
+) -> Result<ProofReport> {
+    let snapshot = manifest::snapshot(context, location, at)?;
+    let (proof, report) = super::or_overtaken(Some(&snapshot), proof_of(context, &snapshot, id))?;
+    let mut bytes =
+        serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
+    bytes.push(b'\n');
+    storage::save(out, &context.settings, bytes.into())?;
+    let others = proof.pairs_shown();
+    if others > 0 && !proof.private {
+        context.observer.event(Event::Note(format!(
+            "the proof shows {others} hashes of ids; who can guess ids may recognise others by them, so give it to \
+             those only who may know them (ids of a private dataset cannot be guessed without its key)"
+        )));
+    }
+    Ok(report)
+}
+
+impl Proof {
+    /// Pairs of the index that can be read in it.
+    fn pairs_shown(&self) -> u64 {
+        let blocks = self.segments.iter().flat_map(|segment| &segment.bucket.blocks);
+        blocks.map(|block| block.pairs.trim_end_matches('=').len() as u64 * 3 / 4 / PAIR_BYTES as u64).sum()
+    }
+}
+
+/// A proof about an id, which was checked.
+fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Proof, ProofReport)> {
+    if has_origin(snapshot, id)? {
+        return Err(Error::usage(
+            "expected an id that is stored, found the origin of a record, which is not in the index",
+        )
+        .hint("records get ids of their own with `convert --id`"));
+    }
+    let hiding = hiding_of(snapshot)?;
+    let asked = Asked::new(hiding.as_ref(), id);
+    let tree = VersionTree::new(snapshot, Some(asked.hash))?;
+    let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
+        let (leaf, path) = tree.segment_path(number);
+        let shown = segment.bucket.as_ref().ok_or_else(|| Error::internal("a segment shows no bucket"))?;
+        let block =
+            |block: &Block| BlockProof { index: block.index, pairs: base64(&block.pairs), path: texts(&block.path) };
+        let bucket = BucketProof {
+            text: shown.text.clone(),
+            path: texts(&shown.path),
+            blocks: shown.blocks.iter().map(block).collect(),
+        };
+        Ok(SegmentProof { leaf: leaf as u64, text: segment.text.clone(), path: texts(&path), bucket })
+    });
+    let segments = segments.collect::<Result<_>>()?;
+    let mut proof = Proof {
+        r#type: "proof".to_owned(),
+        schema: SCHEMA,
+        claim: Claim::Absent,
+        id: asked.text().to_owned(),
+        private: hiding.is_some(),
+        salt: snapshot.entry().settings.private.as_ref().and_then(|private| private.salt.clone()),
+        version: snapshot.version(),
+        root: hex(&tree.root()),
+        leaves: tree.leaves() as u64,
+        head: tree.head().to_owned(),
+        head_path: texts(&tree.head_path()),
+        segments,
+    };
+    let records = records(&proof).map_err(|problem| Error::internal(format!("a proof does not hold: {problem}")))?;
+    proof.claim = if records.is_empty() { Claim::Absent } else { Claim::Present };
+    let own = proof.root.clone();
+    let report = check(&proof, Expected { root: Some(&own), id: Some(id) }, context.id_key.as_deref());
+    if let Some(problem) = &report.problem {
+        return Err(Error::internal(format!("a proof does not hold: {problem}")));
+    }
+    Ok((proof, report))
+}

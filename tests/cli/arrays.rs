@@ -1,0 +1,267 @@
+//! Arrays through the command line: what their records are, what becomes of them in each format, and what is refused.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and move their own inputs")]
+
+use crate::support;
+
+use insta::assert_snapshot;
+use support::{Folder, testdata_path};
+
+/// An array in NPY whose header has so many bytes, as its header and its elements.
+fn npy(bytes: &[u8]) -> (String, Vec<u8>) {
+    let length = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = String::from_utf8(bytes[10..10 + length].to_vec()).unwrap();
+    (header.trim_end().to_owned(), bytes[10 + length..].to_vec())
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[test]
+fn an_array_becomes_a_sample_for_each_index() {
+    let folder = Folder::new();
+    folder.copy("arrays/cube.npy", "cube.npy");
+    folder.run("convert cube.npy --out d --to tar").ok();
+    let members = folder.members("d");
+    let names: Vec<&str> = members.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "cube-000000001.array.npy",
+            "cube-000000002.array.npy",
+            "cube-000000003.array.npy",
+            "cube-000000004.array.npy"
+        ]
+    );
+    let (header, elements) = npy(&members["cube-000000002.array.npy"]);
+    assert_snapshot!(header, @"{'descr': '<i2', 'fortran_order': False, 'shape': (3, 2), }");
+    assert_eq!(elements, [6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0]);
+}
+
+#[test]
+fn netcdf_is_decoded_and_constants_lie_beside() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    folder.run("convert grid.nc --out d --to tar --id time").ok();
+    let found = folder.members("d");
+    let keys: Vec<&String> = found.keys().filter(|key| key.ends_with("t2m.npy")).collect();
+    assert_eq!(keys.len(), 4);
+    let (header, elements) = npy(&found[keys[1]]);
+    assert!(header.contains("'<f4'") && header.contains("(3, 4)"), "{header}");
+    let values = floats(&elements);
+    assert_eq!(values[0], 270.0 + 12.0 * 0.5);
+    assert!(values[5].is_nan());
+    let json = found.iter().find(|(key, _)| key.ends_with(".json")).unwrap();
+    assert_snapshot!(String::from_utf8_lossy(json.1), @r#"{"time":"2020-01-01T00:00:00"}"#);
+    folder.run("convert grid.nc --out raw --to tar --raw").ok();
+    let raw = folder.members("raw");
+    let (header, _) = npy(&raw["grid-000000001.t2m.npy"]);
+    assert!(header.contains("'<i2'"), "{header}");
+    let folders = std::fs::read_dir(folder.path().join("d")).unwrap().flatten();
+    assert_eq!(folders.filter(|entry| entry.path().join("_constants.arrow").exists()).count(), 1);
+}
+
+#[test]
+fn patches_and_cells_are_rows() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    let records =
+        |command: &str| folder.run(&format!("convert grid.nc {command} --json")).ok().summary()["records_out"].clone();
+    assert_eq!(records("--out patches --patch lat=2,lon=2"), 4 * 2 * 2);
+    assert_eq!(records("--out strides --patch lon=2 --stride lon=1"), 4 * 3);
+    assert_eq!(records("--out cells --flatten"), 4 * 3 * 4);
+    assert_eq!(records("--out rows --record-dim lat"), 3);
+    assert_eq!(records("--out one --var lat --record-dim lat"), 3);
+}
+
+#[test]
+fn every_format_is_told_by_its_content() {
+    let folder = Folder::new();
+    for (name, records) in
+        [("pair.npz", 3), ("example_1.nc", 1), ("ref_tst_irish_rover.nc", 4), ("dim_scales.hdf5", 4), ("cube.npy", 4)]
+    {
+        folder.copy(&format!("arrays/{name}"), "data");
+        let summary = folder.run(&format!("convert data --out {name}.d --json")).ok().summary();
+        assert_eq!(summary["records_out"], records, "{name}");
+        std::fs::remove_file(folder.path().join("data")).unwrap();
+    }
+}
+
+#[test]
+fn a_zarr_store_is_one_source() {
+    let folder = Folder::new();
+    for name in ["a/c/0/0", "a/c/0/1", "a/c/1/0", "a/c/1/1", "a/zarr.json", "b/c/0", "b/zarr.json", "zarr.json"] {
+        folder.copy(&format!("arrays/grid.zarr/{name}"), &format!("in/grid.zarr/{name}"));
+    }
+    for source in ["in", "in/grid.zarr"] {
+        let out = format!("out-{}", source.replace('/', "-"));
+        folder.run(&format!("convert {source} --out {out} --to tar")).ok();
+        let found = folder.members(&out);
+        let (header, elements) = npy(&found["grid-000000003.a.npy"]);
+        assert!(header.contains("(6,)"), "{header}");
+        assert_eq!(elements[..4], 12_i32.to_le_bytes());
+        assert_eq!(found["grid-000000003.json"], br#"{"b":"NaN"}"#);
+        let again = folder.run(&format!("convert {source} --out {out} --json")).ok().summary();
+        assert_eq!(again["sources_unchanged"], 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_is_named() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    folder.copy("bad/objects.npy", "objects.npy");
+    let fails = |command: &str, code| {
+        let ran = folder.run(command);
+        assert_eq!(ran.code, code, "{ran:?}");
+        folder.redact(&ran.stderr)
+    };
+    assert_snapshot!(fails("convert objects.npy --out d", 6), @r"
+    error: expected elements that can be read, found Python objects, which only unpickling would read (|O)
+       at: [FOLDER]/objects.npy, column `array`
+     hint: choose other variables with --var
+    ");
+    assert_snapshot!(fails("convert grid.nc --out d --record-dim depth", 2), @r"
+    error: expected a dimension of the variables for --record-dim, found `depth`
+       at: [FOLDER]/grid.nc
+     hint: the dimensions are time, lat, lon
+    ");
+    assert_snapshot!(fails("convert grid.nc --out d --var rain", 2), @r"
+    error: no variable has this name
+       at: [FOLDER]/grid.nc, column `rain`
+     hint: the variables are time, lat, t2m
+    ");
+    assert_snapshot!(fails("convert grid.nc --out d --patch lat=9", 2), @r"
+    error: expected a patch and a stride of 1 to 3 for `lat`, found 9 and 9
+       at: [FOLDER]/grid.nc
+    ");
+}
+
+#[test]
+fn inspect_shows_variables() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    let shown = folder.run("inspect grid.nc").ok().stdout;
+    let variables = shown.split("records along").nth(1).unwrap().split("makes").next().unwrap();
+    assert_snapshot!(variables, @r"
+     time
+      time(time 4)  int32  chunks 1024
+        units: days since 2020-01-01
+      lat(lat 3)  float32  constant
+      t2m(time 4, lat 3, lon 4)  int16  chunks 2x3x4
+        _FillValue: -999
+        scale_factor: 0.5
+        add_offset: 270
+    next
+      shardify convert grid.nc --record-dim time
+    ");
+}
+
+#[test]
+fn inspect_says_what_is_wrong_with_a_file_and_why_that_may_be() {
+    let folder = Folder::new();
+    let whole = std::fs::read(testdata_path("arrays/grid.nc")).unwrap();
+    folder.write("cut.nc", &whole[..whole.len() / 2]);
+    let shown = folder.run("inspect cut.nc").ok().stdout;
+    assert!(shown.contains("cut.nc: expected") && shown.contains("cut short"), "{shown}");
+}
+
+#[test]
+fn attributes_of_named_types_and_old_layouts_are_read() {
+    let folder = Folder::new();
+    folder.copy("arrays/named_types.h5", "named.h5");
+    let shown = folder.run("inspect named.h5").ok().stdout;
+    let variables = shown.split("records along").nth(1).unwrap().split("next").next().unwrap();
+    assert!(variables.contains("level: 7, 8") && variables.contains("units: m"), "{shown}");
+    folder.copy("arrays/ref_groups.h5", "old.h5");
+    folder.run("convert old.h5 --out d --to tar").ok();
+    let found = folder.members("d");
+    let (header, elements) = npy(&found["old-000000002.mygroup.group_a.dset2.npy"]);
+    assert!(header.contains("(10,)"), "{header}");
+    assert_eq!(elements[4..8], 2_i32.to_le_bytes());
+}
+
+#[test]
+fn arrays_of_several_shapes_say_theirs() {
+    let folder = Folder::new();
+    let npy = |shape: &str, count: i16| {
+        let text = format!("{{'descr': '<i2', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut out = b"\x93NUMPY\x01\x00".to_vec();
+        out.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+        out.extend((0..count).flat_map(i16::to_le_bytes));
+        out
+    };
+    folder.write("in/a.npy", npy("(2, 3, 2)", 12));
+    folder.write("in/b.npy", npy("(1, 4, 2)", 8));
+    let summary = folder.run("convert in --out d --json").ok().summary();
+    assert_eq!(summary["records_out"], 3);
+    for jobs in [1, 4] {
+        folder.run(&format!("convert in --out j{jobs} --jobs {jobs}")).ok();
+    }
+    assert_eq!(folder.shards_below_tags("j1"), folder.shards_below_tags("j4"));
+    for (out, source) in [("t", "in"), ("back", "d")] {
+        folder.run(&format!("convert {source} --out {out} --to tar")).ok();
+        let members = folder.members(out);
+        let mut shapes: Vec<String> = members
+            .iter()
+            .filter(|(name, _)| name.ends_with(".array.npy"))
+            .map(|(_, content)| self::npy(content).0.split("'shape': ").nth(1).unwrap().to_owned())
+            .collect();
+        shapes.sort();
+        assert_eq!(shapes, ["(3, 2), }", "(3, 2), }", "(4, 2), }"], "{out}");
+        let last = members.iter().rfind(|(name, _)| name.ends_with(".npy")).unwrap();
+        assert_eq!(self::npy(last.1).1[14..], 7_i16.to_le_bytes(), "{out}");
+    }
+    folder.run("convert in --out f --to tfrecord").ok();
+    // Later ones have to fit.
+    folder.write("more/c.npy", npy("(1, 9, 5)", 45));
+    folder.run("convert more --out d").ok();
+    folder.run("compact d --min-inputs 2 --verify full").ok();
+    folder.run("verify d --read-data").ok();
+    folder.run("convert in/a.npy --out one").ok();
+    let ran = folder.run("convert in/b.npy --out one");
+    assert!(ran.code == 6 && ran.stderr.contains("[3, 2], found [4, 2]"), "{ran:?}");
+    folder.write("flat/d.npy", npy("(2, 6)", 12));
+    folder.write("flat/e.npy", npy("(2, 3, 2)", 12));
+    let ran = folder.run("convert flat --out e");
+    assert!(ran.code == 6 && ran.stderr.contains("[6]") && ran.stderr.contains("[3, 2]"), "{ran:?}");
+    let ran = folder.run("convert in --out l --to tfrecord --tensors lists");
+    assert!(ran.code == 2 && ran.stderr.contains("[?, 2]"), "{ran:?}");
+}
+
+#[test]
+fn shards_do_not_depend_on_threads() {
+    let folder = Folder::new();
+    folder.copy("arrays/grid.nc", "grid.nc");
+    for format in ["parquet", "tar", "tfrecord"] {
+        let shards = |jobs: u32| {
+            let out = format!("{format}{jobs}");
+            folder.run(&format!("convert grid.nc --out {out} --to {format} --jobs {jobs}")).ok();
+            folder.shards_below_tags(&out)
+        };
+        assert!(shards(1) == shards(4), "{format}");
+    }
+}
+
+#[test]
+fn floats_that_json_has_no_words_for_are_read_as_python_writes_them() {
+    let folder = Folder::new();
+    let grid = r#""chunk_grid":{"name":"regular","configuration":{"chunk_shape":[3]}}"#;
+    let keys = r#""chunk_key_encoding":{"name":"default","configuration":{"separator":"/"}}"#;
+    let codecs = r#""codecs":[{"name":"bytes","configuration":{"endian":"little"}}]"#;
+    let attributes = r#"{"_FillValue":NaN,"top":Infinity,"low":-Infinity,"said":"a \"NaN\" is none: NaN"}"#;
+    let zarr = format!(
+        r#"{{"zarr_format":3,"node_type":"array","shape":[3],"data_type":"float32","fill_value":NaN,{grid},{keys},{codecs},"attributes":{attributes}}}"#
+    );
+    folder.write("z/zarr.json", zarr);
+    folder.write("z/c/0", [1.0_f32, f32::NAN, 3.0].map(f32::to_le_bytes).concat());
+    let shown = folder.run("inspect z --json").ok().stdout;
+    assert!(shown.contains(r#"a \"NaN\" is none: NaN"#), "{shown}");
+    let converted = folder.run("convert z --out shards --json").ok().summary();
+    assert_eq!(converted["records_out"], 3, "{converted}");
+    // A store at the root of what is asked for is one too.
+    assert!(shown.contains(r#""format":"zarr""#), "{shown}");
+    folder.write("bad/zarr.json", r#"{"zarr_format":3,"node_type":"array","attributes":{"a":NaNa}}"#);
+    assert_eq!(folder.run("convert bad --out none").code, 6);
+}

@@ -1,0 +1,42 @@
+//! The program, run as its users run it: a module for each thing they do, all in one binary, because each binary links the whole crate.
+
+#[path = "../support/hdf5.rs"]
+mod hdf5;
+#[path = "../support/older.rs"]
+mod older;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod adopt;
+mod array_datasets;
+mod arrays;
+mod compat;
+mod conformance_arrays;
+mod consent;
+mod convert;
+mod corpus;
+mod daily;
+mod damage;
+mod erase;
+mod find;
+mod flips;
+mod given_types;
+mod help;
+mod history;
+mod hive;
+mod indexes;
+mod inputs;
+mod lineage;
+mod manners;
+mod mission;
+mod names;
+mod private;
+mod races;
+mod reference;
+mod remote_arrays;
+mod sort;
+mod storage_faults;
+mod subjects;
+mod types;
+mod undo;
+mod verify;

@@ -1,0 +1,199 @@
+//! Manners: streams, exit codes, configuration, interruption, help.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use crate::support;
+
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use support::Folder;
+
+#[test]
+fn completions_and_the_manual_page_are_printed_and_wrong_options_are_usage_errors() {
+    let folder = Folder::new();
+    assert!(folder.run("completions bash").ok().stdout.contains("shardify"));
+    assert!(folder.run("man").ok().stdout.contains(".TH"));
+    assert_eq!(folder.run("convert --nonsense").code, 2);
+    assert_eq!(folder.run("convert --target-shard huge").code, 2);
+    let words = folder.run("completions bash").ok().stdout;
+    assert!(words.contains("quarantine"), "values of options are completed");
+    let wrong = folder.run("erase --nonsense").stderr;
+    assert!(wrong.contains("[DATASET] [ID]...") || wrong.contains("Usage: shardify erase [OPTIONS]"), "{wrong}");
+}
+
+#[test]
+fn quiet_silences_summaries_and_neither_answers_nor_damage() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\n1,ada\n2,ada\n");
+    let silent = |arguments: &str| {
+        let ran = folder.run(arguments).ok();
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""), "{arguments}");
+    };
+    silent("convert a.csv --subject who -q");
+    silent("convert a.csv --subject who -q --dry-run");
+    silent("compact -q");
+    silent("verify -q");
+    silent("manifest --tag t -q");
+    silent("vacuum -q --dry-run");
+    silent("block --subject bea -q");
+    silent("erase --record a.csv#1 -q");
+    for answer in
+        ["manifest -q", "manifest --list -q", "manifest --find ada -q", "inspect a.csv -q", "verify -q --json"]
+    {
+        assert!(!folder.run(answer).ok().stdout.is_empty(), "{answer}");
+    }
+    let (shard, mut bytes) = folder.only_shards("shards").pop().unwrap();
+    bytes.truncate(bytes.len() - 1);
+    folder.write(&format!("shards/{shard}"), bytes);
+    let damaged = folder.run("verify -q");
+    assert_eq!(damaged.code, 1);
+    assert!(
+        damaged.stdout.lines().all(|line| line.starts_with("damaged: ")) && !damaged.stdout.is_empty(),
+        "{damaged:?}"
+    );
+    assert!(folder.run("convert missing.csv -q").stderr.starts_with("error: "));
+}
+
+#[test]
+fn json_is_one_object_a_line_with_type_and_schema_first() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,who\n1,ada\n2,ada\n");
+    let converted = folder.run("convert a.csv --subject who --json").ok();
+    assert!(converted.stdout.starts_with("{\"type\":\"summary\",\"schema\":1,"), "{converted:?}");
+    let summary = converted.summary();
+    for field in [
+        "version",
+        "records_in",
+        "records_out",
+        "records_rejected",
+        "records_deduplicated",
+        "bytes_in",
+        "bytes_out",
+        "shards_added",
+        "shards_removed",
+        "seconds",
+    ] {
+        assert!(summary.get(field).is_some(), "{field}");
+    }
+    let compacted = folder.run("compact --json").ok().summary();
+    for field in ["bytes_copied", "bytes_spliced", "bytes_reencoded", "version", "records_in", "seconds"] {
+        assert!(compacted.get(field).is_some(), "{field}");
+    }
+    for command in
+        ["manifest --find ada", "manifest --list", "manifest --list --urls", "manifest --history", "manifest"]
+    {
+        let ran = folder.run(&format!("{command} --json")).ok();
+        assert!(ran.stdout.lines().all(|l| l.starts_with("{\"type\":\"")), "{command}: {ran:?}");
+        ran.summary();
+    }
+    let failed = folder.run("convert missing.csv --json");
+    assert_eq!(failed.objects().last().unwrap()["type"], "error");
+}
+
+#[test]
+fn urls_are_brace_ranges_of_shards_that_exist() {
+    let folder = Folder::new();
+    let mut text = "n\n".to_owned();
+    (0..3_000).for_each(|i| text.push_str(&format!("{i}\n")));
+    folder.write("a.csv", text);
+    folder.run("convert a.csv --to tar --target-shard 512KiB").ok();
+    let urls = folder.run("manifest --list --urls").ok().stdout;
+    let tag = folder.only_shards("shards")[0].0.split('/').next().unwrap().to_owned();
+    assert!(
+        urls.trim_end()
+            .ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.only_shards("shards").len() - 1)),
+        "{urls}"
+    );
+}
+
+#[test]
+fn the_configuration_and_the_environment_name_the_dataset() {
+    let folder = Folder::new();
+    folder.write("raw/a.csv", "n\n1\n");
+    folder.write("shardify.toml", "dataset = \"here\"\n[convert]\nsources = [\"raw\"]\ntarget-shard = \"1MiB\"\n");
+    folder.run("convert").ok();
+    assert!(folder.path().join("here/_shardify").is_dir());
+    assert!(folder.run("manifest").ok().stdout.contains("target 1.0 MiB"));
+    folder.write("shardify.toml", "[convert]\ntarget-shrad = \"1MiB\"\n");
+    let ran = folder.run("convert");
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("`target-shrad` is not an option of convert"), "{ran:?}");
+}
+
+#[test]
+fn history_and_at_answer_for_old_versions() {
+    let folder = Folder::new();
+    for i in 1..=3 {
+        folder.write(&format!("{i}.csv"), format!("n\n{i}\n"));
+        folder.run(&format!("convert {i}.csv")).ok();
+    }
+    let versions = folder.run("manifest --history --json").ok();
+    assert_eq!(versions.summary()["versions"], 3);
+    assert_eq!(folder.run("manifest --json --at v2").ok().summary()["records"], 2);
+    assert_eq!(folder.run("manifest --at v9").code, 2);
+    assert_eq!(folder.run("manifest --at 2000-01-01").code, 2);
+    assert_eq!(folder.run("manifest --json --find 3.csv#1 --at v2").code, 1);
+    assert_eq!(folder.run("manifest --json --find 3.csv#1").code, 0);
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_visible() {
+    let folder = Folder::new();
+    let row = format!("{}\n", "x,".repeat(200));
+    folder.write("big.csv", row.repeat(60_000));
+    let mut run = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(["convert", "big.csv", "--no-header", "--target-shard", "1MiB", "--to", "tar"])
+        .current_dir(folder.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    let staging = folder.path().join("shards/_shardify/staging");
+    while std::fs::read_dir(&staging).map_or(0, Iterator::count) == 0 && started.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let status = run.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path().join("shards")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["_shardify"], "no shard has a name");
+    assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0, "nothing is left behind");
+    folder.run("convert big.csv --no-header --to tar").ok();
+    assert_eq!(folder.run("verify").code, 0);
+}
+
+#[test]
+fn two_runs_of_one_command_do_not_mix() {
+    let folder = Folder::new();
+    let mut text = "n,m\n".to_owned();
+    (0..200_000).for_each(|i| text.push_str(&format!("{i},{}\n", i * 7)));
+    folder.write("a.csv", text);
+    let codes: Vec<i32> = std::thread::scope(|scope| {
+        let runs: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| folder.run("convert a.csv --target-shard 100KiB").code)).collect();
+        runs.into_iter().map(|r| r.join().unwrap()).collect()
+    });
+    // One does the work; the others find the lock held, or the work done.
+    assert!(codes.contains(&0) && codes.iter().all(|c| matches!(c, 0 | 4)), "{codes:?}");
+    let verified = folder.run("verify --read-data --json").ok().summary();
+    assert_eq!(verified["records"], 200_000);
+}
+
+#[test]
+fn a_key_of_two_lines_is_told_by_its_name_and_not_shown() {
+    let folder = Folder::new();
+    let ran = Command::new(env!("CARGO_BIN_EXE_shardify"))
+        .args(["inspect", "s3://bucket/x"])
+        .env("AWS_ACCESS_KEY_ID", "AKIA\nSECRET")
+        .env("AWS_SECRET_ACCESS_KEY", "x")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{told}");
+    assert!(told.contains("AWS_ACCESS_KEY_ID") && !told.contains("SECRET"), "{told}");
+}

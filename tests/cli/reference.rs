@@ -1,0 +1,180 @@
+//! `docs/reference/commands.md` is rendered from the definitions of the command line, and the examples in it run.
+//!
+//! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes the page.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
+
+use crate::support;
+
+use std::{fmt::Write as _, path::Path, process::Command};
+
+use clap::{Arg, Command as Definition};
+
+const HEAD: &str = "\
+# Commands
+
+<!-- Rendered from the definitions of the command line: SHARDIFY_BLESS=1 cargo test --test cli reference -->
+
+Every option may also be set in `shardify.toml`, in a table named after the command; the command line takes precedence.
+
+";
+
+/// The definitions with everything that clap adds.
+fn definitions() -> Definition {
+    let mut root = shardify::cli::command();
+    root.build();
+    root
+}
+
+/// Whether a command is shardify's, and not the one that clap adds.
+fn is_own(command: &Definition) -> bool {
+    command.get_name() != "help"
+}
+
+/// Text of help as Markdown: lists of values as lists, and angle brackets that are no tags.
+fn markdown(text: &str) -> String {
+    text.replace('<', "\\<").replace("Possible values:\n", "Possible values:\n\n").replace('*', "\\*")
+}
+
+/// The part of a text below the examples that begins with this heading.
+fn after(command: &Definition, heading: &str) -> Option<String> {
+    let text = command.get_after_long_help()?.to_string();
+    let section = text.split_once(&format!("{heading}:\n"))?.1;
+    let end = section.find("\n\nExit codes:").unwrap_or(section.len());
+    Some(section[..end].lines().map(|line| line.trim_start_matches("  ")).collect::<Vec<_>>().join("\n"))
+}
+
+fn option(out: &mut String, arg: &Arg) {
+    let short = arg.get_short().map_or_else(String::new, |short| format!("-{short}, "));
+    let help = arg.get_long_help().or(arg.get_help()).unwrap().to_string();
+    let defaults: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match arg.get_action().takes_values() && !defaults.is_empty() {
+        true => format!("\n\nDefault: `{}`", defaults.join(",")),
+        false => String::new(),
+    };
+    let stop = if help.ends_with(['.', ']']) || help.contains("\n\n") { "" } else { "." };
+    write!(out, "#### `{short}{}`\n\n{}{stop}{default}\n\n", arg.to_string().trim(), markdown(&help)).unwrap();
+}
+
+/// Options of a command by heading, in the order of its help.
+fn headings(command: &Definition) -> Vec<(String, Vec<&Arg>)> {
+    let mut out: Vec<(String, Vec<&Arg>)> = Vec::new();
+    let heading = |arg: &Arg| match arg.get_help_heading() {
+        Some(heading) => heading.to_owned(),
+        None if arg.is_positional() => "Arguments".to_owned(),
+        None => "Options".to_owned(),
+    };
+    for arg in command.get_arguments() {
+        let heading = heading(arg);
+        match out.iter_mut().find(|(name, _)| *name == heading) {
+            Some((_, args)) => args.push(arg),
+            None => out.push((heading, vec![arg])),
+        }
+    }
+    out
+}
+
+/// Headings whose options are the same for all commands.
+fn is_global(args: &[&Arg]) -> bool {
+    args.iter().all(|arg| arg.is_global_set())
+}
+
+fn section(out: &mut String, command: &mut Definition) {
+    let about = command.get_long_about().or(command.get_about()).unwrap().to_string();
+    let usage = command.render_usage().to_string();
+    writeln!(out, "## `shardify {}`\n\n{}\n\n```text\n{}\n```\n", command.get_name(), markdown(&about), usage.trim())
+        .unwrap();
+    if let Some(examples) = after(command, "Examples") {
+        writeln!(out, "### Examples\n\n```sh\n{examples}\n```\n").unwrap();
+    }
+    for (heading, args) in headings(command).iter().filter(|(_, args)| !is_global(args)) {
+        writeln!(out, "### {heading}\n").unwrap();
+        args.iter().for_each(|arg| option(out, arg));
+    }
+}
+
+fn page() -> String {
+    let mut root = definitions();
+    let mut out = HEAD.to_owned();
+    root.get_subcommands().filter(|command| is_own(command)).for_each(|command| {
+        let name = command.get_name();
+        writeln!(out, "- [`{name}`](#shardify-{name}): {}", markdown(&command.get_about().unwrap().to_string()))
+            .unwrap();
+    });
+    out.push('\n');
+    root.get_subcommands_mut().filter(|command| is_own(command)).for_each(|command| section(&mut out, command));
+    writeln!(out, "## Options of every command\n").unwrap();
+    for (heading, args) in headings(&root) {
+        writeln!(out, "### {heading}\n").unwrap();
+        args.iter().for_each(|arg| option(&mut out, arg));
+    }
+    let codes = root.get_after_long_help().unwrap().to_string();
+    let codes = codes.split_once("Exit codes:\n").unwrap().1.lines().map(|line| line.trim().split_once("  ").unwrap());
+    writeln!(out, "## Exit codes\n\n| Code | Meaning |\n|---|---|").unwrap();
+    codes.for_each(|(code, meaning)| writeln!(out, "| {code} | {meaning} |").unwrap());
+    out
+}
+
+#[test]
+fn the_page_is_what_the_definitions_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
+    let page = page();
+    if std::env::var_os("SHARDIFY_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/reference/commands.md is out of date: SHARDIFY_BLESS=1 cargo test --test cli reference"
+    );
+    for command in definitions().get_subcommands_mut().filter(|command| is_own(command)) {
+        let help = command.render_long_help().to_string();
+        let shown = help.lines().filter_map(|line| line.strip_suffix(':')).filter(|line| !line.starts_with([' ', '-']));
+        let name = format!("## `shardify {}`\n", command.get_name());
+        let own = page.split_once(&name).unwrap().1.split("\n## ").next().unwrap();
+        for heading in shown {
+            let shared = page.split_once("## Options of every command").unwrap().1;
+            let line = format!("### {heading}\n");
+            assert!(own.contains(&line) || shared.contains(&line), "{name}: {heading} is not on the page");
+        }
+    }
+}
+
+#[test]
+fn the_examples_run() {
+    let folder = support::Folder::new();
+    for table in ["PERSON", "DEATH", "OBSERVATION"] {
+        folder.copy(&format!("patients/{table}.csv"), &format!("raw/{table}.csv"));
+    }
+    folder.copy("inputs/people.csv", "people.csv");
+    folder.copy("inputs/people.parquet", "train/people.parquet");
+    folder.copy("arrays/grid.nc", "grid.nc");
+    for image in ["triangle-001.gif", "triangle-001.json"] {
+        folder.copy(&format!("files/images/{image}"), &format!("images/{image}"));
+    }
+    for below in ["bash-completion/completions", "man/man1"] {
+        std::fs::create_dir_all(folder.path().join(".local/share").join(below)).unwrap();
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_shardify")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let root = definitions();
+    for command in std::iter::once(&root).chain(root.get_subcommands().filter(|command| is_own(command))) {
+        let examples = after(command, "Examples").unwrap();
+        let lines: Vec<&str> =
+            examples.lines().filter(|line| line.contains("shardify ") && !line.starts_with('#')).collect();
+        assert!(!lines.is_empty(), "{} has no examples", command.get_name());
+        for line in lines {
+            let ran = Command::new("sh")
+                .args(["-c", line])
+                .current_dir(folder.path())
+                .env("PATH", &path)
+                .env("HOME", folder.path())
+                .env_remove("SHARDIFY_DATASET")
+                .output()
+                .unwrap();
+            // Without a root from somebody else, a proof is checked in part.
+            let expected = if line.contains(" verify-proof ") { 7 } else { 0 };
+            assert_eq!(ran.status.code(), Some(expected), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+        }
+    }
+}
