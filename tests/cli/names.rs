@@ -120,14 +120,14 @@ fn what_stands_around_a_table_is_told() {
     assert_eq!(counts, [6, 0, 0]);
     assert_eq!(
         told,
-        "note: a.csv, line 5: a record has another delimiter than the others and was read with it (and 1 more)"
+        "note: a.csv, line 5: a record uses another delimiter than the others and was read with it (and 1 more)"
     );
     let (_, counts, told) = read(&table("id,day,town,rain\n,,,\n"));
     assert_eq!(counts, [4, 0, 0]);
     assert_eq!(
         told,
-        "note: a.csv, line 5: the header stands here again, and was left out\n\
-         note: a.csv, line 6: a line of nothing but delimiters is no record, and was left out"
+        "note: a.csv, line 5: the header is repeated here and was skipped\n\
+         note: a.csv, line 6: a line with nothing but delimiters is not a record and was skipped"
     );
     let (columns, counts, told) = read(&format!("Report of the office\n\n{}", table("")));
     assert_eq!((&*columns, counts[0]), ("id day town rain", 4));

@@ -39,7 +39,7 @@ pub(super) struct Outcome {
 impl Outcome {
     /// Whether anything was read in another way than Python's.
     fn is_odd(&self) -> bool {
-        const OTHERWISE: [&str; 4] = ["closing quote", "have the type", "like a note", "text in every column"];
+        const OTHERWISE: [&str; 4] = ["closing quote", "have the column's type", "like a note", "text in every column"];
         let otherwise = |reason: &str| OTHERWISE.iter().any(|part| reason.contains(part));
         !self.remarks.is_empty() || self.rejects.iter().any(|(_, _, reason, _)| otherwise(reason))
     }

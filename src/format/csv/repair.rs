@@ -1,7 +1,7 @@
-//! Other readings of one damaged record: with another delimiter or quote, with quotes that are not escaped or not closed.
+//! Repairs a damaged record by other readings: with another delimiter or quote, or with quotes that are not doubled or not closed.
 //!
-//! A reading counts only if it gives exactly as many fields as there are columns and its values have the types of the columns; of
-//! several such readings none does. What quotes are cannot be told from one record where a plain reading fits, so that one stays.
+//! A reading fits only if it gives exactly as many fields as there are columns and its values have the types of the columns. If
+//! several readings with different values fit, the record is not repaired.
 
 use super::{
     profile::Profile,
@@ -12,17 +12,17 @@ use super::{
 /// Delimiters that are tried.
 const DELIMITERS: [u8; 4] = *b",;\t|";
 
-pub(super) const OTHER_DELIMITER: &str = "a record has another delimiter than the others and was read with it";
-pub(super) const OTHER_QUOTE: &str = "a record has `'` for quotes and was read with them";
+pub(super) const OTHER_DELIMITER: &str = "a record uses another delimiter than the others and was read with it";
+pub(super) const OTHER_QUOTE: &str = "a record uses `'` as the quote and was read with it";
 pub(super) const UNESCAPED: &str =
-    "a quoted value holds quotes that are not doubled, and was read up to the quote before the next delimiter";
+    "a quoted value contains quotes that are not doubled; it was read up to the quote before the next delimiter";
 pub(super) const UNCLOSED: &str = "a quote is not closed; the value was read up to where the record has all its fields";
-pub(super) const SPACED: &str = "a record has spaces between delimiters and quotes and was read without them";
+pub(super) const SPACED: &str = "a record has spaces between delimiters and quotes, which were ignored";
 
 /// A field, and whether it was quoted.
 pub(super) type Field = (Vec<u8>, bool);
 
-/// How a record is cut into fields.
+/// How a record is divided into fields.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     delimiter: u8,
@@ -33,7 +33,7 @@ struct Reading {
     spaced: bool,
 }
 
-/// What a damaged record is held against.
+/// What a reading of a damaged record must match.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected<'a> {
     pub(super) delimiter: u8,
@@ -47,7 +47,7 @@ impl Expected<'_> {
         fields.len() == self.width && self.profile.misfit(fields.iter().map(|(text, _)| text.as_slice())).is_none()
     }
 
-    /// Whether a column has a type: without any, nearly every record has several readings.
+    /// Whether any column has a type. Without one, nearly every record has several readings.
     pub(super) fn has_types(&self) -> bool {
         self.profile.typed().next().is_some()
     }
@@ -112,7 +112,7 @@ impl Expected<'_> {
         Reading { delimiter: self.delimiter, quote: QUOTE, lenient: true, spaced: false }
     }
 
-    /// The record with all its values in `'`, if it has at least two of them and all of them are.
+    /// The fields of a record whose values, at least two, are all enclosed in `'`.
     pub(super) fn all_single(&self, record: &[u8]) -> Option<Vec<Field>> {
         let reading = Reading { quote: SINGLE, ..self.plain() };
         let fields = reading.fields(record).filter(|fields| fields.len() == self.width)?;
@@ -122,7 +122,7 @@ impl Expected<'_> {
 }
 
 impl Reading {
-    /// All fields of a record; nothing if a quote is not closed.
+    /// All fields of a record; `None` if a quote is not closed.
     fn fields(&self, record: &[u8]) -> Option<Vec<Field>> {
         let mut fields = Vec::new();
         let mut rest = record;
@@ -137,7 +137,7 @@ impl Reading {
     }
 }
 
-/// The first field, and where the next one begins; nothing if its quote is not closed.
+/// The first field, and where the next one begins; `None` if its quote is not closed.
 fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
     let Reading { delimiter, quote, lenient, spaced } = *reading;
     let spaces = if spaced { rest.iter().take_while(|byte| **byte == b' ').count() } else { 0 };
@@ -169,7 +169,7 @@ fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
     }
 }
 
-/// Whether a closing quote of the record is followed by something else than spaces and the end of its field.
+/// Whether anything but spaces lies between a closing quote of the record and the end of its field.
 pub(super) fn is_torn(record: &[u8], delimiter: u8) -> bool {
     let reading = Reading { delimiter, quote: QUOTE, lenient: false, spaced: false };
     memchr::memchr(QUOTE, record).is_some() && reading.fields(record).is_none()

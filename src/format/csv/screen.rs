@@ -1,15 +1,15 @@
-//! Splits with records that are damaged, or no records at all, are written anew before they are parsed.
+//! Rewrites splits that contain damaged records, or lines that are not records, before they are parsed.
 //!
 //! ```text
-//! split ---- records ---- good --------------------> as it stands      }
-//!                    `--- one reading fits --------> with that reading } text that the usual way parses
-//!                    `--- header again, no values -> left out, told
+//! split ---- records ---- good --------------------> unchanged         }
+//!                    `--- one reading fits --------> with that reading } text for the normal parser
+//!                    `--- header again, no values -> skipped, with a note
 //!                    `--- anything else -----------> reject
 //! ```
 //!
-//! What becomes of a record depends on its own bytes and the head of the source, never on its neighbours: wherever splits
-//! are cut, the result is the same. A quote that is not closed makes one record of many lines; if the lines after it are records on their
-//! own, it is taken apart. The usual way notices by itself that a split needs this, and clean splits never come here.
+//! The result for a record depends on its own bytes, the head of the source and the schema, never on its neighbours, so it is the
+//! same wherever splits are cut. A quote that is not closed makes one record of many lines. If the lines after it are records on their
+//! own, that record is divided. The normal parser detects that a split needs rewriting; clean splits are never rewritten.
 
 use std::ops::Range;
 
@@ -20,33 +20,33 @@ use super::{
 };
 use crate::record::{Oddity, Remark};
 
-/// Lines after a quote that are looked at to see whether they are records on their own.
+/// Number of lines after an open quote that are examined to see whether they are records on their own.
 const AHEAD: usize = 8;
-/// A record is taken apart as long as this many times its length is looked at, and some more for short ones.
+/// Limits the work of dividing a record to this multiple of its length, plus `LEAST_EFFORT` bytes.
 const EFFORT: usize = 16;
 const LEAST_EFFORT: usize = 1 << 20;
 
-const HEADER_AGAIN: &str = "the header stands here again, and was left out";
-const NO_VALUES: &str = "a line of nothing but delimiters is no record, and was left out";
-const LONE: &str = "a sentence is all that this record holds; it may be a note, and was taken as a record";
-const TORN: &str = "a quoted value goes on after its closing quote, and was taken so";
+const HEADER_AGAIN: &str = "the header is repeated here and was skipped";
+const NO_VALUES: &str = "a line with nothing but delimiters is not a record and was skipped";
+const LONE: &str = "this record reads like a note, and was kept as a record";
+const TORN: &str = "text follows the closing quote of a value and was kept as part of it";
 
-/// A record of the text that was written anew, or one that is rejected.
+/// The origin of a record of the rewritten text, or of a rejected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
     /// Number among the records of the split.
     pub(super) number: u32,
-    /// Where it lies in the split.
+    /// Its bytes in the split.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A split written anew.
+/// A rewritten split.
 #[derive(Debug, Default)]
 pub(super) struct Screened {
     /// Records that can be parsed, each with a terminator.
     pub(super) text: Vec<u8>,
-    /// Where they come from.
+    /// The origin of each of them.
     pub(super) origins: Vec<Origin>,
     /// The others, with a reason.
     pub(super) bad: Vec<(Origin, String)>,
@@ -54,10 +54,10 @@ pub(super) struct Screened {
     pub(super) remarks: Vec<Remark>,
 }
 
-/// Columns where a text would change the type, so that a record that looks strange must not.
+/// Tells whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Writes a split anew.
+/// Rewrites a split.
 pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
     let profile = source.profile.without(|column| source.is_set(column));
     let expected = Expected { delimiter: source.delimiter, width: source.columns.len(), profile: &profile };
@@ -90,13 +90,13 @@ struct Screen<'a> {
     ends: Vec<usize>,
     out: Screened,
     records: u32,
-    /// What is to be scanned next: the rest of a record that is taken apart, and what follows it.
+    /// What to scan next: the rest of a record that is divided, and what follows it.
     again: Option<(Range<usize>, usize)>,
-    /// Bytes that may still be looked at again within the current record.
+    /// Bytes that may still be scanned again within the current record.
     effort: usize,
-    /// How many records are being taken apart.
+    /// Number of nested records that are being divided.
     depth: usize,
-    /// Lines before a byte.
+    /// A byte, and the number of lines before it.
     line: (usize, u64),
 }
 
@@ -120,7 +120,7 @@ impl Screen<'_> {
         }
     }
 
-    /// Looks at a record; `open` is a quote that is not closed.
+    /// Decides about a record; `open` is the position of a quote that is not closed.
     fn record_is(&mut self, at: Range<usize>, next: usize, open: Option<usize>) {
         let bytes = self.bytes;
         let record = &bytes[at.clone()];
@@ -150,13 +150,13 @@ impl Screen<'_> {
         self.ends.clear();
     }
 
-    /// Whether a delimiter ends each record of the source, and this one.
+    /// Whether a delimiter ends this record and all others of the source.
     fn has_only_more_delimiters(&self, ends: &[usize]) -> bool {
         let width = self.expected.width;
         self.source.trailing && ends.len() == width + 1 && ends[width] == ends[width - 1] + 1
     }
 
-    /// A record with all its fields.
+    /// Decides about a record with all its fields.
     fn whole(&mut self, at: Range<usize>, ends: &[usize]) {
         let record = &self.bytes[at.clone()];
         if self.is_header(record) {
@@ -195,14 +195,14 @@ impl Screen<'_> {
         repair::write(&values, self.expected.delimiter, &mut self.out.text);
     }
 
-    /// Whether a record is the header once more, also with a byte order mark where files were joined.
+    /// Whether a record repeats the header, perhaps after a byte order mark where files were joined.
     fn is_header(&self, record: &[u8]) -> bool {
         let header = self.source.header.as_slice();
         let plain = record.strip_prefix(super::dialect::BYTE_ORDER_MARK).unwrap_or(record);
         !header.is_empty() && self.expected.width > 1 && plain == header
     }
 
-    /// Values of a record as they are in the source.
+    /// The values of a record as they are in the source.
     fn values(&self, at: &Range<usize>, ends: &[usize]) -> Vec<Field> {
         let mut start = at.start;
         let quotes = self.source.quotes;
@@ -223,7 +223,7 @@ impl Screen<'_> {
             .collect()
     }
 
-    /// A damaged record that spans lines: either a value has line ends, or a quote swallowed the records after it.
+    /// Decides about a damaged record that spans lines: a value contains line ends, or an open quote swallowed the next records.
     fn lines(&mut self, at: Range<usize>, next: usize, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
         if self.depth == 0 {
@@ -251,7 +251,7 @@ impl Screen<'_> {
         self.damaged(at, ends, open);
     }
 
-    /// The first line of a record that is taken apart.
+    /// Decides about the first line of a record that is divided.
     fn line_alone(&mut self, at: Range<usize>) {
         let record = &self.bytes[at.clone()];
         let mut fields = Fields(Vec::new());
@@ -282,7 +282,7 @@ impl Screen<'_> {
         2 * good > lines
     }
 
-    /// A record that has another number of fields than there are columns, or quotes that are not right.
+    /// Decides about a record with another number of fields than there are columns, or with misplaced quotes.
     fn damaged(&mut self, at: Range<usize>, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
         if let Some((fields, why)) = self.expected.repair(record) {
@@ -303,13 +303,15 @@ impl Screen<'_> {
         if found > width {
             return self.reject(at, |_| format!("expected {width} fields, found {found}"));
         }
-        // A column that is text by other records takes this value, too.
+        // A column that other records have made text accepts this value, too.
         if found < width
             && let Some(column) = self.expected.profile.clear_misfit(&texts, self.is_open)
         {
             let name = self.source.columns[column].clone();
             return self.reject(at, |_| {
-                format!("expected {width} fields, found {found}, and `{name}` does not have the type of its column")
+                format!(
+                    "expected {width} fields, found {found}, and the value of `{name}` does not have the column's type"
+                )
             });
         }
         if is_note {
@@ -326,7 +328,7 @@ impl Screen<'_> {
         repair::write(&values, self.expected.delimiter, &mut self.out.text);
     }
 
-    /// Tells of short records that look like something else.
+    /// Adds a remark about a short record that looks like something else.
     fn doubt_short(&mut self, at: &Range<usize>) {
         if at.end == self.bytes.len() {
             self.remark(at, Oddity::Doubtful, super::CUT);
@@ -390,7 +392,7 @@ impl Sink for Screen<'_> {
     }
 }
 
-/// Ends of the fields of one line.
+/// Collects the ends of the fields of one line.
 struct Fields(Vec<usize>);
 
 impl Sink for Fields {
@@ -471,7 +473,7 @@ mod tests {
     fn records_without_a_reading_are_rejected() {
         for (line, reason) in [
             ("30,2024-01-30,a,more,1.5\n", "expected 4 fields, found 5"),
-            ("30;2024-01-30;a;more;1.5\n", "expected 4 fields, found 1, and `id` does not have"),
+            ("30;2024-01-30;a;more;1.5\n", "expected 4 fields, found 1, and the value of `id` does not have"),
             ("Source: own survey of all the towns\n", "reads like a note"),
             ("For questions, comments, and corrections write to the editors\n", "reads like a note"),
             ("key,name,place,height\n", "text in every column"),
@@ -517,6 +519,27 @@ mod tests {
         ] {
             assert_eq!(added(line), (vec![row.to_owned()], vec![], vec![]), "{line:?}");
         }
+    }
+
+    #[test]
+    fn columns_that_became_text_take_short_records_and_no_second_header() {
+        let (rows, rejects, remarks) = added("abc,2024-01-30,x,1.5\nabd\n");
+        assert_eq!(rows, ["abc|2024-01-30|x|1.5", "abd|||"]);
+        assert!(rejects.is_empty() && remarks.is_empty(), "{rejects:?} {remarks:?}");
+        let mixed = "a1,2024-01-30,x,lots\n7,someday,x,1.5\n";
+        let (rows, rejects, _) = added(&format!("{mixed}key,name,place,height\n"));
+        assert_eq!((rows.len(), rejects.len()), (2, 1));
+        assert!(rejects[0].contains("header of a second table"), "{}", rejects[0]);
+        let (rows, rejects, _) = added(&format!("{mixed}unknown,unknown,x,unknown\n"));
+        assert_eq!((rows.len(), rejects.len()), (3, 0), "equal texts are no names");
+    }
+
+    #[test]
+    fn a_sentence_among_texts_is_kept_with_a_remark() {
+        let rows: String = (1..=20).map(|i| format!("town {i},{i}\n")).collect();
+        let (rows, rejects, remarks) = outcome(&format!("town,id\n{rows}Source: own survey of towns\nlast,21\n"));
+        assert_eq!((rows[20].as_str(), rejects.len()), ("Source: own survey of towns|", 0));
+        assert_eq!(remarks, [(20, 1, LONE)]);
     }
 
     #[test]
