@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use super::{
     CsvSource,
+    dialect::BYTE_ORDER_MARK,
     repair::{self, Expected, Field},
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
 };
@@ -27,6 +28,7 @@ const EFFORT: usize = 16;
 const LEAST_EFFORT: usize = 1 << 20;
 
 const HEADER_AGAIN: &str = "the header is repeated here and was skipped";
+const LIKE_HEADER: &str = "this record is equal to the header, and was kept as a record";
 const NO_VALUES: &str = "a line with nothing but delimiters is not a record and was skipped";
 const LONE: &str = "this record reads like a note, and was kept as a record";
 const TORN: &str = "text follows the closing quote of a value and was kept as part of it";
@@ -159,7 +161,8 @@ impl Screen<'_> {
     /// Decides about a record with all its fields.
     fn whole(&mut self, at: Range<usize>, ends: &[usize]) {
         let record = &self.bytes[at.clone()];
-        if self.is_header(record) {
+        let is_header = self.is_header(record);
+        if is_header && self.header_differs(&at, ends) {
             return self.remark(&at, Oddity::Skipped, HEADER_AGAIN);
         }
         if self.expected.width > 1 && record.len() + 1 == self.expected.width {
@@ -185,7 +188,9 @@ impl Screen<'_> {
         if self.expected.profile.is_other_header(&texts) {
             return self.reject(at, |_| OTHER_HEADER.to_owned());
         }
-        if is_note || alone && self.expected.profile.is_doubtful(&texts) {
+        if is_header {
+            self.remark(&at, Oddity::Doubtful, LIKE_HEADER);
+        } else if is_note || alone && self.expected.profile.is_doubtful(&texts) {
             self.remark(&at, Oddity::Doubtful, LONE);
         }
         if self.source.quotes.are_usual() {
@@ -198,8 +203,19 @@ impl Screen<'_> {
     /// Whether a record repeats the header, perhaps after a byte order mark where files were joined.
     fn is_header(&self, record: &[u8]) -> bool {
         let header = self.source.header.as_slice();
-        let plain = record.strip_prefix(super::dialect::BYTE_ORDER_MARK).unwrap_or(record);
+        let plain = record.strip_prefix(BYTE_ORDER_MARK).unwrap_or(record);
         !header.is_empty() && self.expected.width > 1 && plain == header
+    }
+
+    /// Whether the types of its values tell the header from the records. If they do not, a record may be equal to it: the header of
+    /// a table without one is a record itself.
+    fn header_differs(&self, at: &Range<usize>, ends: &[usize]) -> bool {
+        let values = self.values(at, ends);
+        let texts: Vec<&[u8]> =
+            values.iter().map(|(text, _)| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)).collect();
+        let mut typed = self.source.profile.typed().peekable();
+        let differs = |column: usize| texts.get(column).is_some_and(|text| !self.source.profile.takes(column, text));
+        typed.peek().is_some() && typed.all(differs)
     }
 
     /// The values of a record as they are in the source.
@@ -314,10 +330,8 @@ impl Screen<'_> {
                 )
             });
         }
-        if is_note {
-            self.remark(&at, Oddity::Doubtful, LONE);
-        } else if found < width {
-            self.doubt_short(&at);
+        if found < width || is_note {
+            self.doubt_short(&at, is_note);
         } else {
             self.remark(&at, Oddity::Doubtful, TORN);
         }
@@ -329,11 +343,13 @@ impl Screen<'_> {
     }
 
     /// Adds a remark about a short record that looks like something else.
-    fn doubt_short(&mut self, at: &Range<usize>) {
+    fn doubt_short(&mut self, at: &Range<usize>, is_note: bool) {
         if at.end == self.bytes.len() {
             self.remark(at, Oddity::Doubtful, super::CUT);
         } else if self.bytes[at.start] == b'#' {
             self.remark(at, Oddity::Doubtful, super::COMMENT);
+        } else if is_note {
+            self.remark(at, Oddity::Doubtful, LONE);
         }
     }
 
@@ -532,6 +548,15 @@ mod tests {
         assert!(rejects[0].contains("header of a second table"), "{}", rejects[0]);
         let (rows, rejects, _) = added(&format!("{mixed}unknown,unknown,x,unknown\n"));
         assert_eq!((rows.len(), rejects.len()), (3, 0), "equal texts are no names");
+    }
+
+    #[test]
+    fn records_equal_to_a_header_that_is_a_record_are_kept() {
+        for text in ["1,2\n1,2\n3,4\n5,6\n1,2\n", "x,y\na,b\nx,y\nc,d\n"] {
+            let (rows, rejects, remarks) = outcome(text);
+            assert_eq!((rows.len(), rejects.len()), (text.lines().count() - 1, 0));
+            assert_eq!(remarks[0].2, LIKE_HEADER);
+        }
     }
 
     #[test]
