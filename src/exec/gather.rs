@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     events::{Event, Observer},
     format::{Misfit, Parsed},
-    record::{RecordBlock, Reject, numbers::Numbers},
+    record::{Oddity, RecordBlock, Reject, Remark, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -36,6 +36,7 @@ pub enum OnError {
 
 /// Result of reading a part of a source.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one value per split, and nearly all are of the large variant")]
 pub enum ReadOutcome {
     /// A split was parsed.
     Parsed {
@@ -96,6 +97,10 @@ pub struct Tally {
     pub blank_lines: u64,
     /// Records with missing fields.
     pub padded: u64,
+    /// Damaged records that were repaired.
+    pub repaired: u64,
+    /// Lines that hold no record and were skipped.
+    pub skipped_lines: u64,
     /// Archive entries that are not files.
     pub passed_over: u64,
     /// Counts per source.
@@ -181,6 +186,8 @@ struct Position {
     lines: u64,
     first_offset: u64,
     head_lines: Option<u64>,
+    /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
+    remarks: Vec<Remark>,
 }
 
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
@@ -224,6 +231,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
+        self.report_remarks();
         self.position = Position { source: Some(source), ..Position::default() };
         let facts = &self.setup.sources[source];
         let mut tally = self.tally();
@@ -274,11 +282,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         for reject in skipped {
             self.reject(source, reject, quiet)?;
         }
-        if let Some((line, why)) = block.doubtful.as_deref().copied() {
-            let line = self.line(source, line);
-            self.setup
-                .observer
-                .event(Event::Note(format!("{}, line {line}: {why}", self.setup.sources[source].name.name)));
+        for remark in &block.remarks {
+            self.remark(source, *remark);
         }
         let base = self.position.records;
         self.position.records += records;
@@ -291,6 +296,13 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;
+            for remark in &block.remarks {
+                match remark.oddity {
+                    Oddity::Doubtful => {}
+                    Oddity::Repaired => tally.repaired += remark.count,
+                    Oddity::Skipped => tally.skipped_lines += remark.count,
+                }
+            }
             tally.passed_over += block.passed_over;
             tally.sources[source].records += records;
         }
@@ -306,6 +318,25 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             payload: block.payload,
         };
         Ok(Gathered { records, bytes_in: block.bytes_in })
+    }
+
+    /// Adds to the remarks about the current source.
+    fn remark(&mut self, source: usize, remark: Remark) {
+        let line = self.line(source, remark.line);
+        match self.position.remarks.iter_mut().find(|one| one.why == remark.why) {
+            Some(one) => one.count += remark.count,
+            None => self.position.remarks.push(Remark { line, ..remark }),
+        }
+    }
+
+    /// Reports what was unusual about the source that was read last.
+    fn report_remarks(&mut self) {
+        let Some(source) = self.position.source else { return };
+        for Remark { line, count, why, .. } in std::mem::take(&mut self.position.remarks) {
+            let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
+            let name = &self.setup.sources[source].name.name;
+            self.setup.observer.event(Event::Note(format!("{name}, line {line}: {why}{more}")));
+        }
     }
 
     fn reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
@@ -363,7 +394,11 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
 
     fn next(&mut self) -> Option<Result<Gathered>> {
         loop {
-            match self.input.next()?.and_then(|read| self.process(read)) {
+            let Some(read) = self.input.next() else {
+                self.report_remarks();
+                return None;
+            };
+            match read.and_then(|read| self.process(read)) {
                 Ok(None) => {}
                 Ok(Some(gathered)) => return Some(Ok(gathered)),
                 Err(error) => return Some(Err(error)),

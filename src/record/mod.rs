@@ -174,6 +174,30 @@ pub struct Reject {
     pub raw: Bytes,
 }
 
+/// What was done with an unusual line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Oddity {
+    /// It was accepted unchanged although it looks wrong.
+    Doubtful,
+    /// It is a damaged record that was repaired.
+    Repaired,
+    /// It holds no record and was skipped.
+    Skipped,
+}
+
+/// A group of lines of a split that are unusual for the same reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remark {
+    /// The first of these lines, counted from 0 within the split.
+    pub line: u64,
+    /// Number of these lines.
+    pub count: u64,
+    /// What was done with them.
+    pub oddity: Oddity,
+    /// The reason, as notes state it.
+    pub why: &'static str,
+}
+
 /// Records read from one split, in input order.
 #[derive(Debug, Clone)]
 pub struct RecordBlock {
@@ -194,8 +218,8 @@ pub struct RecordBlock {
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
-    /// A line, counted from 0 within the split, that was taken and looks wrong, and why.
-    pub doubtful: Option<Box<(u64, &'static str)>>,
+    /// Unusual lines of the split.
+    pub remarks: Vec<Remark>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
     pub passed_over: u64,
     /// Bytes of input that this block accounts for.
@@ -214,7 +238,7 @@ impl RecordBlock {
             lines: 0,
             blank_lines: 0,
             padded: 0,
-            doubtful: None,
+            remarks: Vec::new(),
             passed_over: 0,
             bytes_in: 0,
         }

@@ -665,7 +665,7 @@ mod tests {
         };
         let error = scan(Size(100 << 10)).unwrap_err();
         assert!(error.message().contains("found 1000 inputs"), "{error}");
-        let needed = error.hints()[0].strip_prefix("give it --memory ").unwrap().parse().unwrap();
+        let needed = error.hints()[0].strip_prefix("raise the limit: --memory ").unwrap().parse().unwrap();
         assert_eq!(scan(needed).unwrap().files.len(), 1000);
     }
 

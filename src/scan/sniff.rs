@@ -349,6 +349,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
         None => {
             let lower = file.name().to_ascii_lowercase();
             let is_csv_name = is_csv_name(&lower);
+            let named = csv::CsvOptions { named: is_csv_name, ..options.csv.clone() };
             if !is_csv_name && let Some(source) = json::sniff(head, complete) {
                 let lines = source.mode() == json::Mode::Lines;
                 let format = if lines { InputFormat::Jsonl } else { InputFormat::Json };
@@ -366,9 +367,9 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                 _ => {}
             }
             let source = match is_csv_name {
-                true => match sniff_csv(file, head, complete, &options.csv)? {
+                true => match sniff_csv(file, head, complete, &named)? {
                     None if json::sniff(head, complete).is_none() => {
-                        let certain = csv::CsvOptions { certain: true, ..options.csv.clone() };
+                        let certain = csv::CsvOptions { certain: true, ..named };
                         sniff_csv(file, head, complete, &certain)?.filter(csv::CsvSource::is_convincing)
                     }
                     found => found,

@@ -360,7 +360,7 @@ fn what_cannot_be_adopted_is_named() {
     assert!(ran.stderr.contains("`a.parquet` is parquet, `b.tar` is tar"), "{ran:?}");
     assert_eq!(folder.run("adopt mixed/a.parquet").code, 2);
     folder.write("delta/_delta_log/00000000000000000000.json", "{}");
-    assert!(folder.run("adopt delta").stderr.contains("own log"));
+    assert!(folder.run("adopt delta").stderr.contains("a Delta table, whose log decides"));
 }
 
 #[test]

@@ -44,9 +44,11 @@ fn quiet_silences_summaries_and_neither_answers_nor_damage() {
     {
         assert!(!folder.run(answer).ok().stdout.is_empty(), "{answer}");
     }
-    let (shard, mut bytes) = folder.only_shards("shards").pop().unwrap();
-    bytes.truncate(bytes.len() - 1);
-    folder.write(&format!("shards/{shard}"), bytes);
+    // Those of older versions, too.
+    for (shard, mut bytes) in folder.only_shards("shards") {
+        bytes.truncate(bytes.len() - 1);
+        folder.write(&format!("shards/{shard}"), bytes);
+    }
     let damaged = folder.run("verify -q");
     assert_eq!(damaged.code, 1);
     assert!(

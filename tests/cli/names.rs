@@ -114,6 +114,33 @@ fn what_stands_around_a_table_is_told() {
     assert!(told.starts_with("note: a.csv, line 4: the last record has fewer fields than the header"), "{told}");
     // With an end of line it is a short record like any other.
     assert_eq!(read("a,b,c\n1,2,3\n4,5\n"), ("a b c".into(), [2, 0, 1], none()));
+    let rows = "1,2024-01-01,a,0.5\n2,2024-01-02,b,1.5\n3,2024-01-03,c,2.5\n";
+    let table = |more: &str| format!("id,day,town,rain\n{rows}{more}9,2024-02-01,d,3.5\n");
+    let (_, counts, told) = read(&table("4;2024-01-04;x, y;3.5\n5;2024-01-05;z;3.5\n"));
+    assert_eq!(counts, [6, 0, 0]);
+    assert_eq!(
+        told,
+        "note: a.csv, line 5: a record uses another delimiter than the others and was read with it (and 1 more)"
+    );
+    let (_, counts, told) = read(&table("id,day,town,rain\n,,,\n"));
+    assert_eq!(counts, [4, 0, 0]);
+    assert_eq!(
+        told,
+        "note: a.csv, line 5: the header is repeated here and was skipped\n\
+         note: a.csv, line 6: a line with nothing but delimiters is not a record and was skipped"
+    );
+    let (columns, counts, told) = read(&format!("Report of the office\n\n{}", table("")));
+    assert_eq!((&*columns, counts[0]), ("id day town rain", 4));
+    assert_eq!(told, "note: a.csv: 1 line of text before the table was left out");
+    folder.write("a.csv", table("Source: own survey of all towns\n"));
+    let refused = folder.run("convert a.csv");
+    assert!(refused.code == 6 && refused.stderr.contains("line 5") && refused.stderr.contains("a note"), "{refused:?}");
+    let skipped = folder.run("convert a.csv --json --on-error skip --out skipped");
+    let count = |name: &str| skipped.summary()[name].as_u64().unwrap();
+    assert_eq!([count("records_in"), count("records_out"), count("records_rejected")], [5, 4, 1]);
+    folder.write("a.csv", table("4;2024-01-04;x;3.5\n,,,\n"));
+    let summary = folder.run("convert a.csv --json --out counted").ok().summary();
+    assert_eq!((&summary["records_repaired"], &summary["lines_skipped"]), (&1.into(), &1.into()));
     // Lines of bad records are still counted from the first.
     folder.write("a.csv", "# note\n\na,b\n1,2\n1,2,3\n");
     assert!(folder.run("convert a.csv").stderr.contains("a.csv, line 5, byte"));

@@ -74,6 +74,8 @@ fn notes(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     count(w, "ignored", report.entries_passed_over, "archive member", "(folders, links, devices)")?;
     count(w, "blank", report.blank_lines, "line", "(not records)")?;
     count(w, "padded", report.records_padded, "record", "with fewer fields than the header")?;
+    count(w, "repaired", report.records_repaired, "record", "(see the notes)")?;
+    count(w, "skipped", report.lines_skipped, "line", "(not records)")?;
     count(w, "renamed", report.samples_renamed, "sample", "for readers that cannot handle their names")?;
     count(w, "repeated", report.ids_repeated, "record", "with the id of another record; --find shows all of them")?;
     let similar = "with a spelling variant of an erased id; --id-normalize skips them";

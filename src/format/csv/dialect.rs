@@ -12,6 +12,10 @@ use std::ops::Range;
 
 use super::{
     CsvSource,
+    head::{Layout, layout},
+    profile::{Profile, SAMPLE},
+    quotes::{Quotes, SINGLE},
+    rows::Rows,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
 };
 use crate::schema::distinct_names;
@@ -20,7 +24,13 @@ use crate::schema::distinct_names;
 const DELIMITERS: [u8; 4] = *b"\t,;|";
 /// Records that are looked at to find the delimiter.
 const SAMPLE_RECORDS: usize = 1000;
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+/// Delimiters that are taken only if every record has them equally often, in a source that is said to be delimited text.
+const RARE_DELIMITERS: [u8; 3] = *b"^~:";
+/// Records that must have a rare delimiter.
+const RARE_RECORDS: usize = 3;
+/// Records that must get the right number of fields by unusual quotes, for a source to have them.
+const LEAST_GAIN: f64 = 2.5;
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// What the user said about a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +41,8 @@ pub struct CsvOptions {
     pub has_header: bool,
     /// Whether the user said that it is delimited text, so that a bracket at the begin is part of a value.
     pub certain: bool,
+    /// Whether at least its name says so.
+    pub named: bool,
     /// Unquoted text that means null; an empty field always does.
     pub null: Option<String>,
     /// Columns whose type the user set: records with values that do not fit are rejected, and the type stays.
@@ -41,7 +53,15 @@ pub struct CsvOptions {
 
 impl Default for CsvOptions {
     fn default() -> Self {
-        Self { delimiter: None, has_header: true, certain: false, null: None, pinned: Vec::new(), text: Vec::new() }
+        Self {
+            delimiter: None,
+            has_header: true,
+            certain: false,
+            named: false,
+            null: None,
+            pinned: Vec::new(),
+            text: Vec::new(),
+        }
     }
 }
 
@@ -71,20 +91,35 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if blank == text.len() {
         return complete.then(|| CsvSource::empty(head.len() as u64, count_lines(text), options));
     }
-    let (delimiter, sample) = match options.delimiter {
-        Some(delimiter) if !is_possible(delimiter) => return None,
-        Some(delimiter) => (delimiter, Sample::take(text, delimiter, complete)),
-        None => detect(text, complete),
-    };
+    if options.delimiter.is_some_and(|delimiter| !is_possible(delimiter)) {
+        return None;
+    }
+    let Dialect { delimiter, sample, quotes } = dialect(text, complete, options);
+    let turned = if quotes.are_usual() { None } else { Some(quotes.apply(delimiter, text)) };
+    let text = turned.as_deref().unwrap_or(text);
+    let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
     let consistency = sample.consistency();
     let first = sample.first?;
+    let mut layout = match options.has_header {
+        true if rows.len() > 0 => layout(&rows),
+        _ => Layout { profile: Profile::of(&rows, 0, first.fields), ..Layout::default() },
+    };
+    if quotes.swapped {
+        layout.notes.push("`'` was taken as the quote".to_owned());
+    }
+    let (record, next) = match layout.header + layout.below {
+        0 => (first.record, first.next),
+        last => (rows.record(layout.header), rows.next(last)),
+    };
     let columns = if options.has_header {
-        distinct_names(header(&text[first.record.clone()], delimiter)?)
+        let mut names = header(&text[record.clone()], delimiter)?;
+        names.iter_mut().for_each(|name| *name = quotes.name(name));
+        distinct_names(names)
     } else {
         distinct_names(vec![String::new(); first.fields])
     };
     // Without header, blank lines before the first record are counted with the others.
-    let skipped = if options.has_header { &text[..first.next] } else { &text[..0] };
+    let skipped = if options.has_header { &text[..next] } else { &text[..0] };
     Some(CsvSource {
         columns,
         delimiter,
@@ -94,7 +129,121 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         header_blank_lines: above - comment_lines + if options.has_header { count_lines(&text[..blank]) } else { 0 },
         comment_lines,
         options: options.clone(),
+        header: if options.has_header { text[record].to_vec() } else { Vec::new() },
+        profile: layout.profile,
+        quotes,
+        trailing: layout.trailing,
+        notes: layout.notes,
     })
+}
+
+/// How a text is delimited and quoted.
+struct Dialect {
+    delimiter: u8,
+    sample: Sample,
+    quotes: Quotes,
+}
+
+/// The dialect that fits best. Anything unusual is looked for only if the usual dialect leaves records of other lengths, or fields that
+/// are all in single quotes.
+fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
+    let find = |text: &[u8]| match options.delimiter {
+        Some(delimiter) => (delimiter, Sample::take(text, delimiter, complete)),
+        None => detect(text, complete),
+    };
+    let (delimiter, sample) = find(text);
+    let mut best = Dialect { delimiter, sample, quotes: Quotes::default() };
+    if best.sample.consistency() <= 0.5 || best.sample.columns() < 2 {
+        let named = options.named || options.certain;
+        let rare = if named && options.delimiter.is_none() { rare(text, complete) } else { None };
+        let other = rare.or_else(|| if options.delimiter.is_none() { by_mode(text, complete) } else { None });
+        if let Some((delimiter, sample)) = other {
+            best = Dialect { delimiter, sample, ..best };
+        }
+    }
+    let single = memchr::memchr(SINGLE, text).is_some();
+    if single && best.sample.consistency() >= 1.0 && is_single_quoted(text, best.delimiter, complete) {
+        let quotes = Quotes { swapped: true, spaced: false };
+        let sample = Sample::take(&quotes.apply(best.delimiter, text), best.delimiter, complete);
+        if sample.consistency() >= 1.0 {
+            return Dialect { sample, quotes, ..best };
+        }
+    }
+    if best.sample.consistency() >= 1.0 {
+        return best;
+    }
+    let spaced = memchr::memmem::find(text, b" \"").is_some();
+    let tries = [(single, Quotes { swapped: true, spaced: false }), (spaced, Quotes { swapped: false, spaced: true })];
+    let own = best.delimiter;
+    for (_, quotes) in tries.into_iter().filter(|(possible, _)| *possible) {
+        let others: &[u8] = if options.delimiter.is_some() { &[] } else { &DELIMITERS };
+        let delimiters = others.iter().copied().filter(|one| *one != own);
+        for delimiter in std::iter::once(own).chain(delimiters) {
+            let sample = Sample::take(&quotes.apply(delimiter, text), delimiter, complete);
+            let gain = (sample.consistency() - best.sample.consistency()) * sample.records as f64;
+            let better = sample.consistency() > 0.95 && gain >= LEAST_GAIN;
+            if sample.columns() > 1 && better {
+                best = Dialect { delimiter, sample, quotes };
+            }
+        }
+    }
+    best
+}
+
+/// The delimiter with which most records have the same number of fields, although the first has another: where notes are before
+/// the table.
+fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
+    let mut best: Option<(u8, f64, usize)> = None;
+    for delimiter in DELIMITERS {
+        let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
+        let (width, count) = rows.mode();
+        if width < 2 || rows.len() < 3 || layout(&rows).header == 0 {
+            continue;
+        }
+        let share = count as f64 / rows.len() as f64;
+        if best.is_none_or(|(_, other, columns)| (share, width) > (other, columns)) {
+            best = Some((delimiter, share, width));
+        }
+    }
+    let (delimiter, share, _) = best.filter(|(_, share, _)| *share > 0.5)?;
+    let mut sample = Sample::take(text, delimiter, complete);
+    sample.share = Some(share);
+    Some((delimiter, sample))
+}
+
+/// A rare delimiter that every record has equally often.
+fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
+    let samples = RARE_DELIMITERS.into_iter().map(|one| (one, Sample::take(text, one, complete)));
+    samples
+        .into_iter()
+        .find(|(_, sample)| sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records >= RARE_RECORDS)
+}
+
+/// Whether `'` is the quote although all records have the right number of fields: it encloses all values of a column, or values of
+/// several records, some of which double it; and no value has it only at its start.
+fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
+    let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
+    let (width, _) = rows.mode();
+    let (mut doubled, mut records) = (0, std::collections::BTreeSet::new());
+    for column in 0..width {
+        let (mut quoted, mut plain) = (0, 0);
+        for row in 1..rows.len() {
+            match rows.raw(row, column) {
+                [] => {}
+                [SINGLE, inner @ .., SINGLE] => {
+                    quoted += 1;
+                    records.insert(row);
+                    doubled += usize::from(memchr::memmem::find(inner, b"''").is_some());
+                }
+                [SINGLE, ..] => return false,
+                _ => plain += 1,
+            }
+        }
+        if quoted > 2 && plain == 0 {
+            return true;
+        }
+    }
+    doubled > 0 && records.len() > 1
 }
 
 /// Lines at the begin of a text that begin with `#` and belong to no table.
@@ -169,6 +318,8 @@ struct Sample {
     /// Records that are not blank, and how many of them have as many fields as the first.
     records: usize,
     alike: usize,
+    /// Share of records that are alike, if that is not those that are like the first.
+    share: Option<f64>,
 }
 
 impl Sample {
@@ -185,6 +336,9 @@ impl Sample {
     }
 
     fn consistency(&self) -> f64 {
+        if let Some(share) = self.share {
+            return share;
+        }
         if self.records == 0 { 0.0 } else { self.alike as f64 / self.records as f64 }
     }
 

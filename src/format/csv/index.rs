@@ -135,6 +135,8 @@ pub(super) struct Cuts {
     pub(super) terminators: u64,
     /// Not zero if a closing quote is followed by something else than the end of its field.
     pub(super) intricate: u64,
+    /// The same, but for quotes that are doubled.
+    pub(super) torn: u64,
     /// Line terminators, wherever they are.
     pub(super) lines: u32,
 }
@@ -176,11 +178,13 @@ impl State {
             let pairs = (marks.returns << 1 | self.returned) & marks.feeds;
             marks.returns.count_ones().wrapping_sub(pairs.count_ones())
         };
+        let intricate = (closing << 1 | self.closed) & !breaks;
         let found = Cuts {
             fields,
             records: fields & terminators,
             terminators: cuts & terminators,
-            intricate: (closing << 1 | self.closed) & !breaks,
+            intricate,
+            torn: intricate & !marks.quotes,
             lines: marks.feeds.count_ones().wrapping_add(lone),
         };
         *self = Self {
@@ -207,6 +211,8 @@ pub(super) struct Index {
     pub(super) lines: u64,
     /// Not zero if a closing quote is followed by something else than the end of its field.
     pub(super) intricate: u64,
+    /// The same, but for quotes that are doubled.
+    pub(super) torn: u64,
     /// Not zero if there is a byte that is not ASCII.
     pub(super) high: u64,
 }
@@ -238,6 +244,7 @@ impl Index {
         self.records += found.records;
         self.lines += u64::from(found.lines);
         self.intricate |= found.intricate;
+        self.torn |= found.torn;
         self.high |= found.high;
     }
 
@@ -294,6 +301,7 @@ struct Found {
     records: usize,
     lines: u32,
     intricate: u64,
+    torn: u64,
     high: u64,
 }
 
@@ -322,6 +330,7 @@ impl Batch<'_> {
         self.found.records += cuts.records.count_ones() as usize;
         self.found.lines = self.found.lines.wrapping_add(cuts.lines);
         self.found.intricate |= cuts.intricate;
+        self.found.torn |= cuts.torn;
         self.found.high |= marks.high;
     }
 }

@@ -30,14 +30,20 @@ mod digits;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod fuzz;
+mod head;
 mod index;
 mod numbers;
+mod profile;
+mod quotes;
+mod repair;
+mod rows;
+mod screen;
 mod simd;
 mod split;
 mod tokenize;
 mod value;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array},
@@ -50,8 +56,11 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use self::dialect::{CsvOptions, sniff};
 use self::{
     columns::{Cells, Column, Fault},
+    profile::Profile,
+    quotes::{Quotes, Turned},
+    screen::{Origin, Screened, screen},
     split::Splits,
-    tokenize::{Flaw, Row, Tokenizer, count_lines},
+    tokenize::{Row, Tokenizer, count_lines},
     value::Kind,
 };
 use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
@@ -83,6 +92,16 @@ pub struct CsvSource {
     pub comment_lines: u64,
     /// What the user said.
     pub options: CsvOptions,
+    /// The header as it stands in the source, once its quotes are the usual ones. Empty if there is none.
+    header: Vec<u8>,
+    /// What the first records say about the columns.
+    profile: Profile,
+    /// What is unusual about the quotes.
+    quotes: Quotes,
+    /// Whether a delimiter ends each record, but not the header.
+    trailing: bool,
+    /// What was decided about the source, for people.
+    notes: Vec<String>,
 }
 
 impl CsvSource {
@@ -108,11 +127,61 @@ impl CsvSource {
             header_blank_lines: lines,
             comment_lines: 0,
             options: options.clone(),
+            header: Vec::new(),
+            profile: Profile::default(),
+            quotes: Quotes::default(),
+            trailing: false,
+            notes: Vec::new(),
         }
+    }
+
+    fn tokens<'a>(&'a self, bytes: &'a [u8]) -> Tokenizer<'a> {
+        Tokenizer::new(bytes, self.delimiter, self.columns.len()).with_header(&self.header)
+    }
+
+    /// Whether every split has to be written anew.
+    fn is_unusual(&self) -> bool {
+        self.trailing || !self.quotes.are_usual()
     }
 
     fn null(&self) -> Option<&[u8]> {
         self.options.null.as_deref().map(str::as_bytes)
+    }
+
+    /// What the values of each column are. Nothing if there is anything odd, unless `screened` tells that it was dealt with.
+    fn guess(&self, bytes: &[u8], screened: bool) -> Option<Vec<Guess>> {
+        let mut tokens = self.tokens(bytes);
+        let mut found: Vec<Guess> = (0..self.columns.len())
+            .map(|column| Guess { kind: if self.is_text(column) { Kind::Text } else { Kind::Null }, inexact: false })
+            .collect();
+        while tokens.advance() {
+            if !screened && tokens.is_odd() {
+                return None;
+            }
+            let cells = Cells::of(&tokens, self.null());
+            for (column, guess) in found.iter_mut().enumerate() {
+                guess.look_at(cells, column);
+            }
+        }
+        // A line that is no record may have made a column text.
+        let surprise = self.profile.typed().any(|column| found[column].kind == Kind::Text && !self.is_text(column));
+        (screened || !surprise).then_some(found)
+    }
+
+    fn is_text(&self, column: usize) -> bool {
+        self.options.text.contains(&self.columns[column])
+    }
+
+    /// Parses a split that has to be written anew.
+    fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let is_open = |column: usize| self.is_open(column, schema);
+        let screened = screen(self, (split.bytes(), split.offset), &is_open);
+        if i32::try_from(screened.text.len()).is_err() {
+            return Err(Error::internal("a split grew beyond 2 GiB"));
+        }
+        let builders = self.builders(schema)?.map_err(|column| Error::internal(format!("no column {column}")))?;
+        let parsed = Parse::new(self, split, builders, Some(&screened)).run(schema)?;
+        parsed.ok_or_else(|| Error::internal("a split that was written anew is odd"))
     }
 
     /// The place of each column in the schema and its builder; the name of one that is not there as an error.
@@ -126,6 +195,27 @@ impl CsvSource {
             builders.push((at, builder));
         }
         Ok(Ok(builders))
+    }
+
+    /// Whether a text would change the type of a column.
+    fn is_open(&self, column: usize, schema: &SchemaRef) -> bool {
+        let name = &self.columns[column];
+        let typed =
+            |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
+        !self.is_pinned(name) && schema.fields().find(name).is_some_and(typed)
+    }
+
+    /// Whether the user set the type of a column, or made it text.
+    fn is_set(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
+    }
+
+    /// Columns in which a second header shows although each of them is text by now. If one of them still has a type, the
+    /// second header is a mismatch there, and none need be watched.
+    fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
+        let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
+        let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
+        if settled { strict } else { Vec::new() }
     }
 
     fn is_pinned(&self, column: &str) -> bool {
@@ -154,6 +244,11 @@ impl RecordReader for CsvSource {
     }
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
+        if !self.quotes.are_usual() {
+            let input = Turned::new(input, self.quotes, self.delimiter, self.data_offset);
+            let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
+            return Box::new(splits.with_columns(self.columns.len()));
+        }
         let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
         Box::new(splits.with_columns(self.columns.len()))
     }
@@ -163,30 +258,22 @@ impl RecordReader for CsvSource {
     }
 
     fn note(&self) -> Option<String> {
-        match self.comment_lines {
+        let comments = match self.comment_lines {
             0 => None,
             1 => Some("1 comment line (`#`) before the table was left out".to_owned()),
             lines => Some(format!("{lines} comment lines (`#`) before the table were left out")),
-        }
+        };
+        let all: Vec<String> = comments.into_iter().chain(self.notes.iter().cloned()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     fn infer(&self, split: &Split) -> Fields {
-        let bytes = split.bytes();
-        let mut tokens = Tokenizer::new(bytes, self.delimiter, self.columns.len());
-        let mut found: Vec<Guess> = self
-            .columns
-            .iter()
-            .map(|name| Guess {
-                kind: if self.options.text.contains(name) { Kind::Text } else { Kind::Null },
-                inexact: false,
-            })
-            .collect();
-        while tokens.advance() {
-            let cells = Cells::of(&tokens, self.null());
-            for (column, guess) in found.iter_mut().enumerate() {
-                guess.look_at(cells, column);
-            }
-        }
+        let plain = if self.is_unusual() { None } else { self.guess(split.bytes(), false) };
+        let found = plain.or_else(|| {
+            let is_open = |column: usize| !self.is_pinned(&self.columns[column]) && !self.is_text(column);
+            self.guess(&screen(self, (split.bytes(), split.offset), &is_open).text, true)
+        });
+        let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));
         self.columns.iter().zip(&found).map(field).collect()
     }
@@ -196,7 +283,11 @@ impl RecordReader for CsvSource {
             return Err(Error::internal(format!("expected a split below 2 GiB, found {} bytes", split.bytes().len())));
         }
         match self.builders(schema)? {
-            Ok(builders) => Parse::new(self, split, builders).run(schema),
+            Ok(builders) if !self.is_unusual() => match Parse::new(self, split, builders, None).run(schema)? {
+                Some(parsed) => Ok(parsed),
+                None => self.parse_screened(split, schema),
+            },
+            Ok(_) => self.parse_screened(split, schema),
             Err(column) => Ok(Parsed::Misfit(Misfit {
                 column,
                 line: 0,
@@ -250,8 +341,8 @@ struct Parse<'a> {
     stays: Vec<bool>,
     /// Records with a value that does not fit: record, column, reason.
     unfit: Vec<(Row, usize, String)>,
-    /// The first row that looks wrong although it was taken, and why.
-    doubtful: Option<(Row, &'static str)>,
+    /// The split written anew, if it has to be.
+    screened: Option<&'a Screened>,
 }
 
 /// Said of a line of which most fields are missing, and the first begins with `#`.
@@ -265,38 +356,50 @@ const CUT: &str =
 type Builders = Vec<(usize, Box<dyn Column>)>;
 
 impl<'a> Parse<'a> {
-    fn new(source: &'a CsvSource, split: &'a Split, builders: Vec<(usize, Box<dyn Column>)>) -> Self {
+    fn new(source: &'a CsvSource, split: &'a Split, builders: Builders, screened: Option<&'a Screened>) -> Self {
         let (rows, hashes, stays, unfit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { source, split, builders, rows, hashes, stays, unfit, doubtful: None }
+        Self { source, split, builders, rows, hashes, stays, unfit, screened }
     }
 
-    fn run(mut self, schema: &SchemaRef) -> Result<Parsed> {
-        let bytes = self.split.bytes();
-        let mut tokens = Tokenizer::new(bytes, self.source.delimiter, self.source.columns.len());
+    /// Nothing if the split has to be written anew.
+    fn run(mut self, schema: &SchemaRef) -> Result<Option<Parsed>> {
+        let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
+        let mut tokens = self.source.tokens(bytes);
         let mut faults = Vec::new();
-        let mut padded = 0;
+        let watched = if self.screened.is_none() { self.source.watched(schema) } else { Vec::new() };
         while tokens.advance() {
-            if tokens.padded > padded {
-                padded = tokens.padded;
-                self.doubt(&tokens.rows);
+            if self.screened.is_none() && tokens.is_odd() {
+                return Ok(None);
             }
             let cells = Cells::of(&tokens, self.source.null());
+            if !watched.is_empty() && has_names(cells, &watched) {
+                return Ok(None);
+            }
             for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
                 builder.append(cells, column, &mut faults);
             }
             if !faults.is_empty()
                 && let Some(misfit) = self.judge(cells, schema, &mut faults)
             {
-                return Ok(Parsed::Misfit(misfit));
+                return Ok(self.screened.is_some().then_some(Parsed::Misfit(misfit)));
             }
             if self.rows.is_empty() {
                 self.rows.reserve(cells.expected);
                 self.hashes.reserve(cells.expected);
             }
+            if self.screened.is_some() {
+                for row in &tokens.rows {
+                    let origin = self.origin(*row);
+                    self.rows.push(origin.number);
+                    let hash = xxh3_64(&self.raw(origin));
+                    self.hashes.push(hash);
+                }
+                continue;
+            }
             self.rows.extend(tokens.rows.iter().map(|row| row.number));
             self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
         }
-        self.finish(&tokens, schema).map(Parsed::Block)
+        self.finish(&tokens, schema).map(Parsed::Block).map(Some)
     }
 
     /// The first fault in a column that may get another type; if there is none, the records with faults are marked.
@@ -305,11 +408,16 @@ impl<'a> Parse<'a> {
         let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0));
         let name = |fault: &Fault| &self.source.columns[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
-            let (start, _) = cells.span(fault.row, fault.column);
+            let origin = self.origin(cells.rows[fault.row]);
+            let row = cells.rows[fault.row];
+            let start = row.start as usize;
+            // A repaired record has its values at other places, so only its start is known.
+            let same = row.end as usize - start == origin.end - origin.start;
+            let within = if same { cells.span(fault.row, fault.column).0 - start } else { 0 };
             return Some(Misfit {
                 column: name(fault).clone(),
-                line: count_lines(&cells.bytes[..cells.rows[fault.row].start as usize]),
-                byte: self.split.offset + start as u64,
+                line: count_lines(&self.split.bytes()[..origin.start]),
+                byte: self.split.offset + (origin.start + within) as u64,
                 value: shown(cells, *fault),
                 expected: expected(fault),
             });
@@ -344,78 +452,84 @@ impl<'a> Parse<'a> {
         }
         // Of records with too few fields, the rejected ones count as rejected only.
         let bytes = self.split.bytes();
-        let short = |(row, ..): &&(Row, usize, String)| self.is_short(*row);
+        let short = |(row, ..): &&(Row, usize, String)| self.screened.is_some() && self.is_short(*row);
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
             payload: Payload::Rows(batch),
-            rejects: self.rejects(&tokens.bad),
+            rejects: self.rejects(),
             rows: self.rows,
             hashes: self.hashes,
             sharing: 1,
-            lines: tokens.lines(),
-            blank_lines: tokens.blank,
+            lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.lines() },
+            blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,
-            doubtful: self.doubtful.map(|(row, why)| Box::new((count_lines(&bytes[..row.start as usize]), why))),
+            remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
             passed_over: 0,
             bytes_in: bytes.len() as u64,
         })
     }
 
-    /// Looks for rows that are short because they are none: comments, and the last one of a file that was cut.
-    fn doubt(&mut self, rows: &[Row]) {
-        let bytes = self.split.bytes();
-        let comment = rows.iter().find(|row| bytes[row.start as usize] == b'#' && self.is_short(**row));
-        let is_cut = |row: &&Row| row.end as usize == bytes.len() && self.is_short(**row);
-        let cut = rows.last().filter(is_cut).map(|row| (*row, CUT));
-        // The end of the file weighs more than a comment.
-        self.doubtful = cut.or(self.doubtful).or(comment.map(|row| (*row, COMMENT)));
+    /// Where a row comes from, and its number.
+    fn origin(&self, row: Row) -> Origin {
+        match self.screened {
+            Some(screened) => screened.origins[row.number as usize],
+            None => Origin { number: row.number, start: row.start as usize, end: row.end as usize },
+        }
+    }
+
+    /// The bytes of a record in the source.
+    fn raw(&self, origin: Origin) -> Cow<'a, [u8]> {
+        let bytes = &self.split.bytes()[origin.start..origin.end];
+        if !self.source.quotes.swapped {
+            return Cow::Borrowed(bytes);
+        }
+        let mut bytes = bytes.to_vec();
+        self.source.quotes.back(&mut bytes);
+        Cow::Owned(bytes)
     }
 
     /// Whether a good row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
-        let record = &self.split.bytes()[row.start as usize..row.end as usize];
+        let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
+        let record = &bytes[row.start as usize..row.end as usize];
         let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns.len());
         alone.advance();
         alone.padded > 0
     }
 
     /// All rejects in input order.
-    fn rejects(&self, bad: &[(Row, Flaw)]) -> Vec<Reject> {
+    fn rejects(&self) -> Vec<Reject> {
         let bytes = self.split.bytes();
-        let unfit = self.unfit.iter().map(|(row, column, reason)| (*row, Some(*column), reason.clone()));
-        let mut all: Vec<_> = bad.iter().map(|(row, flaw)| (*row, None, self.reason(*flaw))).chain(unfit).collect();
-        all.sort_by_key(|(row, ..)| row.number);
+        let unfit = self.unfit.iter().map(|(row, column, reason)| (self.origin(*row), Some(*column), reason.clone()));
+        let bad = self.screened.map_or(&[][..], |screened| screened.bad.as_slice());
+        let mut all: Vec<_> = bad.iter().map(|(origin, why)| (*origin, None, why.clone())).chain(unfit).collect();
+        all.sort_by_key(|(origin, ..)| origin.number);
         let (mut line, mut counted) = (0, 0);
         all.into_iter()
-            .map(|(row, column, reason)| {
-                let (start, end) = (row.start as usize, row.end as usize);
-                line += count_lines(&bytes[counted..start]);
-                counted = start;
+            .map(|(origin, column, reason)| {
+                line += count_lines(&bytes[counted..origin.start]);
+                counted = origin.start;
                 Reject {
-                    row: row.number,
+                    row: origin.number,
                     line,
-                    byte: self.split.offset + start as u64,
+                    byte: self.split.offset + origin.start as u64,
                     column: column.map(|column| self.source.columns[column].clone()),
                     reason,
                     // A copy: a slice would keep the whole split in memory.
-                    raw: Bytes::copy_from_slice(&bytes[start..end]),
+                    raw: Bytes::copy_from_slice(&self.raw(origin)),
                 }
             })
             .collect()
     }
+}
 
-    fn reason(&self, flaw: Flaw) -> String {
-        let place = |at: usize| self.split.offset + at as u64;
-        match flaw {
-            Flaw::Fields(found) => format!("expected {} fields, found {found}", self.source.columns.len()),
-            Flaw::Utf8(at) => {
-                format!("expected UTF-8, found the byte 0x{:02X} at byte {}", self.split.bytes()[at], place(at))
-            }
-            Flaw::Unclosed(at) => {
-                format!("expected a closing quote, found none: opened at byte {}, never closed", place(at))
-            }
-        }
-    }
+/// Whether a record has a name in each of these columns.
+fn has_names(cells: Cells<'_>, columns: &[usize]) -> bool {
+    let named = |row: usize, column: usize| {
+        let raw = cells.raw(row, column);
+        profile::is_name(raw.strip_prefix(b"\"").unwrap_or(raw))
+    };
+    (0..cells.rows.len()).any(|row| columns.iter().all(|&column| named(row, column)))
 }
 
 /// The value as a message shows it: on one line, and not too long.
@@ -640,6 +754,8 @@ mod tests {
             for record in oracle::records(&bytes, b',') {
                 if record.start == record.end {
                     blank += 1;
+                } else if width > 1 && record.end - record.start + 1 == width && record.fields.len() == width {
+                    // Nothing but delimiters is no record.
                 } else if !record.closed || record.fields.len() > width {
                     bad += 1;
                 } else {

@@ -109,12 +109,12 @@ pub(super) struct Row {
 /// Why a record is bad, whatever the types of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// More fields than the header: this many.
-    Fields(usize),
-    /// Not UTF-8 from this byte on.
-    Utf8(usize),
-    /// The quote at this byte is not closed.
-    Unclosed(usize),
+    /// More fields than the header.
+    Fields,
+    /// Not UTF-8.
+    Utf8,
+    /// A quote is not closed.
+    Unclosed,
 }
 
 /// Cuts a split into chunks of fields. `rows` and [`ends`](Self::ends) are the current chunk.
@@ -137,6 +137,9 @@ pub(super) struct Tokenizer<'a> {
     /// Whether the records of `index` are UTF-8 as a whole.
     utf8: bool,
     plainly_quoted: bool,
+    /// The header, and whether a record of this many fields may be none: see [`is_odd`](Self::is_odd).
+    header: &'a [u8],
+    odd: bool,
     records: u32,
     /// The good rows of this chunk.
     pub(super) rows: Vec<Row>,
@@ -163,12 +166,26 @@ impl<'a> Tokenizer<'a> {
             position: 0,
             utf8: true,
             plainly_quoted: true,
+            header: &[],
+            odd: false,
             records: 0,
             rows: Vec::new(),
             bad: Vec::new(),
             blank: 0,
             padded: 0,
         }
+    }
+
+    /// Looks for this header among the records.
+    pub(super) fn with_header(self, header: &'a [u8]) -> Self {
+        Self { header, ..self }
+    }
+
+    /// Whether there was anything so far that is not simply a record with all its fields: another number of fields, text after a
+    /// closing quote, the header again, nothing but delimiters or nothing
+    /// but the first field, or a single quote or byte order mark at the begin.
+    pub(super) fn is_odd(&self) -> bool {
+        self.odd || self.index.torn != 0 || self.padded > 0 || !self.bad.is_empty()
     }
 
     /// Goes on to the next chunk, which may turn out to have no good rows; false at the end.
@@ -252,15 +269,14 @@ impl<'a> Tokenizer<'a> {
                 continue;
             }
             self.records += 1;
-            if !self.utf8
-                && let Err(error) = std::str::from_utf8(&bytes[record.clone()])
-            {
-                self.bad.push((row, Flaw::Utf8(record.start + error.valid_up_to())));
+            if !self.utf8 && std::str::from_utf8(&bytes[record.clone()]).is_err() {
+                self.bad.push((row, Flaw::Utf8));
             } else if found == width {
                 fields += width;
+                self.odd |= may_be_none(&bytes[record], self.delimiter, width, self.header);
                 self.rows.push(row);
             } else if found > width {
-                self.bad.push((row, Flaw::Fields(found)));
+                self.bad.push((row, Flaw::Fields));
             } else {
                 self.padded += 1;
                 fields += width;
@@ -273,10 +289,25 @@ impl<'a> Tokenizer<'a> {
             let row = Row { start: narrow(start), end: narrow(end), number: self.records, first: 0 };
             self.records += 1;
             self.position = end;
-            let open = self.index.ends[self.first..self.index.fields].last().map_or(start, |&end| end as usize + 1);
-            self.bad.push((row, Flaw::Unclosed(open)));
+            self.bad.push((row, Flaw::Unclosed));
         }
     }
+}
+
+/// Whether a record with all its fields may be none, or be quoted in another way, and has to be looked at more closely.
+#[inline(always)]
+fn may_be_none(record: &[u8], delimiter: u8, width: usize, header: &[u8]) -> bool {
+    let Some((&first, rest)) = record.split_first() else { return false };
+    let last = *rest.last().unwrap_or(&first);
+    let empty = last == delimiter && width > 2 && only_first(record, delimiter, width);
+    let same = record.len() == header.len() && record == header;
+    width > 1 && (empty | same | (record.len() + 1 == width) | (first == b'\'') | (first == 0xEF))
+}
+
+/// Whether all fields but the first are empty.
+#[inline(never)]
+fn only_first(record: &[u8], delimiter: u8, width: usize) -> bool {
+    record.len() >= width && record[record.len() + 1 - width..].iter().all(|byte| *byte == delimiter)
 }
 
 /// Line terminators in `bytes`, where CR LF is one.
@@ -487,7 +518,7 @@ pub(super) mod tests {
         assert_eq!(tokens.rows.iter().map(|r| r.number).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(
             tokens.bad.iter().map(|(r, f)| (r.number, *f)).collect::<Vec<_>>(),
-            [(2, Flaw::Fields(3)), (3, Flaw::Unclosed(15))]
+            [(2, Flaw::Fields), (3, Flaw::Unclosed)]
         );
         assert_eq!((tokens.blank, tokens.padded, tokens.lines()), (1, 1, 4));
         assert!(!tokens.advance());

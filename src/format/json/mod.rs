@@ -215,7 +215,7 @@ impl RecordReader for JsonSource {
             lines,
             blank_lines,
             padded: 0,
-            doubtful: None,
+            remarks: Vec::new(),
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))

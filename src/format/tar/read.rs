@@ -83,7 +83,7 @@ impl RecordReader for TarReader {
             lines: 0,
             blank_lines: 0,
             padded: 0,
-            doubtful: None,
+            remarks: Vec::new(),
             passed_over,
             bytes_in: split.bytes_in(),
         }))

@@ -140,7 +140,7 @@ impl RecordReader for TfRecordReader {
             lines: 0,
             blank_lines: 0,
             padded: 0,
-            doubtful: None,
+            remarks: Vec::new(),
             passed_over: 0,
             bytes_in: split.bytes_in(),
         }))

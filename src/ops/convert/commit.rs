@@ -37,6 +37,8 @@ pub(super) fn commit(
     report.ids_repeated = converted.segments.repeated;
     report.blank_lines = tally.blank_lines;
     report.records_padded = tally.padded;
+    report.records_repaired = tally.repaired;
+    report.lines_skipped = tally.skipped_lines;
     report.entries_passed_over = tally.passed_over;
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();

@@ -54,6 +54,10 @@ pub struct ConvertReport {
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
     pub records_padded: u64,
+    /// Damaged records that were repaired, for example by reading them with another delimiter.
+    pub records_repaired: u64,
+    /// Lines that hold no record and were skipped, for example a repeated header.
+    pub lines_skipped: u64,
     /// Records whose record id occurred before in the run, as far as that is cheap to detect: among some millions of
     /// consecutive records.
     pub ids_repeated: u64,
@@ -96,6 +100,8 @@ impl ConvertReport {
             entries_passed_over: 0,
             blank_lines: 0,
             records_padded: 0,
+            records_repaired: 0,
+            lines_skipped: 0,
             ids_repeated: 0,
             records_similar: 0,
             rejects: None,

@@ -1,0 +1,206 @@
+//! What the first records of a source say about its columns, and whether a record fits that.
+//!
+//! Only records that are suspicious for another reason, such as a wrong number of fields, are held against a profile, and those that
+//! would change the type of a column. It is made of the head of the source alone, so it never depends on splits or threads.
+
+use super::{rows::Rows, value::Kind};
+
+/// Records a profile is made of.
+pub(super) const SAMPLE: usize = 100;
+/// Values a column needs before its type says anything.
+const LEAST_VALUES: usize = 3;
+/// Words from which on a value reads like a sentence.
+const SENTENCE: usize = 4;
+
+/// Texts that stand for a missing value in many files.
+pub(super) fn is_null(text: &[u8]) -> bool {
+    const NULLS: [&[u8]; 15] = [
+        b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
+    ];
+    NULLS.contains(&text)
+}
+
+/// Whether a value may be the name of a column: it starts with a letter, and does not stand for a missing value.
+pub(super) fn is_name(text: &[u8]) -> bool {
+    let starts = text.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_' || *byte >= 0x80);
+    starts && !is_null(text) && Kind::of(text) == Kind::Text
+}
+
+/// What the values of a column have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Trait {
+    /// The kind of at least three quarters of the values, if that is not text.
+    kind: Option<Kind>,
+    /// Whether no value of the first half of the sample is of another kind.
+    strict: bool,
+    /// Most words of a value in that half.
+    words: usize,
+    /// Whether a value in that half begins with a space.
+    spaced: bool,
+}
+
+/// What is known of the columns of a source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Profile {
+    columns: Vec<Trait>,
+    /// Fewest values of a record in that half.
+    least: usize,
+}
+
+impl Profile {
+    /// Looks at the records from `first` on that have `width` fields.
+    pub(super) fn of(rows: &Rows<'_>, first: usize, width: usize) -> Self {
+        let good: Vec<usize> =
+            (first..rows.len().min(first + SAMPLE)).filter(|&row| rows.width(row) == width).collect();
+        let filled = |&row: &usize| (0..width).filter(|&column| !rows.raw(row, column).is_empty()).count();
+        let least = good.iter().take(good.len() / 2 + 1).map(filled).min().unwrap_or(0);
+        Self { columns: (0..width).map(|column| Trait::of(rows, &good, column)).collect(), least }
+    }
+
+    /// The same, where nothing is known of the columns whose type the user set.
+    pub(super) fn without(&self, is_set: impl Fn(usize) -> bool) -> Self {
+        let one = |(column, one): (usize, &Trait)| Trait { kind: one.kind.filter(|_| !is_set(column)), ..*one };
+        Self { columns: self.columns.iter().enumerate().map(one).collect(), least: self.least }
+    }
+
+    /// Kind of a column, if most values have one that is not text.
+    pub(super) fn kind(&self, column: usize) -> Option<Kind> {
+        self.columns.get(column).and_then(|column| column.kind)
+    }
+
+    /// The columns that are not text.
+    pub(super) fn typed(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|&column| self.kind(column).is_some())
+    }
+
+    /// Whether a value is null or of the kind of its column.
+    pub(super) fn takes(&self, column: usize, text: &[u8]) -> bool {
+        self.kind(column).is_none_or(|kind| is_null(text) || is_of(kind, text))
+    }
+
+    /// The columns that hold nothing but values of one kind other than text, as far as the sample tells.
+    pub(super) fn strict(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.columns.len()).filter(|&column| self.is_strict(column))
+    }
+
+    fn is_strict(&self, column: usize) -> bool {
+        self.columns.get(column).is_some_and(|one| one.kind.is_some() && one.strict)
+    }
+
+    /// The first strict column, among those that `counts` names, whose value is of another kind.
+    pub(super) fn clear_misfit(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
+        let misfit = |(column, text): (usize, &&[u8])| {
+            (self.is_strict(column) && counts(column) && !self.takes(column, text)).then_some(column)
+        };
+        values.iter().enumerate().find_map(misfit)
+    }
+
+    /// Whether a record is another header: it has a name in each strict column, at least two of them, and its values are distinct.
+    pub(super) fn is_other_header(&self, values: &[&[u8]]) -> bool {
+        let strict = self.strict().count();
+        if strict < 2 || !self.strict().all(|column| values.get(column).is_some_and(|text| is_name(text))) {
+            return false;
+        }
+        let mut names: Vec<&[u8]> = values.iter().copied().filter(|text| !text.is_empty()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        names.len() == count && names.iter().all(|name| Kind::of(name) == Kind::Text)
+    }
+
+    /// The first column whose value is of another kind.
+    pub(super) fn misfit<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
+        values.into_iter().enumerate().find(|(column, text)| !self.takes(*column, text)).map(|(column, _)| column)
+    }
+
+    /// Whether a record has text in all columns that have nothing but numbers, times or truth values, and in two of them at least.
+    pub(super) fn is_strange(&self, values: &[&[u8]]) -> bool {
+        let mut misfits = 0;
+        let filled = |(column, text): &(usize, &&[u8])| self.is_strict(*column) && !text.is_empty();
+        for (column, text) in values.iter().enumerate().filter(filled) {
+            if self.takes(column, text) {
+                return false;
+            }
+            misfits += 1;
+        }
+        misfits > 1
+    }
+
+    /// Whether a sentence is all that a record holds, where no other record has but one value.
+    pub(super) fn is_doubtful(&self, values: &[&[u8]]) -> bool {
+        self.least > 1 && values.first().is_some_and(|first| words(first) >= SENTENCE)
+    }
+
+    /// Whether a record is a line of prose: a sentence where only the first field holds something, or one that was cut at its commas,
+    /// while values of these columns look otherwise.
+    pub(super) fn is_note(&self, values: &[&[u8]]) -> bool {
+        let words: usize = values.iter().map(|value| words(value)).sum();
+        let Some((first, rest)) = values.split_first().filter(|_| words >= SENTENCE && self.columns.len() > 1) else {
+            return false;
+        };
+        if first.is_empty() {
+            return false;
+        }
+        let column = &self.columns[0];
+        let unlike = column.kind.is_some() || column.words < SENTENCE;
+        if rest.iter().all(|value| value.is_empty()) {
+            return unlike;
+        }
+        // A value with several words is no surprise in a column of texts, a space after each comma is.
+        let rest: Vec<_> = rest.iter().enumerate().filter(|(_, value)| !value.is_empty()).collect();
+        let cut = |(at, value): &(usize, &&[u8])| {
+            value.starts_with(b" ") && self.columns.get(at + 1).is_none_or(|column| !column.spaced)
+        };
+        rest.iter().all(cut) && (column.kind.is_none() || !self.takes(0, first))
+    }
+}
+
+impl Trait {
+    fn of(rows: &Rows<'_>, good: &[usize], column: usize) -> Self {
+        let mut counts: Vec<(Kind, usize, bool)> = Vec::new();
+        let mut found = Self { kind: None, strict: true, words: 0, spaced: false };
+        let mut values = 0;
+        for (number, &row) in good.iter().enumerate() {
+            let value = rows.value(row, column);
+            // What is at the end of a short source may be no records any more.
+            let early = 2 * number <= good.len();
+            if early {
+                found.words = found.words.max(words(&value));
+                found.spaced |= value.starts_with(b" ");
+            }
+            if is_null(&value) {
+                continue;
+            }
+            values += 1;
+            let kind = generic(Kind::of(&value));
+            match counts.iter_mut().find(|(one, ..)| *one == kind) {
+                Some((_, count, seen)) => (*count, *seen) = (*count + 1, *seen | early),
+                None => counts.push((kind, 1, early)),
+            }
+        }
+        if let Some(&(kind, count, _)) = counts.iter().max_by_key(|(_, count, _)| *count)
+            && kind != Kind::Text
+            && count >= LEAST_VALUES
+            && 4 * count >= 3 * values
+        {
+            found.kind = Some(kind);
+            found.strict = counts.iter().all(|&(other, _, early)| other == kind || !early);
+        }
+        found
+    }
+}
+
+/// Whole numbers and fractions are one kind here.
+fn generic(kind: Kind) -> Kind {
+    if kind == Kind::Int64 { Kind::Float64 } else { kind }
+}
+
+fn is_of(kind: Kind, text: &[u8]) -> bool {
+    generic(Kind::of(text)) == kind
+}
+
+/// Words of a text, those of less than two letters aside.
+pub(super) fn words(text: &[u8]) -> usize {
+    let is_word = |part: &&[u8]| part.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte >= 0x80).count() > 1;
+    text.split(|byte| byte.is_ascii_whitespace()).filter(is_word).count()
+}

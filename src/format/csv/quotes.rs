@@ -1,0 +1,230 @@
+//! Brings sources with unusual quotes to the usual ones as their bytes arrive, so that all else need not know of them.
+//!
+//! ```text
+//! swapped   1,'a, b',it"s     ->   1,"a, b",it's       " and ' change places, and back in the values
+//! spaced    1, "a, b" ,2      ->   1," a, b ",2        spaces outside of quotes move inside, where they are taken off
+//! ```
+//!
+//! No byte is added or left out, so that places in messages stay right.
+
+use std::io::{self, Read};
+
+use super::tokenize::{CR, LF, QUOTE};
+
+/// The other quote.
+pub(super) const SINGLE: u8 = b'\'';
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 10;
+/// Spaces that may move into quotes; more of them stay where they are.
+const MOST_SPACES: usize = 1 << 10;
+
+/// What is unusual about the quotes of a source.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Quotes {
+    /// Whether `'` quotes and `"` does not.
+    pub(super) swapped: bool,
+    /// Whether there are spaces between delimiters and quotes.
+    pub(super) spaced: bool,
+}
+
+impl Quotes {
+    /// Whether there is nothing to do.
+    pub(super) fn are_usual(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The head of a source as the source will be read.
+    pub(super) fn apply(self, delimiter: u8, head: &[u8]) -> Vec<u8> {
+        let mut turn = Turn::new(self, delimiter);
+        let mut out = Vec::with_capacity(head.len());
+        turn.push(head, &mut out);
+        turn.flush(&mut out);
+        out
+    }
+
+    /// A name of a column as it was in the source.
+    pub(super) fn name(self, name: &str) -> String {
+        let name = if self.spaced { name.trim() } else { name };
+        if !self.swapped {
+            return name.to_owned();
+        }
+        name.chars()
+            .map(|one| match one {
+                '"' => '\'',
+                '\'' => '"',
+                one => one,
+            })
+            .collect()
+    }
+
+    /// A value or record as it was in the source.
+    pub(super) fn back(self, bytes: &mut [u8]) {
+        if self.swapped {
+            bytes.iter_mut().for_each(|byte| *byte = other(*byte));
+        }
+    }
+}
+
+fn other(byte: u8) -> u8 {
+    match byte {
+        QUOTE => SINGLE,
+        SINGLE => QUOTE,
+        byte => byte,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// At the begin of a field, spaces aside.
+    Start,
+    Plain,
+    Inside,
+    /// After a quote that may close, spaces aside.
+    Closing,
+}
+
+/// The step from bytes as they are to bytes with the usual quotes.
+#[derive(Debug)]
+struct Turn {
+    quotes: Quotes,
+    delimiter: u8,
+    at: At,
+    /// Spaces that were not written yet.
+    spaces: usize,
+}
+
+impl Turn {
+    fn new(quotes: Quotes, delimiter: u8) -> Self {
+        Self { quotes, delimiter, at: At::Start, spaces: 0 }
+    }
+
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        for &byte in bytes {
+            let byte = if self.quotes.swapped { other(byte) } else { byte };
+            if self.quotes.spaced { self.step(byte, out) } else { out.push(byte) }
+        }
+    }
+
+    fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
+        let ends = byte == self.delimiter || byte == LF || byte == CR;
+        match self.at {
+            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MOST_SPACES => {
+                return self.spaces += 1;
+            }
+            At::Start if byte == QUOTE => {
+                out.push(QUOTE);
+                self.write_spaces(out);
+                return self.at = At::Inside;
+            }
+            At::Closing if ends => {
+                self.write_spaces(out);
+                out.extend([QUOTE, byte]);
+                return self.at = At::Start;
+            }
+            At::Closing => {
+                out.push(QUOTE);
+                // Two quotes are one; anything else is no end of the field.
+                let escaped = byte == QUOTE && self.spaces == 0;
+                self.write_spaces(out);
+                self.at = At::Inside;
+                if !escaped {
+                    return self.step(byte, out);
+                }
+            }
+            At::Inside if byte == QUOTE => return self.at = At::Closing,
+            At::Inside => {}
+            At::Start | At::Plain => {
+                self.write_spaces(out);
+                self.at = if ends { At::Start } else { At::Plain };
+            }
+        }
+        out.push(byte);
+    }
+
+    fn write_spaces(&mut self, out: &mut Vec<u8>) {
+        out.resize(out.len() + std::mem::take(&mut self.spaces), b' ');
+    }
+
+    /// Writes what is still held back, at the end.
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        self.write_spaces(out);
+        if self.at == At::Closing {
+            out.push(QUOTE);
+        }
+    }
+}
+
+/// A source whose quotes become the usual ones. The first bytes, of a byte order mark or a preamble, pass as they are.
+pub(super) struct Turned<R> {
+    input: R,
+    turn: Turn,
+    /// Bytes that pass as they are.
+    head: u64,
+    ready: Vec<u8>,
+    given: usize,
+    ended: bool,
+}
+
+impl<R: Read> Turned<R> {
+    pub(super) fn new(input: R, quotes: Quotes, delimiter: u8, head: u64) -> Self {
+        Self { input, turn: Turn::new(quotes, delimiter), head, ready: Vec::new(), given: 0, ended: false }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        (self.given, self.ended) = (0, false);
+        self.ready.clear();
+        let mut piece = vec![0; PIECE];
+        let read = self.input.read(&mut piece)?;
+        let untouched = usize::try_from(self.head).unwrap_or(usize::MAX).min(read);
+        self.head -= untouched as u64;
+        self.ready.extend_from_slice(&piece[..untouched]);
+        self.turn.push(&piece[untouched..read], &mut self.ready);
+        if read == 0 {
+            self.turn.flush(&mut self.ready);
+            self.turn.at = At::Plain;
+            self.ended = true;
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Turned<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.given == self.ready.len() && !self.ended {
+            self.fill()?;
+        }
+        let length = out.len().min(self.ready.len() - self.given);
+        out[..length].copy_from_slice(&self.ready[self.given..self.given + length]);
+        self.given += length;
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_become_the_usual_ones_however_bytes_arrive() {
+        let (swapped, spaced) = (Quotes { swapped: true, spaced: false }, Quotes { swapped: false, spaced: true });
+        for (quotes, text, wanted) in [
+            (swapped, "1,'a, b',it\"s\n", "1,\"a, b\",it's\n"),
+            (spaced, "1, \"a, b\" ,2\n", "1,\" a, b \",2\n"),
+            (spaced, "1 , x \n \"a \"\"b\"\"\"\n", "1 , x \n\" a \"\"b\"\"\"\n"),
+            (spaced, " \"a, \nb\"", "\" a, \nb\""),
+            (spaced, "a,  ", "a,  "),
+        ] {
+            assert_eq!(String::from_utf8(quotes.apply(b',', text.as_bytes())).unwrap(), wanted);
+            for piece in 1..4 {
+                let mut out = Vec::new();
+                let pieces = text.as_bytes().chunks(piece).map(<[u8]>::to_vec);
+                let input = pieces.fold(Box::new(io::empty()) as Box<dyn Read>, |all, piece| {
+                    Box::new(all.chain(io::Cursor::new(piece)))
+                });
+                Turned::new(input, quotes, b',', 0).read_to_end(&mut out).unwrap();
+                assert_eq!(String::from_utf8(out).unwrap(), wanted, "pieces of {piece}");
+            }
+        }
+    }
+}

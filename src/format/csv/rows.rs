@@ -1,0 +1,107 @@
+//! The first records of a source with their fields, for the decisions that are made about it before it is read.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::tokenize::{Ended, QUOTE, Sink, scan, unquote};
+
+/// Fields that are kept at most: a table may have tens of thousands of columns.
+const MOST_FIELDS: usize = 1 << 20;
+
+/// Records of a text, blank lines left out.
+#[derive(Debug)]
+pub(super) struct Rows<'t> {
+    text: &'t [u8],
+    limit: usize,
+    ends: Vec<usize>,
+    rows: Vec<At>,
+    first: usize,
+}
+
+#[derive(Debug, Clone)]
+struct At {
+    record: Range<usize>,
+    next: usize,
+    ends: Range<usize>,
+}
+
+impl<'t> Rows<'t> {
+    /// Takes up to `limit` records; `complete` tells that the last one may lack its terminator.
+    pub(super) fn take(text: &'t [u8], delimiter: u8, complete: bool, limit: usize) -> Self {
+        let mut rows = Self { text, limit, ends: Vec::new(), rows: Vec::new(), first: 0 };
+        if let Ended::Exhausted { start, open: None } = scan(text, delimiter, 0, &mut rows)
+            && complete
+            && start < text.len()
+        {
+            rows.field(text.len());
+            Sink::record(&mut rows, start..text.len(), text.len());
+        }
+        rows
+    }
+
+    /// Number of records.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Number of fields of a record.
+    pub(super) fn width(&self, row: usize) -> usize {
+        self.rows[row].ends.len()
+    }
+
+    /// Where a record lies, without its terminator.
+    pub(super) fn record(&self, row: usize) -> Range<usize> {
+        self.rows[row].record.clone()
+    }
+
+    /// Where the record after this one may begin.
+    pub(super) fn next(&self, row: usize) -> usize {
+        self.rows[row].next
+    }
+
+    /// A field as it stands in the source; empty if there is none.
+    pub(super) fn raw(&self, row: usize, column: usize) -> &'t [u8] {
+        let at = &self.rows[row];
+        let ends = &self.ends[at.ends.clone()];
+        let Some(&end) = ends.get(column) else { return &[] };
+        let start = if column == 0 { at.record.start } else { ends[column - 1] + 1 };
+        &self.text[start..end]
+    }
+
+    /// A field without its quotes.
+    pub(super) fn value(&self, row: usize, column: usize) -> Cow<'t, [u8]> {
+        let raw = self.raw(row, column);
+        if raw.first() != Some(&QUOTE) {
+            return Cow::Borrowed(raw);
+        }
+        let mut scratch = Vec::new();
+        Cow::Owned(unquote(raw, &mut scratch).to_vec())
+    }
+
+    /// All fields of a record.
+    pub(super) fn values(&self, row: usize) -> Vec<Cow<'t, [u8]>> {
+        (0..self.width(row)).map(|column| self.value(row, column)).collect()
+    }
+
+    /// The number of fields that most records have, and how many do; of equals the larger.
+    pub(super) fn mode(&self) -> (usize, usize) {
+        let mut counts = std::collections::BTreeMap::new();
+        self.rows.iter().for_each(|row| *counts.entry(row.ends.len()).or_insert(0_usize) += 1);
+        counts.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default()
+    }
+}
+
+impl Sink for Rows<'_> {
+    fn field(&mut self, end: usize) {
+        self.ends.push(end);
+    }
+
+    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+        if record.is_empty() {
+            self.ends.truncate(self.first);
+        } else {
+            self.rows.push(At { record, next, ends: self.first..self.ends.len() });
+        }
+        self.first = self.ends.len();
+        self.rows.len() < self.limit && self.ends.len() < MOST_FIELDS
+    }
+}

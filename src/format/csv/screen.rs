@@ -1,0 +1,580 @@
+//! Rewrites splits that contain damaged records, or lines that are not records, before they are parsed.
+//!
+//! ```text
+//! split ---- records ---- good --------------------> unchanged         }
+//!                    `--- one reading fits --------> with that reading } text for the normal parser
+//!                    `--- header again, no values -> skipped, with a note
+//!                    `--- anything else -----------> reject
+//! ```
+//!
+//! The result for a record depends on its own bytes, the head of the source and the schema, never on its neighbours, so it is the
+//! same wherever splits are cut. A quote that is not closed makes one record of many lines. If the lines after it are records on their
+//! own, that record is divided. The normal parser detects that a split needs rewriting; clean splits are never rewritten.
+
+use std::ops::Range;
+
+use super::{
+    CsvSource,
+    dialect::BYTE_ORDER_MARK,
+    repair::{self, Expected, Field},
+    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
+};
+use crate::record::{Oddity, Remark};
+
+/// Number of lines after an open quote that are examined to see whether they are records on their own.
+const AHEAD: usize = 8;
+/// Limits the work of dividing a record to this multiple of its length, plus `LEAST_EFFORT` bytes.
+const EFFORT: usize = 16;
+const LEAST_EFFORT: usize = 1 << 20;
+
+const HEADER_AGAIN: &str = "the header is repeated here and was skipped";
+const LIKE_HEADER: &str = "this record is equal to the header, and was kept as a record";
+const NO_VALUES: &str = "a line with nothing but delimiters is not a record and was skipped";
+const LONE: &str = "this record reads like a note, and was kept as a record";
+const TORN: &str = "text follows the closing quote of a value and was kept as part of it";
+
+/// The origin of a record of the rewritten text, or of a rejected one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Number among the records of the split.
+    pub(super) number: u32,
+    /// Its bytes in the split.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A rewritten split.
+#[derive(Debug, Default)]
+pub(super) struct Screened {
+    /// Records that can be parsed, each with a terminator.
+    pub(super) text: Vec<u8>,
+    /// The origin of each of them.
+    pub(super) origins: Vec<Origin>,
+    /// The others, with a reason.
+    pub(super) bad: Vec<(Origin, String)>,
+    pub(super) blank: u64,
+    pub(super) remarks: Vec<Remark>,
+}
+
+/// Tells whether a text value would change the type of a column.
+pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
+
+/// Rewrites a split.
+pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
+    let profile = source.profile.without(|column| source.is_set(column));
+    let expected = Expected { delimiter: source.delimiter, width: source.columns.len(), profile: &profile };
+    let mut screen = Screen {
+        source,
+        bytes,
+        offset,
+        expected,
+        is_open,
+        ends: Vec::new(),
+        out: Screened::default(),
+        records: 0,
+        again: None,
+        effort: 0,
+        depth: 0,
+        line: (0, 0),
+    };
+    screen.run();
+    screen.out
+}
+
+struct Screen<'a> {
+    source: &'a CsvSource,
+    bytes: &'a [u8],
+    /// Where the split begins in the source.
+    offset: u64,
+    expected: Expected<'a>,
+    is_open: IsOpen<'a>,
+    /// Ends of the fields of the current record.
+    ends: Vec<usize>,
+    out: Screened,
+    records: u32,
+    /// What to scan next: the rest of a record that is divided, and what follows it.
+    again: Option<(Range<usize>, usize)>,
+    /// Bytes that may still be scanned again within the current record.
+    effort: usize,
+    /// Number of nested records that are being divided.
+    depth: usize,
+    /// A byte, and the number of lines before it.
+    line: (usize, u64),
+}
+
+impl Screen<'_> {
+    fn run(&mut self) {
+        let mut todo = Vec::from([Range { start: 0, end: self.bytes.len() }]);
+        while let Some(part) = todo.pop() {
+            self.depth = todo.len();
+            self.ends.clear();
+            match scan(&self.bytes[..part.end], self.expected.delimiter, part.start, self) {
+                Ended::Exhausted { start, open } if start < part.end => {
+                    self.ends.push(part.end);
+                    self.record_is(start..part.end, part.end, open);
+                }
+                _ => {}
+            }
+            if let Some((rest, next)) = self.again.take() {
+                todo.push(next..part.end);
+                todo.push(rest);
+            }
+        }
+    }
+
+    /// Decides about a record; `open` is the position of a quote that is not closed.
+    fn record_is(&mut self, at: Range<usize>, next: usize, open: Option<usize>) {
+        let bytes = self.bytes;
+        let record = &bytes[at.clone()];
+        let ends = std::mem::take(&mut self.ends);
+        if record.is_empty() {
+            self.out.blank += 1;
+        } else if let Err(error) = std::str::from_utf8(record) {
+            let place = at.start + error.valid_up_to();
+            let byte = bytes[place];
+            self.reject(at, |byte_of| {
+                format!("expected UTF-8, found the byte 0x{byte:02X} at byte {}", byte_of(place))
+            });
+        } else if open.is_none()
+            && ends.len() == self.expected.width
+            && !repair::is_torn(record, self.expected.delimiter)
+        {
+            self.whole(at, &ends);
+        } else if open.is_none() && self.has_only_more_delimiters(&ends) {
+            let end = ends[self.expected.width - 1];
+            self.whole(at.start..end, &ends[..self.expected.width]);
+        } else if record.iter().any(|byte| matches!(*byte, LF | CR)) {
+            self.lines(at, next, &ends, open);
+        } else {
+            self.damaged(at, &ends, open);
+        }
+        self.ends = ends;
+        self.ends.clear();
+    }
+
+    /// Whether a delimiter ends this record and all others of the source.
+    fn has_only_more_delimiters(&self, ends: &[usize]) -> bool {
+        let width = self.expected.width;
+        self.source.trailing && ends.len() == width + 1 && ends[width] == ends[width - 1] + 1
+    }
+
+    /// Decides about a record with all its fields.
+    fn whole(&mut self, at: Range<usize>, ends: &[usize]) {
+        let record = &self.bytes[at.clone()];
+        let is_header = self.is_header(record);
+        if is_header && self.header_differs(&at, ends) {
+            return self.remark(&at, Oddity::Skipped, HEADER_AGAIN);
+        }
+        if self.expected.width > 1 && record.len() + 1 == self.expected.width {
+            return self.remark(&at, Oddity::Skipped, NO_VALUES);
+        }
+        let values = self.values(&at, ends);
+        let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
+        let misfit = |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
+        let misfits = (0..texts.len()).any(|column| misfit(&column));
+        if misfits || record.first() == Some(&super::quotes::SINGLE) {
+            let fits = self.expected.profile.misfit(texts.iter().copied()).is_none();
+            let other = if fits { self.expected.all_single(record) } else { None };
+            let other = other.map(|fields| (fields, repair::OTHER_QUOTE));
+            if let Some((fields, why)) = other.or_else(|| if fits { None } else { self.expected.repair(record) }) {
+                return self.repaired(at, &fields, why);
+            }
+        }
+        let alone = texts.len() > 2 && texts[1..].iter().all(|text| text.is_empty());
+        let is_note = (misfits || alone) && self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+            return self.reject(at, |_| NOTE.to_owned());
+        }
+        if self.expected.profile.is_other_header(&texts) {
+            return self.reject(at, |_| OTHER_HEADER.to_owned());
+        }
+        if is_header {
+            self.remark(&at, Oddity::Doubtful, LIKE_HEADER);
+        } else if is_note || alone && self.expected.profile.is_doubtful(&texts) {
+            self.remark(&at, Oddity::Doubtful, LONE);
+        }
+        if self.source.quotes.are_usual() {
+            return self.verbatim(at);
+        }
+        self.take(&at);
+        repair::write(&values, self.expected.delimiter, &mut self.out.text);
+    }
+
+    /// Whether a record repeats the header, perhaps after a byte order mark where files were joined.
+    fn is_header(&self, record: &[u8]) -> bool {
+        let header = self.source.header.as_slice();
+        let plain = record.strip_prefix(BYTE_ORDER_MARK).unwrap_or(record);
+        !header.is_empty() && self.expected.width > 1 && plain == header
+    }
+
+    /// Whether the types of its values tell the header from the records. If they do not, a record may be equal to it: the header of
+    /// a table without one is a record itself.
+    fn header_differs(&self, at: &Range<usize>, ends: &[usize]) -> bool {
+        let values = self.values(at, ends);
+        let texts: Vec<&[u8]> =
+            values.iter().map(|(text, _)| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)).collect();
+        let mut typed = self.source.profile.typed().peekable();
+        let differs = |column: usize| texts.get(column).is_some_and(|text| !self.source.profile.takes(column, text));
+        typed.peek().is_some() && typed.all(differs)
+    }
+
+    /// The values of a record as they are in the source.
+    fn values(&self, at: &Range<usize>, ends: &[usize]) -> Vec<Field> {
+        let mut start = at.start;
+        let quotes = self.source.quotes;
+        let mut scratch = Vec::new();
+        ends.iter()
+            .map(|&end| {
+                let raw = &self.bytes[start.min(end)..end];
+                start = end + 1;
+                let quoted = raw.first() == Some(&QUOTE);
+                scratch.clear();
+                let mut text = if quoted { unquote(raw, &mut scratch).to_vec() } else { raw.to_vec() };
+                if quotes.spaced && quoted {
+                    text = text.trim_ascii().to_vec();
+                }
+                quotes.back(&mut text);
+                (text, quoted)
+            })
+            .collect()
+    }
+
+    /// Decides about a damaged record that spans lines: a value contains line ends, or an open quote swallowed the next records.
+    fn lines(&mut self, at: Range<usize>, next: usize, ends: &[usize], open: Option<usize>) {
+        let record = &self.bytes[at.clone()];
+        if self.depth == 0 {
+            self.effort = EFFORT * record.len() + LEAST_EFFORT;
+        }
+        let first = record.iter().position(|byte| matches!(*byte, LF | CR)).unwrap_or(record.len());
+        let rest = super::tokenize::after(self.bytes, at.start + first).min(at.end);
+        if rest == at.end {
+            return self.line_alone(at.start..at.start + first);
+        }
+        let apart = self.effort >= record.len() && self.expected.has_types();
+        if apart && self.are_records(rest..at.end) {
+            self.effort -= record.len();
+            self.again = Some((rest..at.end, next));
+            return self.line_alone(at.start..at.start + first);
+        }
+        if let Some((fields, why)) = self.expected.repair(record) {
+            return self.repaired(at, &fields, why);
+        }
+        if apart && open.is_some() {
+            self.effort -= record.len();
+            self.again = Some((rest..at.end, next));
+            return self.line_alone(at.start..at.start + first);
+        }
+        self.damaged(at, ends, open);
+    }
+
+    /// Decides about the first line of a record that is divided.
+    fn line_alone(&mut self, at: Range<usize>) {
+        let record = &self.bytes[at.clone()];
+        let mut fields = Fields(Vec::new());
+        let open = match scan(record, self.expected.delimiter, 0, &mut fields) {
+            Ended::Exhausted { open, .. } => open,
+            Ended::Stopped(_) => None,
+        };
+        fields.0.push(record.len());
+        let ends: Vec<usize> = fields.0.iter().map(|end| at.start + end).collect();
+        self.damaged(at.clone(), &ends, open.map(|open| at.start + open));
+    }
+
+    /// Whether most of the next lines are records of this table on their own.
+    fn are_records(&self, at: Range<usize>) -> bool {
+        let (mut lines, mut good) = (0, 0);
+        for line in self.bytes[at].split(|byte| matches!(*byte, LF | CR)).filter(|line| !line.is_empty()).take(AHEAD) {
+            let mut fields = Fields(Vec::new());
+            let closed =
+                matches!(scan(line, self.expected.delimiter, 0, &mut fields), Ended::Exhausted { open: None, .. });
+            fields.0.push(line.len());
+            lines += 1;
+            if closed && fields.0.len() == self.expected.width {
+                let values = values_of(line, &fields.0);
+                let fits = self.expected.profile.misfit(values.iter().map(Vec::as_slice)).is_none();
+                good += usize::from(fits && self.expected.width > 1);
+            }
+        }
+        2 * good > lines
+    }
+
+    /// Decides about a record with another number of fields than there are columns, or with misplaced quotes.
+    fn damaged(&mut self, at: Range<usize>, ends: &[usize], open: Option<usize>) {
+        let record = &self.bytes[at.clone()];
+        if let Some((fields, why)) = self.expected.repair(record) {
+            return self.repaired(at, &fields, why);
+        }
+        if let Some(open) = open {
+            return self.reject(at, |byte_of| {
+                format!("expected a closing quote, found none: opened at byte {}, never closed", byte_of(open))
+            });
+        }
+        let values = self.values(&at, ends);
+        let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
+        let (width, found) = (self.expected.width, ends.len());
+        let is_note = self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+            return self.reject(at, |_| NOTE.to_owned());
+        }
+        if found > width {
+            return self.reject(at, |_| format!("expected {width} fields, found {found}"));
+        }
+        // A column that other records have made text accepts this value, too.
+        if found < width
+            && let Some(column) = self.expected.profile.clear_misfit(&texts, self.is_open)
+        {
+            let name = self.source.columns[column].clone();
+            return self.reject(at, |_| {
+                format!(
+                    "expected {width} fields, found {found}, and the value of `{name}` does not have the column's type"
+                )
+            });
+        }
+        if found < width || is_note {
+            self.doubt_short(&at, is_note);
+        } else {
+            self.remark(&at, Oddity::Doubtful, TORN);
+        }
+        if self.source.quotes.are_usual() {
+            return self.verbatim(at);
+        }
+        self.take(&at);
+        repair::write(&values, self.expected.delimiter, &mut self.out.text);
+    }
+
+    /// Adds a remark about a short record that looks like something else.
+    fn doubt_short(&mut self, at: &Range<usize>, is_note: bool) {
+        if at.end == self.bytes.len() {
+            self.remark(at, Oddity::Doubtful, super::CUT);
+        } else if self.bytes[at.start] == b'#' {
+            self.remark(at, Oddity::Doubtful, super::COMMENT);
+        } else if is_note {
+            self.remark(at, Oddity::Doubtful, LONE);
+        }
+    }
+
+    fn repaired(&mut self, at: Range<usize>, fields: &[Field], why: &'static str) {
+        self.remark(&at, Oddity::Repaired, why);
+        self.take(&at);
+        let mut fields = fields.to_vec();
+        fields.iter_mut().for_each(|(text, _)| self.source.quotes.back(text));
+        repair::write(&fields, self.expected.delimiter, &mut self.out.text);
+    }
+
+    fn verbatim(&mut self, at: Range<usize>) {
+        self.take(&at);
+        self.out.text.extend_from_slice(&self.bytes[at]);
+        self.out.text.push(LF);
+    }
+
+    fn take(&mut self, at: &Range<usize>) {
+        let origin = self.number(at);
+        self.out.origins.push(origin);
+    }
+
+    fn number(&mut self, at: &Range<usize>) -> Origin {
+        let number = self.records;
+        self.records += 1;
+        Origin { number, start: at.start, end: at.end }
+    }
+
+    fn reject(&mut self, at: Range<usize>, reason: impl FnOnce(&dyn Fn(usize) -> u64) -> String) {
+        let origin = self.number(&at);
+        let reason = reason(&|at| self.offset + at as u64);
+        self.out.bad.push((origin, reason));
+    }
+
+    fn remark(&mut self, at: &Range<usize>, oddity: Oddity, why: &'static str) {
+        self.line.1 += count_lines(&self.bytes[self.line.0..at.start]);
+        self.line.0 = at.start;
+        match self.out.remarks.iter_mut().find(|one| one.why == why) {
+            Some(one) => one.count += 1,
+            None => self.out.remarks.push(Remark { line: self.line.1, count: 1, oddity, why }),
+        }
+    }
+}
+
+const NOTE: &str = "expected a record, found a line that reads like a note";
+const OTHER_HEADER: &str = "expected a record, found text in every column of numbers, times or truth values, as in the header of a second table";
+
+impl Sink for Screen<'_> {
+    fn field(&mut self, end: usize) {
+        self.ends.push(end);
+    }
+
+    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+        self.record_is(record, next, None);
+        self.again.is_none()
+    }
+}
+
+/// Collects the ends of the fields of one line.
+struct Fields(Vec<usize>);
+
+impl Sink for Fields {
+    fn field(&mut self, end: usize) {
+        self.0.push(end);
+    }
+
+    fn record(&mut self, _record: Range<usize>, _next: usize) -> bool {
+        true
+    }
+}
+
+fn values_of(line: &[u8], ends: &[usize]) -> Vec<Vec<u8>> {
+    let mut start = 0;
+    let value = |&end: &usize| {
+        let raw = &line[start..end];
+        start = end + 1;
+        let mut scratch = Vec::new();
+        if raw.first() == Some(&QUOTE) { unquote(raw, &mut scratch).to_vec() } else { raw.to_vec() }
+    };
+    ends.iter().map(value).collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::util::display::array_value_to_string;
+
+    use super::{
+        super::{CsvOptions, corpus::read, sniff},
+        *,
+    };
+
+    /// Rows, reasons of rejects, and reasons of remarks with their lines and counts.
+    type Outcome = (Vec<String>, Vec<String>, Vec<(u64, u64, &'static str)>);
+
+    /// Reads a text, with the same outcome at every size of splits.
+    fn outcome(text: &str) -> Outcome {
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let out = read(&source, text.as_bytes(), 1 << 20);
+        for size in [1, 40, 300] {
+            assert!(read(&source, text.as_bytes(), size) == out, "splits of {size} bytes");
+        }
+        let value = |row, column| array_value_to_string(out.batch.column(column), row).unwrap();
+        let columns = out.batch.num_columns();
+        let row = |row| (0..columns).map(|column| value(row, column)).collect::<Vec<_>>().join("|");
+        let rows = (0..out.batch.num_rows()).map(row).collect();
+        assert_eq!(out.records, (out.batch.num_rows() + out.rejects.len()) as u64);
+        (rows, out.rejects.into_iter().map(|(_, _, reason, _)| reason).collect(), out.remarks)
+    }
+
+    /// A table with these lines before its last one.
+    fn table(with: &str) -> String {
+        let rows: String = (1..=20).map(|i| format!("{i},2024-01-{i:02},town {i},{i}.5\n")).collect();
+        format!("id,day,town,rain\n{rows}{with}90,2024-02-01,last,1.5\n")
+    }
+
+    /// What became of the lines put before the last one.
+    fn added(with: &str) -> (Vec<String>, Vec<String>, Vec<&'static str>) {
+        let (rows, rejects, remarks) = outcome(&table(with));
+        assert_eq!(rows[19], "20|2024-01-20|town 20|20.5", "{with:?}");
+        assert_eq!(rows.last().unwrap(), "90|2024-02-01|last|1.5", "{with:?}");
+        (rows[20..rows.len() - 1].to_vec(), rejects, remarks.into_iter().map(|(_, _, why)| why).collect())
+    }
+
+    #[test]
+    fn damaged_records_with_one_reading_are_repaired() {
+        for (line, row, why) in [
+            ("30;2024-01-30;a, b;1.5\n", "30|2024-01-30|a, b|1.5", repair::OTHER_DELIMITER),
+            ("30,2024-01-30,'a, b',1.5\n", "30|2024-01-30|a, b|1.5", repair::OTHER_QUOTE),
+            ("'30','2024-01-30','it''s','1.5'\n", "30|2024-01-30|it's|1.5", repair::OTHER_QUOTE),
+            ("30,2024-01-30,\"a \"b\" c\",1.5\n", "30|2024-01-30|a \"b\" c|1.5", repair::UNESCAPED),
+            ("30,2024-01-30,\"a \"b,\" c\",1.5\n", "30|2024-01-30|a \"b,\" c|1.5", repair::UNESCAPED),
+            ("30,2024-01-30, \"a, b\",1.5\n", "30|2024-01-30|a, b|1.5", repair::SPACED),
+        ] {
+            assert_eq!(added(line), (vec![row.to_owned()], vec![], vec![why]), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn records_without_a_reading_are_rejected() {
+        for (line, reason) in [
+            ("30,2024-01-30,a,more,1.5\n", "expected 4 fields, found 5"),
+            ("30;2024-01-30;a;more;1.5\n", "expected 4 fields, found 1, and the value of `id` does not have"),
+            ("Source: own survey of all the towns\n", "reads like a note"),
+            ("For questions, comments, and corrections write to the editors\n", "reads like a note"),
+            ("key,name,place,height\n", "text in every column"),
+        ] {
+            let (rows, rejects, remarks) = added(line);
+            assert_eq!((rows.len(), rejects.len(), remarks.len()), (0, 1, 0), "{line:?}");
+            assert!(rejects[0].contains(reason), "{line:?}: {}", rejects[0]);
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_records_are_left_out() {
+        for (line, why) in
+            [("id,day,town,rain\n", HEADER_AGAIN), ("\u{feff}id,day,town,rain\n", HEADER_AGAIN), (",,,\n", NO_VALUES)]
+        {
+            assert_eq!(added(line), (vec![], vec![], vec![why]), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_not_closed_takes_no_other_record() {
+        let after: String = (31..=39).map(|i| format!("{i},2024-03-{i},x,{i}.5\n").replace("03-3", "03-1")).collect();
+        for closed_by in ["", "40,2024-01-30,\"a, b\",1.5\n"] {
+            let (rows, rejects, remarks) = added(&format!("30,2024-01-30,\"open,1.5\n{after}{closed_by}"));
+            assert_eq!(rows[0], "30|2024-01-30|open|1.5");
+            assert_eq!(rows.len(), 10 + usize::from(!closed_by.is_empty()), "{rows:?}");
+            assert_eq!((rejects.len(), remarks), (0, vec![repair::UNCLOSED]));
+        }
+        let (rows, rejects, _) = added(&format!("30,2024-01-30,\"open, and more, 1.5\n{after}"));
+        assert_eq!((rows.len(), rejects.len()), (9, 1));
+        assert!(rejects[0].contains("never closed"), "{}", rejects[0]);
+    }
+
+    #[test]
+    fn proper_records_stay_as_they_are() {
+        for (line, row) in [
+            ("30,2024-01-30,\"two\nlines, and more\",1.5\n", "30|2024-01-30|two\nlines, and more|1.5"),
+            ("30,2024-01-30,\"\"\"a\"\" b\",1.5\n", "30|2024-01-30|\"a\" b|1.5"),
+            ("30,2024-01-30,'tis,1.5\n", "30|2024-01-30|'tis|1.5"),
+            ("30,2024-01-30,a;b;c,1.5\n", "30|2024-01-30|a;b;c|1.5"),
+            ("30,,,\n", "30|||"),
+            ("30\n", "30|||"),
+        ] {
+            assert_eq!(added(line), (vec![row.to_owned()], vec![], vec![]), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn columns_that_became_text_take_short_records_and_no_second_header() {
+        let (rows, rejects, remarks) = added("abc,2024-01-30,x,1.5\nabd\n");
+        assert_eq!(rows, ["abc|2024-01-30|x|1.5", "abd|||"]);
+        assert!(rejects.is_empty() && remarks.is_empty(), "{rejects:?} {remarks:?}");
+        let mixed = "a1,2024-01-30,x,lots\n7,someday,x,1.5\n";
+        let (rows, rejects, _) = added(&format!("{mixed}key,name,place,height\n"));
+        assert_eq!((rows.len(), rejects.len()), (2, 1));
+        assert!(rejects[0].contains("header of a second table"), "{}", rejects[0]);
+        let (rows, rejects, _) = added(&format!("{mixed}unknown,unknown,x,unknown\n"));
+        assert_eq!((rows.len(), rejects.len()), (3, 0), "equal texts are no names");
+    }
+
+    #[test]
+    fn records_equal_to_a_header_that_is_a_record_are_kept() {
+        for text in ["1,2\n1,2\n3,4\n5,6\n1,2\n", "x,y\na,b\nx,y\nc,d\n"] {
+            let (rows, rejects, remarks) = outcome(text);
+            assert_eq!((rows.len(), rejects.len()), (text.lines().count() - 1, 0));
+            assert_eq!(remarks[0].2, LIKE_HEADER);
+        }
+    }
+
+    #[test]
+    fn a_sentence_among_texts_is_kept_with_a_remark() {
+        let rows: String = (1..=20).map(|i| format!("town {i},{i}\n")).collect();
+        let (rows, rejects, remarks) = outcome(&format!("town,id\n{rows}Source: own survey of towns\nlast,21\n"));
+        assert_eq!((rows[20].as_str(), rejects.len()), ("Source: own survey of towns|", 0));
+        assert_eq!(remarks, [(20, 1, LONE)]);
+    }
+
+    #[test]
+    fn effort_on_many_open_quotes_is_bounded() {
+        let text = table(&"1,\"\"\"x\n".repeat(20_000));
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let out = read(&source, text.as_bytes(), 1 << 20);
+        assert_eq!(out.records, (out.batch.num_rows() + out.rejects.len()) as u64);
+    }
+}
