@@ -5,8 +5,10 @@
 
 use super::{rows::Rows, value::Kind};
 
-/// Records a profile is made of.
-pub(super) const SAMPLE: usize = 100;
+/// Maximum number of records in the sample that decisions about a source rest on.
+pub(super) const SAMPLE: usize = 200;
+/// Maximum number of records that a profile is computed from.
+const PROFILED: usize = 100;
 /// Values a column needs before its type says anything.
 const LEAST_VALUES: usize = 3;
 /// Words from which on a value reads like a sentence.
@@ -14,10 +16,11 @@ const SENTENCE: usize = 4;
 
 /// Texts that stand for a missing value in many files.
 pub(super) fn is_null(text: &[u8]) -> bool {
+    const LONGEST_NULL: usize = 4;
     const NULLS: [&[u8]; 15] = [
         b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
     ];
-    NULLS.contains(&text)
+    text.len() <= LONGEST_NULL && NULLS.contains(&text)
 }
 
 /// Whether a value may be the name of a column: it starts with a letter, and does not stand for a missing value.
@@ -33,8 +36,8 @@ struct Trait {
     kind: Option<Kind>,
     /// Whether no value of the first half of the sample is of another kind.
     strict: bool,
-    /// Most words of a value in that half.
-    words: usize,
+    /// Whether a value in that half reads like a sentence.
+    sentences: bool,
     /// Whether a value in that half begins with a space.
     spaced: bool,
 }
@@ -51,7 +54,7 @@ impl Profile {
     /// Looks at the records from `first` on that have `width` fields.
     pub(super) fn of(rows: &Rows<'_>, first: usize, width: usize) -> Self {
         let good: Vec<usize> =
-            (first..rows.len().min(first + SAMPLE)).filter(|&row| rows.width(row) == width).collect();
+            (first..rows.len().min(first + PROFILED)).filter(|&row| rows.width(row) == width).collect();
         let filled = |&row: &usize| (0..width).filter(|&column| !rows.raw(row, column).is_empty()).count();
         let least = good.iter().take(good.len() / 2 + 1).map(filled).min().unwrap_or(0);
         Self { columns: (0..width).map(|column| Trait::of(rows, &good, column)).collect(), least }
@@ -128,7 +131,7 @@ impl Profile {
 
     /// Whether a sentence is all that a record holds, where no other record has but one value.
     pub(super) fn is_doubtful(&self, values: &[&[u8]]) -> bool {
-        self.least > 1 && values.first().is_some_and(|first| words(first) >= SENTENCE)
+        self.least > 1 && values.first().is_some_and(|first| is_sentence(first))
     }
 
     /// Whether a record is a line of prose: a sentence where only the first field holds something, or one that was cut at its commas,
@@ -142,7 +145,7 @@ impl Profile {
             return false;
         }
         let column = &self.columns[0];
-        let unlike = column.kind.is_some() || column.words < SENTENCE;
+        let unlike = column.kind.is_some() || !column.sentences;
         if rest.iter().all(|value| value.is_empty()) {
             return unlike;
         }
@@ -158,14 +161,14 @@ impl Profile {
 impl Trait {
     fn of(rows: &Rows<'_>, good: &[usize], column: usize) -> Self {
         let mut counts: Vec<(Kind, usize, bool)> = Vec::new();
-        let mut found = Self { kind: None, strict: true, words: 0, spaced: false };
+        let mut found = Self { kind: None, strict: true, sentences: false, spaced: false };
         let mut values = 0;
         for (number, &row) in good.iter().enumerate() {
             let value = rows.value(row, column);
             // What is at the end of a short source may be no records any more.
             let early = 2 * number <= good.len();
             if early {
-                found.words = found.words.max(words(&value));
+                found.sentences = found.sentences || is_sentence(&value);
                 found.spaced |= value.starts_with(b" ");
             }
             if is_null(&value) {
@@ -203,4 +206,10 @@ fn is_of(kind: Kind, text: &[u8]) -> bool {
 pub(super) fn words(text: &[u8]) -> usize {
     let is_word = |part: &&[u8]| part.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte >= 0x80).count() > 1;
     text.split(|byte| byte.is_ascii_whitespace()).filter(is_word).count()
+}
+
+/// Whether a text has as many words as a sentence.
+fn is_sentence(text: &[u8]) -> bool {
+    // The shortest sentence has words of two letters.
+    text.len() >= 3 * SENTENCE - 1 && words(text) >= SENTENCE
 }
