@@ -94,7 +94,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_some_and(|delimiter| !is_possible(delimiter)) {
         return None;
     }
-    let Dialect { delimiter, sample, quotes } = dialect(text, complete, options);
+    let Dialect { delimiter, sample, quotes, single_quotes } = dialect(text, complete, options);
     let turned = if quotes.are_usual() { None } else { Some(quotes.apply(delimiter, text)) };
     let text = turned.as_deref().unwrap_or(text);
     let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
@@ -106,6 +106,9 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     };
     if quotes.swapped {
         layout.notes.push("`'` was taken as the quote".to_owned());
+    }
+    if single_quotes {
+        layout.notes.push("`'` encloses a value of one record and is doubled in it; it was kept as text".to_owned());
     }
     let (record, next) = match layout.header + layout.below {
         0 => (first.record, first.next),
@@ -142,6 +145,8 @@ struct Dialect {
     delimiter: u8,
     sample: Sample,
     quotes: Quotes,
+    /// Whether `'` may be a quote in one record.
+    single_quotes: bool,
 }
 
 /// The dialect that fits best. Anything unusual is looked for only if the usual dialect leaves records of other lengths, or fields that
@@ -152,7 +157,7 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
         None => detect(text, complete),
     };
     let (delimiter, sample) = find(text);
-    let mut best = Dialect { delimiter, sample, quotes: Quotes::default() };
+    let mut best = Dialect { delimiter, sample, quotes: Quotes::default(), single_quotes: false };
     if best.sample.consistency() <= 0.5 || best.sample.columns() < 2 {
         let named = options.named || options.certain;
         let rare = if named && options.delimiter.is_none() { rare(text, complete) } else { None };
@@ -162,7 +167,12 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
         }
     }
     let single = memchr::memchr(SINGLE, text).is_some();
-    if single && best.sample.consistency() >= 1.0 && is_single_quoted(text, best.delimiter, complete) {
+    let quoted = match single && best.sample.consistency() >= 1.0 {
+        true => single_quotes(text, best.delimiter, complete),
+        false => SingleQuotes::None,
+    };
+    best.single_quotes = quoted == SingleQuotes::InOneRecord;
+    if quoted == SingleQuotes::Throughout {
         let quotes = Quotes { swapped: true, spaced: false };
         let sample = Sample::take(&quotes.apply(best.delimiter, text), best.delimiter, complete);
         if sample.consistency() >= 1.0 {
@@ -183,7 +193,7 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
             let gain = (sample.consistency() - best.sample.consistency()) * sample.records as f64;
             let better = sample.consistency() > 0.95 && gain >= LEAST_GAIN;
             if sample.columns() > 1 && better {
-                best = Dialect { delimiter, sample, quotes };
+                best = Dialect { delimiter, sample, quotes, single_quotes: false };
             }
         }
     }
@@ -219,9 +229,20 @@ fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
         .find(|(_, sample)| sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records >= RARE_RECORDS)
 }
 
-/// Whether `'` is the quote although all records have the right number of fields: it encloses all values of a column, or values of
-/// several records, some of which double it; and no value has it only at its start.
-fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
+/// Use of `'` as a quote in records that all have the right number of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SingleQuotes {
+    /// Nothing suggests that it is one.
+    None,
+    /// One record has a value that it encloses and that doubles it.
+    InOneRecord,
+    /// It encloses all values of a column, or values of several records, some of which double it; and no value has it only at
+    /// its start.
+    Throughout,
+}
+
+/// Returns how a text uses `'`.
+fn single_quotes(text: &[u8], delimiter: u8, complete: bool) -> SingleQuotes {
     let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
     let (width, _) = rows.mode();
     let (mut doubled, mut records) = (0, std::collections::BTreeSet::new());
@@ -235,15 +256,19 @@ fn is_single_quoted(text: &[u8], delimiter: u8, complete: bool) -> bool {
                     records.insert(row);
                     doubled += usize::from(memchr::memmem::find(inner, b"''").is_some());
                 }
-                [SINGLE, ..] => return false,
+                [SINGLE, ..] => return SingleQuotes::None,
                 _ => plain += 1,
             }
         }
         if quoted > 2 && plain == 0 {
-            return true;
+            return SingleQuotes::Throughout;
         }
     }
-    doubled > 0 && records.len() > 1
+    match records.len() {
+        _ if doubled == 0 => SingleQuotes::None,
+        1 => SingleQuotes::InOneRecord,
+        _ => SingleQuotes::Throughout,
+    }
 }
 
 /// Lines at the begin of a text that begin with `#` and belong to no table.
@@ -430,6 +455,16 @@ mod tests {
         assert!(sniffed("a,b\n1,2\n").is_convincing());
         assert!(!sniffed("Hello, world\nthis is\nprose\n").is_convincing());
         assert!(!sniffed("name\nx\n").is_convincing());
+    }
+
+    #[test]
+    fn one_value_in_single_quotes_is_kept_with_a_note() {
+        let table = |first: &str| format!("id,name\n1,{first}\n2,O'Hara\n3,Kim\n4,Lee\n");
+        let doubtful = sniffed(&table("'Eugene O''Neill'"));
+        assert!(!doubtful.quotes.swapped && doubtful.notes.len() == 1, "{:?}", doubtful.notes);
+        for usual in ["'tis", "O'Neill", "'quoted'"] {
+            assert!(sniffed(&table(usual)).notes.is_empty(), "{usual}");
+        }
     }
 
     #[test]
