@@ -11,15 +11,13 @@
 use std::borrow::Cow;
 
 use super::{
-    profile::{Profile, SAMPLE, words},
+    profile::{Profile, SAMPLE, SENTENCE, words},
     rows::Rows,
     value::Kind,
 };
 
 /// Lines before a table that may be notes.
 const MOST_NOTES: usize = 20;
-/// Words from which on a line reads like a sentence.
-const SENTENCE: usize = 4;
 
 /// The lines of the head, by their meaning.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ const PROFILED: usize = 100;
 /// Values a column needs before its type says anything.
 const LEAST_VALUES: usize = 3;
 /// Words from which on a value reads like a sentence.
-const SENTENCE: usize = 4;
+pub(super) const SENTENCE: usize = 4;
 
 /// Texts that stand for a missing value in many files.
 pub(super) fn is_null(text: &[u8]) -> bool {
