@@ -8,8 +8,8 @@ careful reader would want from the spoiled file is known:
   delimiters, marks) costs no record: all clean records are wanted, also where a tool cannot be expected to find them.
 - Missing fields at the end of a record are nulls. A record with more values than there are columns has no right reading: it
   is not wanted, so that leaving it out is right, and any reading of it counts against precision.
-- Notes, blank lines, lines of delimiters, repeated headers, lines of units below the header are no records. Of two tables the
-  first is wanted.
+- Notes, blank lines, repeated headers, lines of units below the header are no records. Of two tables the first is wanted.
+- A line of nothing but delimiters is a record of nulls.
 
 Records are compared as multisets of values. Values are equal if their texts are, spaces around them aside, or the numbers or
 times that they stand for; nulls at the end of a record count for nothing. Columns must have the names of the clean file,
@@ -309,9 +309,11 @@ def line_ends(table, dice):
 def blank_lines(table, dice):
     """Lines with nothing, or nothing but delimiters."""
     lines, empty = table.lines(), table.delimiter * (len(table.names) - 1)
-    for _ in range(max(2, len(lines) // 50)):
-        lines.insert(dice.randrange(1, len(lines) + 1), dice.choice(["", "", empty]))
-    return spoiled(table, lines)
+    added = [dice.choice(["", "", empty]) for _ in range(max(2, len(lines) // 50))]
+    for line in added:
+        lines.insert(dice.randrange(1, len(lines) + 1), line)
+    nulls = [[""] * len(table.names) for line in added if line]
+    return spoiled(table, lines, records=[*table.rows, *nulls])
 
 
 def two_tables(table, dice):

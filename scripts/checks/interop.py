@@ -52,7 +52,7 @@ class Text(str):
 
 
 def rows_of_delimited(path):
-    delimiter = "\t" if path.suffix == ".tsv" else ","
+    delimiter = "|" if path.stem.endswith("_pipe") else "\t" if path.suffix == ".tsv" else ","
     with open(path, encoding="utf-8-sig", newline="") as file:
         records = [record for record in csv.reader(file, delimiter=delimiter, strict=True) if record]
     header, *records = records

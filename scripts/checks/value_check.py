@@ -68,7 +68,6 @@ KNOWN = {
     ("*/comments/comment_skip.csv", "csv: no delimiter"): "the same",
     ("*/stats_3_muta_10_21.csv", "csv: no delimiter"): "the same",
     ("*/fuzzing/2.csv", "csv: no delimiter"): "the first line has another delimiter than the records",
-    ("*/init_null_test.csv", "csv: expected 5 records, found 4"): "a line with nothing but delimiters is skipped with a note",
     ("*/strange.csv", "csv: "): "quotes that are not doubled stay in the value, with a note; Python drops them",
     ("*/auto/titlebasicsdebug.tsv", "csv: primaryTitle"): "the same",
     ("*/unquoted/unquoted_new_line.csv", "csv: a"): "the same",

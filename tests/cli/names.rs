@@ -123,11 +123,11 @@ fn what_stands_around_a_table_is_told() {
         "note: a.csv, line 5: a record uses another delimiter than the others and was read with it (and 1 more)"
     );
     let (_, counts, told) = read(&table("id,day,town,rain\n,,,\n"));
-    assert_eq!(counts, [4, 0, 0]);
+    assert_eq!(counts, [5, 0, 0]);
     assert_eq!(
         told,
         "note: a.csv, line 5: the header is repeated here and was skipped\n\
-         note: a.csv, line 6: a line with nothing but delimiters is not a record and was skipped"
+         note: a.csv, line 6: a line with nothing but delimiters was kept as a record without values"
     );
     let (columns, counts, told) = read(&format!("Report of the office\n\n{}", table("")));
     assert_eq!((&*columns, counts[0]), ("id day town rain", 4));

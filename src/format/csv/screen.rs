@@ -29,7 +29,7 @@ const LEAST_EFFORT: usize = 1 << 20;
 
 const HEADER_AGAIN: &str = "the header is repeated here and was skipped";
 const LIKE_HEADER: &str = "this record is equal to the header, and was kept as a record";
-const NO_VALUES: &str = "a line with nothing but delimiters is not a record and was skipped";
+const NO_VALUES: &str = "a line with nothing but delimiters was kept as a record without values";
 const LONE: &str = "this record reads like a note, and was kept as a record";
 const TORN: &str = "text follows the closing quote of a value and was kept as part of it";
 
@@ -166,7 +166,8 @@ impl Screen<'_> {
             return self.remark(&at, Oddity::Skipped, HEADER_AGAIN);
         }
         if self.expected.width > 1 && record.len() + 1 == self.expected.width {
-            return self.remark(&at, Oddity::Skipped, NO_VALUES);
+            self.remark(&at, Oddity::Doubtful, NO_VALUES);
+            return self.verbatim(at);
         }
         let values = self.values(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
@@ -505,11 +506,14 @@ mod tests {
 
     #[test]
     fn lines_that_are_no_records_are_left_out() {
-        for (line, why) in
-            [("id,day,town,rain\n", HEADER_AGAIN), ("\u{feff}id,day,town,rain\n", HEADER_AGAIN), (",,,\n", NO_VALUES)]
-        {
+        for (line, why) in [("id,day,town,rain\n", HEADER_AGAIN), ("\u{feff}id,day,town,rain\n", HEADER_AGAIN)] {
             assert_eq!(added(line), (vec![], vec![], vec![why]), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_line_of_delimiters_is_a_record_without_values() {
+        assert_eq!(added(",,,\n"), (vec!["|||".to_owned()], vec![], vec![NO_VALUES]));
     }
 
     #[test]
