@@ -101,6 +101,46 @@ impl TransactionId {
     }
 }
 
+/// One of the writers of a run, which gives their objects names that no other writer uses. Most runs have one writer; of
+/// a plan, each attempt of a task is one.
+///
+/// ```text
+///                  folder of shards   below `_shardify/`
+/// the only writer  <tag>              <id>-0, <id>-1, <id>.jsonl
+/// writer 0         <tag>              <id>-0-0, <id>-0-1, <id>-0.jsonl
+/// writer 7         <tag>-8            <id>-7-0, ...
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// The run.
+    pub run: TransactionId,
+    /// Number of the writer; `None` if it is the only one.
+    pub serial: Option<usize>,
+}
+
+impl Writer {
+    /// Returns the folder of the writer's shards.
+    pub fn folder(&self) -> String {
+        self.run.tag_of(self.serial.unwrap_or(0))
+    }
+}
+
+impl From<TransactionId> for Writer {
+    fn from(run: TransactionId) -> Self {
+        Self { run, serial: None }
+    }
+}
+
+impl fmt::Display for Writer {
+    /// Formats the start of the names of its objects below `_shardify/`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.serial {
+            None => write!(f, "{}", self.run),
+            Some(serial) => write!(f, "{}-{serial}", self.run),
+        }
+    }
+}
+
 /// Returns the tag of the run that wrote the objects in a folder of this name, `<tag>` or `<tag>-2`; `None` for other
 /// names.
 pub fn run_of_folder(folder: &str) -> Option<&str> {

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// User options for records.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ArrayOptions {
     /// Dimension along which records lie.
     pub record_dim: Option<String>,

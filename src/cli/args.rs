@@ -5,6 +5,7 @@ mod choices;
 mod convert;
 mod erase;
 mod manifest;
+mod plan;
 mod proof;
 mod undo;
 
@@ -17,6 +18,7 @@ pub(super) use block::BlockArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
 pub(super) use manifest::{Export, ManifestArgs};
+pub(super) use plan::{CommitArgs, Manifest, PlanArgs, PlanCommand, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
@@ -173,6 +175,21 @@ pub(super) enum Command {
     /// Erased records do not come back by themselves: the next `convert` reads them again if an input has them. The log keeps
     /// what was allowed, when and why.
     Unblock(BlockArgs),
+    /// Plan a conversion as tasks for several processes or machines.
+    ///
+    /// The plan is stored in the dataset. Each task is run by `run-task`, anywhere and in any order, and `commit` makes one version
+    /// of all of them. `convert` does the same by itself if its inputs are larger than --task-size.
+    Plan(PlanArgs),
+    /// Run tasks of a plan.
+    ///
+    /// Nothing is visible before `commit`. A task that was run before ends at once, so it can be repeated after a failure. Exit
+    /// codes 4 and 5 are worth another attempt, 2 and 6 are not.
+    RunTask(RunTaskArgs),
+    /// Commit a plan whose tasks have all been run.
+    ///
+    /// If a task is missing, nothing is committed, and the exit code is 4. If a value fitted no column, the answer is the next
+    /// plan, with wider types.
+    Commit(CommitArgs),
     /// Check a proof written by `manifest --prove`, without the dataset.
     ///
     /// Exit code 0 if the proof holds, 1 if it does not, 7 if it holds but its root was not checked.

@@ -1,12 +1,14 @@
 //! Reports for people. Nothing parses them, so they may change; programs use `--json`.
 
 mod convert;
+mod plan;
 mod undo;
 
 use std::{borrow::Cow, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::convert,
+    plan::planned,
     undo::{block, remove, revert},
 };
 use super::chart::{Style, histogram};

@@ -12,6 +12,7 @@ mod found;
 mod help;
 mod human;
 mod json;
+mod plan;
 mod progress;
 
 use std::{
@@ -26,7 +27,7 @@ use clap::FromArgMatches;
 
 use args::{
     AdoptArgs, BlockArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
-    ManifestArgs, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
+    ManifestArgs, PlanArgs, PlanCommand, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
 };
 use exit::Outcome;
 use found::{Form, Found};
@@ -174,6 +175,9 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let ticker = progress.start();
     let result = match &cli.command {
         Command::Convert(args) => session.convert(args),
+        Command::Plan(args) => session.plan(args),
+        Command::RunTask(args) => session.run_task(args),
+        Command::Commit(args) => session.commit(args),
         Command::Adopt(args) => session.adopt(args),
         Command::Inspect(args) => session.inspect(args),
         Command::Compact(args) => session.compact(args),
@@ -200,6 +204,9 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
 fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
     let file = match command {
         Command::Convert(args) => &args.private.id_key,
+        Command::Plan(PlanArgs { what: PlanCommand::Convert(args) }) => &args.convert.private.id_key,
+        Command::RunTask(args) => &args.id_key,
+        Command::Commit(args) => &args.id_key,
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
         Command::Erase(args) => &args.id_key,

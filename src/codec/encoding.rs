@@ -53,6 +53,19 @@ impl fmt::Display for Encoding {
     }
 }
 
+impl serde::Serialize for Encoding {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Encoding {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Detects the encoding from the first bytes of a source if it is not UTF-8: by a byte order mark, or by the zeros that
 /// make up half of UTF-16 text of mostly Latin letters.
 pub fn sniff(head: &[u8]) -> Option<Encoding> {

@@ -13,6 +13,7 @@
 //!   leases/<txn>-<n>.json               versions and objects that a running erasure still reads
 //!   store.json                          result of the test that conditional creates work on this store
 //!   intents/<txn>-<n>.json              objects that a run is about to publish, until it has committed
+//!   plans/, outcomes/                   work that is cut into tasks, until it is committed
 //!   staging/, locks/                    temporary files of running commands
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! ids        plain and private ids, as columns and as hashes; salts; sets of record numbers
 //! index      the id index: segments, their buckets and roots; places of sorted records
 //! log        entries, lists, snapshots, commits, version names, leases
+//! plans      work that is cut into tasks: plans, outcomes of tasks
 //! sidecar    the ids, origin and position of each record of a shard
 //! lookup     lookup by id, prefix or origin
 //! erasure    what is erased, what stays blocked, what is left to do
@@ -38,6 +40,7 @@ mod ids;
 mod index;
 mod log;
 mod lookup;
+mod plans;
 mod retention;
 mod sidecar;
 mod table;
@@ -87,6 +90,12 @@ pub use self::{
         find::{Hit, Place, State, find, find_each, find_vacuumed, has_origin},
         placed::places_of,
         prefix::find_prefix,
+    },
+    plans::{
+        NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlanTask, PlannedSource, Recorded,
+        SealedRef, StoredPlan, TaskMismatch, claim, delete as delete_plan, delete_void as delete_void_plans,
+        each_source as each_source_of_task, open_tags, plan_of_path, plan_path, publish as publish_plan,
+        publish_like as publish_plan_like, stage_sources, state as plan_state, stored as stored_plans,
     },
     retention::{
         audit::Audit,

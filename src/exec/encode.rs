@@ -132,7 +132,8 @@ pub struct Encoder {
 }
 
 /// Representation of a row in tar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RowsAs {
     /// One JSON member.
     #[default]

@@ -23,7 +23,8 @@ use crate::{
 };
 
 /// How bad records and files are handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnError {
     /// Stop the run; nothing is committed.
     #[default]

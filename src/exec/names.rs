@@ -70,7 +70,7 @@ impl NameGate {
 }
 
 /// Filter behind the parser that finds samples without a part that others have.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PartsGate {
     /// Extensions that a sample should have, sorted.
     pub all: Vec<String>,

@@ -43,6 +43,16 @@ impl RejectsFile {
         self.sink.into_inner().unwrap_or_else(PoisonError::into_inner).finish()
     }
 
+    /// Appends the lines of another file.
+    ///
+    /// # Errors
+    /// Fails if the other file cannot be read, or the store fails.
+    pub fn append(&self, lines: &mut dyn std::io::Read) -> Result<()> {
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        std::io::copy(lines, sink.as_mut())?;
+        Ok(())
+    }
+
     /// Writes a line for an unreadable source, or for the unreadable rest of one; `row` is its first record, `records`
     /// their number.
     ///

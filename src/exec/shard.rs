@@ -33,7 +33,7 @@ use crate::{
         index::IndexKind,
         parquet::{ParquetEncoder, ParquetShard, RowGroup},
     },
-    id::{TransactionId, Version},
+    id::{Version, Writer},
     plan::roll::rolls_before,
     storage::{Sink, Staged, Store},
 };
@@ -115,10 +115,10 @@ impl<'a> Appender<'a> {
         output: &'a Output,
         naming: ShardNaming,
         target: u64,
-        transaction: &TransactionId,
+        writer: &Writer,
         observer: &'a dyn Observer,
     ) -> Self {
-        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, transaction.clone());
+        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, writer.clone());
         let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
         let open = match output {
             Output::Parquet(parquet) => Open::Parquet(parquet, None),

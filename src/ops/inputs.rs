@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// What to do with a source that changed since it was converted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnChanged {
     /// Stop with an error that names it.
     #[default]
@@ -36,7 +37,8 @@ pub enum OnChanged {
 }
 
 /// What identifies a source that was converted before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Identity {
     /// Its path or URL.
     #[default]

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The user's choices for names and parts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub struct Choices {
     /// What to do with names that a reader cannot handle; `None` stops the run only for names that an index cannot
     /// store.
@@ -82,6 +82,21 @@ impl Naming {
         let rename = choices.on_name == Some(OnName::Rename);
         let renaming = if rename { rules.renaming() } else { Renaming::default() };
         Ok(Self { checked, renaming, ..Self::default() })
+    }
+
+    /// Returns how a part of a run handles names, given what was decided for the whole run: the samples to reject, and
+    /// the parts that all samples should have.
+    pub fn of_part(
+        settings: &Settings,
+        choices: Choices,
+        rejected: Option<BTreeMap<usize, String>>,
+        parts: Option<PartsGate>,
+    ) -> Self {
+        let Some(rejected) = rejected else { return Self { parts, ..Self::of_records(settings, choices) } };
+        let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
+        let rename = choices.on_name == Some(OnName::Rename);
+        let renaming = if rename { rules.renaming() } else { Renaming::default() };
+        Self { checked: Checked { rejected, ..Checked::default() }, renaming, parts, gate: None }
     }
 
     /// Returns how names of records are handled. They are not the user's file names, so they are changed if an index

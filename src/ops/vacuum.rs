@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, ObjectKind, PendingDeletion, Retention, Unneeded, Unreferenced, expire, leases, still_unneeded,
-        unreferenced,
+        Dataset, ObjectKind, PendingDeletion, Retention, Unneeded, Unreferenced, expire, leases, open_tags,
+        still_unneeded, unreferenced,
     },
     error::{Error, Result},
     events::Event,
@@ -132,6 +132,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
+    retention.active.extend(open_tags(&dataset, now)?);
     let idle = detect_active_runs(&dataset, &mut retention)?;
     let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {

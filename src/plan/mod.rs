@@ -6,3 +6,4 @@ pub mod memory;
 pub mod names;
 pub mod roll;
 pub mod sort;
+pub mod tasks;

@@ -19,7 +19,8 @@ use crate::{
 };
 
 /// Action for a name that a reader cannot accept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnName {
     /// Stop the run and report the names.
     Fail,
@@ -30,7 +31,8 @@ pub enum OnName {
 }
 
 /// Action for a sample that lacks a part which others have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnMissing {
     /// Stop the run and report the sample.
     Fail,

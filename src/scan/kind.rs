@@ -24,7 +24,8 @@ use crate::{
 };
 
 /// Input formats, as `--from` names them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum InputFormat {
     /// Comma-separated or otherwise delimited text.
     Csv,

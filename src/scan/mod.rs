@@ -8,6 +8,7 @@ mod kind;
 mod partitions;
 mod rows;
 mod sniff;
+mod stored;
 mod stores;
 mod tables;
 
@@ -24,6 +25,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
 pub use partitions::{folders_of, with_partitions};
 pub use sniff::SniffOptions;
+pub use stored::{Listed as ListedSource, Reopener};
 pub use tables::{Table, TableFormat, refuse_foreign};
 
 use self::tables::Tables;

@@ -9,6 +9,7 @@ mod logical;
 mod plain;
 mod tensor;
 mod unite;
+pub mod wire;
 
 use std::sync::Arc;
 

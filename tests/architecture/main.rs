@@ -39,7 +39,8 @@ const SAME_LAYER: &[(&str, &str)] = &[
 ];
 
 /// Submodules of `dataset`, lowest first; each uses only those before it.
-const DATASET_SUBMODULES: &[&str] = &["table", "ids", "index", "log", "sidecar", "lookup", "erasure", "retention"];
+const DATASET_SUBMODULES: &[&str] =
+    &["table", "ids", "index", "log", "plans", "sidecar", "lookup", "erasure", "retention"];
 
 /// Maximum number of files that use each other, directly or indirectly.
 const MAX_CYCLE_FILES: usize = 3;

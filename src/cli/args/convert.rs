@@ -108,6 +108,12 @@ pub(in crate::cli) struct OutputArgs {
     /// Print the plan without writing anything.
     #[arg(long)]
     dry_run: bool,
+    /// Stored size of the inputs of a task [default: 8GiB].
+    ///
+    /// Larger inputs are converted task by task, each into a folder of its own. A killed run that is started again with the
+    /// same options continues with the tasks that have not finished.
+    #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
+    task_size: Option<Size>,
     /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB].
     #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
     row_group: Option<Size>,
@@ -319,6 +325,7 @@ impl ConvertArgs {
         let Self { input, output, ids, types, errors, indexes, .. } = self;
         let sources = if self.sources.is_empty() { vec![".".to_owned()] } else { self.sources.clone() };
         Ok(ConvertOptions {
+            task_size: self.output.task_size,
             sources,
             from: input.from,
             to: output.to,

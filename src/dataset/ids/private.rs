@@ -89,7 +89,7 @@ pub struct PrivateIds {
 }
 
 /// The requested handling of ids in a dataset.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct PrivateChoice {
     /// How ids are stored; `None`: as the dataset already stores them.
     pub mode: Option<IdMode>,

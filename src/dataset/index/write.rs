@@ -11,7 +11,7 @@ use crate::{
         table::paths::system_path,
     },
     error::{Error, Result},
-    id::{IdHash, TransactionId},
+    id::{IdHash, Writer},
     storage::{Staged, Store},
 };
 
@@ -62,7 +62,8 @@ type Written = (SegmentRef, Vec<Staged>, u64);
 pub struct SegmentWriter {
     store: Arc<dyn Store>,
     kind: IdKind,
-    transaction: TransactionId,
+    /// Start of the names of its segments.
+    name: String,
     pending: Pairs,
     /// Thread that writes the previous segment.
     writing: Option<JoinHandle<Result<Written>>>,
@@ -72,11 +73,11 @@ pub struct SegmentWriter {
 
 impl SegmentWriter {
     /// Starts the segments of a commit.
-    pub fn new(store: Arc<dyn Store>, kind: IdKind, transaction: TransactionId) -> Self {
+    pub fn new(store: Arc<dyn Store>, kind: IdKind, writer: impl Into<Writer>) -> Self {
         Self {
             store,
             kind,
-            transaction,
+            name: writer.into().to_string(),
             pending: Pairs::default(),
             writing: None,
             started: 0,
@@ -126,7 +127,7 @@ impl SegmentWriter {
         pairs.divide();
         let mut segment = SegmentRef {
             kind: self.kind,
-            path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.transaction, self.started)),
+            path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.name, self.started)),
             record_base: 0,
             pairs: pairs.len as u64,
             buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),

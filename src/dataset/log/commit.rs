@@ -255,7 +255,11 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         }
     }
     let hash = |uri: &str| xxh3_64(uri.as_bytes());
-    let mine: HashSet<u64> = transaction.sources.rows().map(|source| hash(&source.uri)).collect();
+    let mut mine: HashSet<u64> = HashSet::new();
+    transaction.sources.each(&mut |source| {
+        mine.insert(hash(&source.uri));
+        Ok(())
+    })?;
     if mine.is_empty() {
         return Ok(());
     }
@@ -263,7 +267,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         let both = theirs.version > planned_on
             && theirs.removed.is_none()
             && mine.contains(&hash(&theirs.uri))
-            && transaction.sources.rows().any(|source| source.uri == theirs.uri);
+            && has_source(transaction, &theirs.uri)?;
         if !both {
             return Ok(());
         }
@@ -272,6 +276,16 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
             .hint("nothing was committed; run the command again, it skips what is there"))
     })?;
     Ok(())
+}
+
+/// Whether a transaction adds a source.
+fn has_source(transaction: &Transaction<'_>, uri: &str) -> Result<bool> {
+    let mut found = false;
+    transaction.sources.each(&mut |source| {
+        found |= source.uri == uri;
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Fails if an entry newer than `seen`, up to `parent`, abandons the run.

@@ -213,18 +213,15 @@ impl Draft<'_> {
         let (arrays, part_hashes) = (sources.have_arrays(), sources.have_part_hashes());
         let optional = Optional { arrays, part_hashes, removed: false };
         lists.write(0, &mut |add| {
-            let mut fresh = self.transaction.sources.rows().map(|source| SourceRow {
-                first_record: source.first_record + shift,
-                version,
-                ..source
-            });
-            loop {
-                let rows: Vec<SourceRow> = fresh.by_ref().take(table::BATCH_ROWS).collect();
-                if rows.is_empty() {
+            let mut pending = Vec::new();
+            self.transaction.sources.each(&mut |source| {
+                pending.push(SourceRow { first_record: source.first_record + shift, version, ..source });
+                if pending.len() < table::BATCH_ROWS {
                     return Ok(());
                 }
-                add(&sources::batch(&rows, optional)?)?;
-            }
+                add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+            })?;
+            if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
         })?;
         lists.merged(u64::MAX)
     }

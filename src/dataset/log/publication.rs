@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A run that ends without a commit deletes what it published when its [`Publication`] is dropped. A killed run leaves
-//! its intents for `vacuum`. If the outcome of the commit is unknown, everything stays.
+//! its intents for `vacuum`. If the outcome of the commit is unknown, everything stays. A task of a plan hands what it
+//! published over to the run that commits the plan.
 
 use std::{collections::HashSet, thread, time::Duration};
 
@@ -28,7 +29,7 @@ use crate::{
         table::paths::system_path,
     },
     error::{Error, Kind, Result},
-    id::{TransactionId, Version},
+    id::{TransactionId, Version, Writer},
     storage::{Lock, Staged},
 };
 
@@ -54,7 +55,7 @@ pub(in crate::dataset) struct Intent {
 #[derive(Debug)]
 pub struct Publication<'a> {
     dataset: &'a Dataset,
-    id: TransactionId,
+    writer: Writer,
     operation: &'static str,
     planned_on: Version,
     intents: Vec<String>,
@@ -79,10 +80,23 @@ impl<'a> Publication<'a> {
         operation: &'static str,
         planned_on: Version,
     ) -> Result<Self> {
-        let lock = lock(dataset, id)?;
+        Self::begin_as(dataset, id.clone().into(), operation, planned_on)
+    }
+
+    /// Like [`begin`](Self::begin), for one of several writers of a run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn begin_as(
+        dataset: &'a Dataset,
+        writer: Writer,
+        operation: &'static str,
+        planned_on: Version,
+    ) -> Result<Self> {
+        let lock = lock(dataset, &writer)?;
         Ok(Self {
             dataset,
-            id: id.clone(),
+            writer,
             operation,
             planned_on,
             intents: Vec::new(),
@@ -103,12 +117,12 @@ impl<'a> Publication<'a> {
             return Ok(());
         }
         let intent = Intent {
-            transaction: self.id.clone(),
+            transaction: self.writer.run.clone(),
             operation: self.operation.to_owned(),
             planned_on: self.planned_on,
             paths: staged.iter().map(|staged| staged.path.clone()).collect(),
         };
-        let path = system_path(&format!("intents/{}-{}.json", self.id, self.intents.len()));
+        let path = system_path(&format!("intents/{}-{}.json", self.writer, self.intents.len()));
         let text = serde_json::to_vec(&intent).map_err(|e| Error::internal("encoding an intent failed").cause(e))?;
         self.dataset.store().put(&path, text.into())?;
         self.intents.push(path);
@@ -137,7 +151,29 @@ impl<'a> Publication<'a> {
 
     /// Returns the id of the run.
     pub fn id(&self) -> &TransactionId {
-        &self.id
+        &self.writer.run
+    }
+
+    /// Records that another run may commit what was published: `record` returns whether it did, or was not needed. If it
+    /// fails, its outcome is unknown unless the error says that the objects are wrong.
+    ///
+    /// # Errors
+    /// Those of `record`.
+    pub fn hand_over_by(mut self, record: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.is_unknown = true;
+        let recorded = record();
+        match &recorded {
+            Ok(true) => self.hand_over(),
+            Ok(false) => self.is_unknown = false,
+            Err(error) => self.is_unknown = error.kind() != Kind::Integrity,
+        }
+        recorded
+    }
+
+    /// Ends without a commit: another run commits or withdraws what was published. The intents stay until then.
+    pub fn hand_over(mut self) {
+        let _ = self.dataset.store().delete(&lock_path(&self.writer));
+        self.ended = true;
     }
 
     /// Commits a transaction whose objects were published here.
@@ -175,7 +211,7 @@ impl<'a> Publication<'a> {
         if !self.unsettled {
             self.intents.drain(..).for_each(|path| drop(store.delete(&path)));
         }
-        let _ = store.delete(&lock_path(&self.id));
+        let _ = store.delete(&lock_path(&self.writer));
         self.ended = true;
     }
 }
@@ -194,14 +230,14 @@ impl Drop for Publication<'_> {
 }
 
 /// Returns the path of a run's lock file, if the store is a local folder.
-fn lock_path(id: &TransactionId) -> String {
-    system_path(&format!("locks/{}", id.tag()))
+fn lock_path(writer: &Writer) -> String {
+    system_path(&format!("locks/{}", writer.folder()))
 }
 
-fn lock(dataset: &Dataset, id: &TransactionId) -> Result<Lock> {
+fn lock(dataset: &Dataset, writer: &Writer) -> Result<Lock> {
     let mut attempt = 1;
     loop {
-        match dataset.store().lock(id.tag()) {
+        match dataset.store().lock(&writer.folder()) {
             Err(error) if error.kind() == Kind::Conflict && attempt < LOCK_ATTEMPTS => thread::sleep(LOCK_PAUSE),
             taken => return taken,
         }

@@ -56,8 +56,11 @@ pub struct SourceRow {
 
 /// Sources that a run adds, produced on demand because there may be millions.
 pub trait NewSources {
-    /// Returns the rows, with record numbers relative to the first new record.
-    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_>;
+    /// Passes the rows to `visit`, with record numbers relative to the first new record.
+    ///
+    /// # Errors
+    /// Those of `visit`, and of reading the rows if they are stored.
+    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>;
 
     /// Whether some of them hold arrays.
     fn have_arrays(&self) -> bool {
@@ -72,15 +75,15 @@ pub trait NewSources {
 
 /// No sources.
 impl NewSources for () {
-    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
-        Box::new(std::iter::empty())
+    fn each(&self, _visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 
 /// A small number of sources.
 impl NewSources for Vec<SourceRow> {
-    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
-        Box::new(self.iter().cloned())
+    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        self.iter().cloned().try_for_each(visit)
     }
 }
 

@@ -69,6 +69,8 @@ pub enum ObjectKind {
     IdIndex,
     /// A list. An interrupted vacuum finds the shards through lists, so lists are deleted after shards.
     List,
+    /// A plan, or the outcome of one of its tasks.
+    Plan,
     /// An intent or a lease of a run. It is deleted after all objects that it names.
     Intent,
 }
@@ -84,6 +86,7 @@ impl ObjectKind {
             Self::Rejects => "rejects",
             Self::IdIndex => "id-index",
             Self::List => "list",
+            Self::Plan => "plan",
             Self::Intent => "intent",
         }
     }
@@ -464,6 +467,7 @@ fn kind_of(path: &str) -> Place {
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,
         Some("staging" | "proof") => ObjectKind::Staging,
+        Some("plans" | "outcomes") => ObjectKind::Plan,
         Some("intents" | "leases") => ObjectKind::Intent,
         Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
         None if matches!(below, "store.json" | "clock") => return Place::Permanent,

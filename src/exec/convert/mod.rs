@@ -35,7 +35,7 @@ use crate::{
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
     format::{Misfit, Parsed, files::Samples},
-    id::TransactionId,
+    id::Writer,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
     record::{Part, Payload, RecordBlock},
     scan::{RecordSource, SourceFile},
@@ -126,8 +126,8 @@ pub struct Pipeline<'a> {
     pub rejects: Option<&'a RejectsFile>,
     /// Names and properties of sources, in the order of the input.
     pub facts: &'a [SourceFacts],
-    /// Id of the transaction.
-    pub transaction: &'a TransactionId,
+    /// Names the objects of the run.
+    pub writer: &'a Writer,
     /// Receives progress events and notes.
     pub observer: &'a dyn Observer,
     /// Cancellation token.
@@ -240,7 +240,7 @@ fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>
         pipeline.encoder.output(),
         pipeline.naming.clone(),
         pipeline.target,
-        pipeline.transaction,
+        pipeline.writer,
         pipeline.observer,
     );
     for unit in encoded {

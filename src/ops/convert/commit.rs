@@ -12,11 +12,15 @@ use crate::{
 };
 
 /// Parts of a transaction.
-struct Folded {
-    staged: Vec<Staged>,
-    adds: Vec<NewShard>,
-    segments: Vec<SegmentRef>,
-    counts: Counts,
+pub(super) struct Folded {
+    /// Objects to be published.
+    pub(super) staged: Vec<Staged>,
+    /// Shards to be added.
+    pub(super) adds: Vec<NewShard>,
+    /// Segments of the id index.
+    pub(super) segments: Vec<SegmentRef>,
+    /// Counts of the run.
+    pub(super) counts: Counts,
 }
 
 /// Publishes and commits the result of a run.
@@ -79,7 +83,7 @@ pub(super) fn commit(
 }
 
 /// Collects the objects to be published, the additions to the dataset, and the counts.
-fn fold(
+pub(super) fn fold(
     store: &dyn Store,
     plan: &ConvertPlan,
     folder: &str,
@@ -117,7 +121,7 @@ fn fold(
 }
 
 /// Returns the revisions of the sources; each repository occurs once.
-fn revisions(job: &Job<'_>) -> Vec<Revision> {
+pub(super) fn revisions(job: &Job<'_>) -> Vec<Revision> {
     let sources = job.options.sources.iter().filter(|source| *source != STDIN);
     let folders = sources.filter_map(|source| lineage::source_folder_or_file(job.context, source));
     revision::all(folders, job.hiding.as_ref())

@@ -32,7 +32,7 @@ impl ConvertPlan {
         let schema = self.schema();
         let encoder = self.encoder(job.hiding.as_ref(), &schema)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
-        for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref())) {
+        for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref(), self.keys.as_deref())) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             looked_at += source.file.bytes();

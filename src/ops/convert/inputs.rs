@@ -82,12 +82,17 @@ impl Inputs {
     }
 }
 
-/// Detects the formats of files by their content.
+/// Detects the formats of files by their content, given the number of sources of the whole conversion.
 ///
 /// # Errors
 /// When a file cannot be read, or the files have no common reading.
-pub(super) fn open(job: &Job<'_>, files: Vec<SourceFile>, given: &GivenTypes, format: OutputFormat) -> Result<Input> {
-    let options = sniff_options(job, files.len(), given, format);
+pub(super) fn open(
+    job: &Job<'_>,
+    (files, of): (Vec<SourceFile>, usize),
+    given: &GivenTypes,
+    format: OutputFormat,
+) -> Result<Input> {
+    let options = sniff_options(job, of, given, format);
     let remote = files.iter().any(SourceFile::is_remote);
     opening(files.len(), remote, || classify(files, &options))?
 }
@@ -115,29 +120,38 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
     }
 }
 
-/// Returns the names of sources and of the keys of their rows: the name without extension if that is unique.
-pub(super) fn source_facts(sources: &[RecordSource], resolver: Option<&SubjectResolver>) -> Vec<SourceFacts> {
+/// Returns the start of the record ids of each source's rows: its name without extension if that is unique.
+pub(super) fn keys_of(sources: &[RecordSource]) -> Vec<String> {
     let stem = |name: &str| files::split_key(name).0.to_owned();
     let mut stems: BTreeMap<String, usize> = BTreeMap::new();
     for source in sources {
         *stems.entry(stem(source.file.name())).or_default() += 1;
     }
-    sources
-        .iter()
-        .map(|source| {
-            let name = source.file.name().to_owned();
-            let short = stem(&name);
-            let key = escape_key(if stems.get(&short) == Some(&1) { &short } else { &name });
-            let columns = source.reader.columns().map(<[String]>::to_vec);
-            let subject = resolver.and_then(|resolver| resolver.of_source(&source.file));
-            SourceFacts {
-                name: Arc::new(SourceName { name, key, columns, subject }),
-                file: source.file.clone(),
-                hashes_bytes: source.format.is_text(),
-                by_row: source.format.is_typed(),
-                blank_lines: source.reader.blank_lines_before(),
-                note: source.reader.note(),
-            }
-        })
-        .collect()
+    let key = |source: &RecordSource| {
+        let (name, short) = (source.file.name(), stem(source.file.name()));
+        escape_key(if stems.get(&short) == Some(&1) { &short } else { name })
+    };
+    sources.iter().map(key).collect()
+}
+
+/// Returns the names of sources, given the [keys](keys_of) if these follow from more than these sources.
+pub(super) fn source_facts(
+    sources: &[RecordSource],
+    resolver: Option<&SubjectResolver>,
+    keys: Option<&[String]>,
+) -> Vec<SourceFacts> {
+    let keys = keys.map_or_else(|| keys_of(sources), <[String]>::to_vec);
+    let facts = |(source, key): (&RecordSource, String)| {
+        let columns = source.reader.columns().map(<[String]>::to_vec);
+        let subject = resolver.and_then(|resolver| resolver.of_source(&source.file));
+        SourceFacts {
+            name: Arc::new(SourceName { name: source.file.name().to_owned(), key, columns, subject }),
+            file: source.file.clone(),
+            hashes_bytes: source.format.is_text(),
+            by_row: source.format.is_typed(),
+            blank_lines: source.reader.blank_lines_before(),
+            note: source.reader.note(),
+        }
+    };
+    sources.iter().zip(keys).map(facts).collect()
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Sources and files that are not converted, by the reason why.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Skipped {
     /// Files that are not sources: hidden, configuration, or parts of datasets.
     pub(super) ignored: u64,

@@ -17,11 +17,15 @@ mod job;
 mod listing;
 mod options;
 mod plan;
+mod planned;
 mod replace;
 mod report;
 mod run;
 mod sources;
+mod stack;
 mod subjects;
+mod task;
+mod work;
 
 use std::time::Instant;
 
@@ -32,7 +36,10 @@ use self::{
 };
 pub use self::{
     options::{Accept, ConvertOptions, OnSchema, SubjectSource},
+    planned::{PlanReport, commit as commit_plan, location_of, open_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
+    stack::Committed,
+    task::TaskReport,
 };
 use super::Context;
 use crate::{
@@ -94,6 +101,10 @@ fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
 
 /// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
+    let tasks = work::tasks_of(job, &plan);
+    if tasks.len() > 1 && work::obstacle(job, &plan).is_none() {
+        return planned::execute(job, &plan, tasks);
+    }
     let transaction = TransactionId::fresh();
     let naming = ShardNaming {
         tag: transaction.tag().to_owned(),
@@ -104,7 +115,7 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     let mut report = report_of(job, &plan);
     job.dataset.prove_store()?;
     let publication = Publication::begin(job.dataset, &transaction, "convert", plan.base)?;
-    let (plan, made) = run::carry_out(job, plan, &naming, &transaction)?;
+    let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
     report.columns = plan.columns();
     commit::commit(job, &plan, &naming.tag, publication, made, report)
 }

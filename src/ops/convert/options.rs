@@ -16,7 +16,8 @@ use crate::{
 };
 
 /// A difference between new data and the dataset that the user has agreed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Accept {
     /// Samples beside rows, or rows beside samples.
     Kind,
@@ -29,7 +30,8 @@ pub enum Accept {
 }
 
 /// Origin of subject ids that are not in a column.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SubjectSource {
     /// The path of each source or sample.
     Path(SubjectPattern),
@@ -53,7 +55,8 @@ impl SubjectSource {
 }
 
 /// How sources with different columns are handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnSchema {
     /// They are united by name.
     #[default]
@@ -63,7 +66,7 @@ pub enum OnSchema {
 }
 
 /// Sources and options of a conversion.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct ConvertOptions {
     /// Files, folders, globs or URLs.
     pub sources: Vec<String>,
@@ -96,6 +99,7 @@ pub struct ConvertOptions {
     /// File that defines the columns and their types: a schema file or Parquet.
     pub schema: Option<String>,
     /// Types of single columns; the others are inferred.
+    #[serde(with = "crate::schema::wire::list")]
     pub types: Vec<Field>,
     /// Encoding of text; `None` detects it from the content.
     pub encoding: Option<Encoding>,
@@ -127,6 +131,8 @@ pub struct ConvertOptions {
     pub accept: Vec<Accept>,
     /// Whether records are rejected whose ids are other spellings of erased ids.
     pub id_normalize: bool,
+    /// Stored bytes of the sources of a task; `None` for the default. A run of one task stores no plan.
+    pub task_size: Option<Size>,
     /// Plan without writing anything.
     pub dry_run: bool,
     /// Indexes for training tools; `None` chooses those that suit the shards and are cheap.

@@ -80,6 +80,8 @@ pub(super) struct ConvertPlan {
     pub(super) memory: MemoryPlan,
     /// The sources, in order.
     pub(super) inputs: Inputs,
+    /// Starts of the record ids of each source, if they follow from more sources than these.
+    pub(super) keys: Option<Vec<String>>,
     /// Stored bytes of the listed sources.
     pub(super) bytes: u64,
     /// Locations that could not be listed; each counts as a rejected record.
@@ -102,6 +104,8 @@ pub(super) struct ConvertPlan {
     pub(super) media: bool,
     /// Record names that are changed or refused, and samples that are rejected without being read.
     pub(super) naming: Naming,
+    /// The user's choices for names, from which `naming` follows.
+    pub(super) choices: Choices,
     /// Resolves subject ids; `None` if a column has them, or if there are none.
     pub(super) subjects: Option<SubjectResolver>,
     /// Constants of all records of arrays.
@@ -156,7 +160,8 @@ impl Opened {
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job)?;
-        let (inputs, fields, skipped_erased) = match inputs::open(job, fresh, &given, settings.shard_format)? {
+        let of = fresh.len();
+        let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
@@ -206,7 +211,7 @@ impl Opened {
         if job.options.missing != OnMissing::Keep && self.inputs.give_samples() && naming.parts.is_none() {
             naming.parts = self.parts_of_records(job, memory)?;
         }
-        Ok(Named { opened: self, memory, naming })
+        Ok(Named { opened: self, memory, naming, choices })
     }
 
     /// Returns the check of parts of samples in archives. It needs all samples to be read first.
@@ -228,12 +233,13 @@ struct Named {
     opened: Opened,
     memory: MemoryPlan,
     naming: Naming,
+    choices: Choices,
 }
 
 impl Named {
     /// Checks the sizes of samples and the shapes of tensors, and reads constants.
     fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
-        let Self { opened, memory, naming } = self;
+        let Self { opened, memory, naming, choices } = self;
         let Opened { settings, given, subjects, inputs, mut fields, similar, .. } = opened;
         let Listed { bytes, faults, live, replaced, skipped } = listed;
         match &inputs {
@@ -250,6 +256,7 @@ impl Named {
             settings,
             memory,
             inputs,
+            keys: None,
             bytes,
             faults,
             skipped,
@@ -258,6 +265,7 @@ impl Named {
             fields,
             given,
             naming,
+            choices,
             subjects,
         })
     }
@@ -370,7 +378,7 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
 }
 
 /// Adds the columns that folders of the sources state, if they are wanted.
-fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
+pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
     if job.options.hive_columns {
         return with_partitions(sources);
     }

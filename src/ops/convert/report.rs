@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{job::Job, listing::Skipped};
 use crate::{
     codec::Codec,
-    dataset::{Counts, Settings, Snapshot},
+    dataset::{Counts, Dataset, Settings, Snapshot},
     format::{OutputFormat, index::IndexKind},
     id::Version,
 };
@@ -79,10 +79,22 @@ pub struct ConvertReport {
 impl ConvertReport {
     /// Returns the report of a run that has written nothing yet and could not list `faults` locations.
     pub(super) fn new(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Self {
+        let report = Self::of(job.dataset, job.snapshot, settings, skipped, faults);
+        Self { dry_run: job.options.dry_run, ..report }
+    }
+
+    /// Returns the report of a run on a dataset that has written nothing yet.
+    pub(super) fn of(
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        settings: &Settings,
+        skipped: Skipped,
+        faults: usize,
+    ) -> Self {
         Self {
-            dataset: job.dataset.store().location().to_string(),
-            version: job.snapshot.map(Snapshot::version),
-            dry_run: job.options.dry_run,
+            dataset: dataset.store().location().to_string(),
+            version: snapshot.map(Snapshot::version),
+            dry_run: false,
             format: settings.shard_format,
             codec: settings.codec,
             indexes: settings.indexes.clone(),

@@ -14,7 +14,7 @@ use super::{
     plan::ConvertPlan,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     events::Event,
     exec::{
         convert::{Converted, Pipeline, Reading, Work, infer_all, run},
@@ -25,7 +25,7 @@ use crate::{
         suppress::SuppressGate,
     },
     format::Misfit,
-    id::TransactionId,
+    id::Writer,
     ops::inputs::Identity,
     scan::SourceFile,
     schema::{self, unite_lists},
@@ -44,6 +44,21 @@ pub(super) struct Made {
     pub(super) rejects: Option<Staged>,
 }
 
+/// Result of running the pipeline once.
+pub(super) enum Attempt {
+    /// Every value fitted its column.
+    Made(Box<Made>),
+    /// A value did not fit its column.
+    Mismatch {
+        /// Number of its source.
+        source: usize,
+        /// The value and its column.
+        mismatch: Misfit,
+        /// The error of the run if no type holds the value.
+        error: Error,
+    },
+}
+
 /// Runs the pipeline until every value fits its column; returns the plan with the types that hold all of them.
 ///
 /// # Errors
@@ -52,36 +67,47 @@ pub(super) fn carry_out(
     job: &Job<'_>,
     mut plan: ConvertPlan,
     naming: &ShardNaming,
-    transaction: &TransactionId,
+    writer: &Writer,
 ) -> Result<(ConvertPlan, Made)> {
     loop {
         job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
-        let rejects = rejects_file(job, &plan, transaction)?;
-        let part_hashes = part_hashes(job, &plan.inputs);
-        let faults = plan.faults.len() as u64;
-        let tally = Mutex::new(Tally { records_in: faults, rejected: faults, ..Tally::default() });
-        let outputs = Outputs { naming, transaction, rejects: rejects.as_ref(), part_hashes: &part_hashes };
-        let result = attempt(job, &plan, &outputs, &tally);
-        let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match (result, &tally.misfit) {
-            (Ok(converted), _) => {
-                let rejects = match rejects {
-                    Some(file) if tally.rejected > 0 => Some(file.finish()?),
-                    _ => None,
-                };
-                return Ok((plan, Made { converted, tally, part_hashes, rejects }));
-            }
-            (Err(error), Some((source, misfit))) => match wider(job, &plan, *source, misfit)? {
+        match run_once(job, &plan, naming, writer)? {
+            Attempt::Made(made) => return Ok((plan, *made)),
+            Attempt::Mismatch { source, mismatch, error } => match wider(job, &plan, source, &mismatch)? {
                 Some(fields) => plan = ConvertPlan { fields, ..plan },
                 None => return Err(error),
             },
-            (Err(error), None) => return Err(error),
         }
     }
 }
 
+/// Runs the pipeline once.
+///
+/// # Errors
+/// As [`carry_out`].
+pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, writer: &Writer) -> Result<Attempt> {
+    let rejects = rejects_file(job, plan, writer)?;
+    let part_hashes = part_hashes(job, &plan.inputs);
+    let faults = plan.faults.len() as u64;
+    let tally = Mutex::new(Tally { records_in: faults, rejected: faults, ..Tally::default() });
+    let outputs = Outputs { naming, writer, rejects: rejects.as_ref(), part_hashes: &part_hashes };
+    let result = attempt(job, plan, &outputs, &tally);
+    let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (result, tally.misfit.take()) {
+        (Ok(converted), _) => {
+            let rejects = match rejects {
+                Some(file) if tally.rejected > 0 => Some(file.finish()?),
+                _ => None,
+            };
+            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects })))
+        }
+        (Err(error), Some((source, mismatch))) => Ok(Attempt::Mismatch { source, mismatch, error }),
+        (Err(error), None) => Err(error),
+    }
+}
+
 /// Returns types that hold a value which did not fit; `None` if there are none.
-fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> Result<Option<Fields>> {
+pub(super) fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> Result<Option<Fields>> {
     let changed = |wider: Fields| (wider != plan.fields).then_some(wider);
     let Inputs::Records(sources) = &plan.inputs else {
         // The part's name indicated text, but its content is not text.
@@ -109,16 +135,16 @@ fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> R
 /// Outputs of an attempt besides the shards.
 struct Outputs<'a> {
     naming: &'a ShardNaming,
-    transaction: &'a TransactionId,
+    writer: &'a Writer,
     rejects: Option<&'a RejectsFile>,
     part_hashes: &'a [AtomicU64],
 }
 
-fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, transaction: &TransactionId) -> Result<Option<RejectsFile>> {
+fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Option<RejectsFile>> {
     if job.options.on_error != OnError::Quarantine {
         return Ok(None);
     }
-    let path = format!("{SYSTEM_FOLDER}/rejects/{transaction}.jsonl");
+    let path = format!("{SYSTEM_FOLDER}/rejects/{writer}.jsonl");
     let file = RejectsFile::new(job.dataset.store().create(&path)?, job.hiding.clone());
     plan.faults.iter().try_for_each(|fault| file.fault(1, 1, fault))?;
     Ok(Some(file))
@@ -134,14 +160,14 @@ fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
     }
 }
 
-/// Runs the pipeline once.
+/// Assembles the pipeline of a plan and runs it.
 fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
     let schema = plan.schema();
     let reading;
     let (facts, work) = match &plan.inputs {
         Inputs::Records(sources) => {
             let schema = Arc::clone(&schema);
-            (source_facts(sources, plan.subjects.as_ref()), Work::Records { sources, schema })
+            (source_facts(sources, plan.subjects.as_ref(), plan.keys.as_deref()), Work::Records { sources, schema })
         }
         Inputs::Samples { files, samples } => {
             reading = Reading::new(files, samples, plan.memory, job.context.jobs);
@@ -173,7 +199,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         suppress: suppress.as_ref(),
         rejects: outputs.rejects,
         facts: &facts,
-        transaction: outputs.transaction,
+        writer: outputs.writer,
         observer: job.context.observer,
         cancel: &job.context.cancel,
     };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::inputs::Inputs;
 use crate::{
     dataset::{Hiding, NewSources, SourceRow},
+    error::Result,
     exec::gather::{SourceTally, Tally},
     id::Version,
     scan::SourceFile,
@@ -29,7 +30,14 @@ impl NewSources for Fresh<'_> {
         !self.part_hashes.is_empty()
     }
 
-    fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        self.rows().try_for_each(visit)
+    }
+}
+
+impl Fresh<'_> {
+    /// Returns the rows.
+    pub(super) fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         let hiding = self.hiding;
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
             uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),

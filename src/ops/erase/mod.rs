@@ -36,8 +36,8 @@ use crate::{
     dataset::{
         Asked, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed,
         Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
-        content_text, folder_of, hiding_of, indexes, leases, leases::Lease, leftovers, lookup, put_out_of_use,
-        receipt_path, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        content_text, delete_void_plans, folder_of, hiding_of, indexes, leases, leases::Lease, leftovers, lookup,
+        put_out_of_use, receipt_path, reindex, relist, shards_of, stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -71,7 +71,13 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// When the remaining work cannot be read or done.
 pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>) -> Result<()> {
-    newest.map_or(Ok(()), |newest| finish::all(context, newest).map(drop))
+    let Some(newest) = newest else { return Ok(()) };
+    finish::all(context, newest)?;
+    if newest.entry().erasures.is_some() {
+        // Tasks of plans that were made before an erasure may have written the erased records.
+        delete_void_plans(newest.dataset())?;
+    }
+    Ok(())
 }
 
 /// Erases records.
@@ -657,6 +663,7 @@ impl<'a> Run<'a> {
     /// Deletes the objects that the commit replaced, and writes the receipt.
     fn finish(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
         let needles = if self.options.all_versions { self.needles()? } else { Vec::new() };
+        delete_void_plans(self.dataset)?;
         let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&needles))?;
         report.objects_deleted = done.receipt.objects_deleted.len() as u64;
         report.rejects_erased = done.receipt.rejects_erased;

@@ -1,0 +1,198 @@
+//! Plans: work that is cut into tasks, run by any number of processes, and committed once.
+//!
+//! ```text
+//! _shardify/plans/<plan>.json               the plan: operation, options, types, tasks
+//! _shardify/plans/<plan>-sources.parquet    a row per source, in the order of the tasks
+//! _shardify/outcomes/<plan>-<task>.json     what a task wrote; created only if absent: the first attempt wins
+//! _shardify/outcomes/<plan>-<n>.parquet     sources of the task as the log will record them; written by attempt <n>
+//! _shardify/outcomes/<plan>-<n>.claim       reserves the names of attempt <n>: task + k * tasks for the k-th attempt
+//! _shardify/intents/<plan>-<n>-<k>.json     objects of attempt <n>, until the plan is committed or given up
+//! <tag>/..., <tag>-2/..., <tag>-3/...       shards, a folder per attempt
+//! ```
+//!
+//! A plan is a run like any other: its id is that of the transaction that commits it, and the names of all its objects
+//! begin with that id or its tag. So nothing that a task publishes can have the name of another object, no version
+//! refers to it before the commit, and an entry of the log that abandons the run voids the plan with everything that
+//! its tasks wrote. Two attempts of one task write different names; the outcome that is created first counts, and the
+//! other attempt deletes what it wrote.
+//!
+//! A plan is *open* until it is committed, voided, or idle for [`MAX_IDLE`].
+
+mod outcome;
+mod record;
+mod sources;
+
+pub use self::{
+    outcome::{Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources},
+    record::{NewPlan, PlanRecord, PlanTask, SealedRef, publish, publish_like},
+    sources::PlannedSource,
+};
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+
+use crate::{
+    dataset::{log::snapshot::Dataset, table::paths::system_path},
+    error::{Error, Result},
+    id::{TransactionId, Version, run_of_name},
+    storage::{ObjectFacts, Store},
+};
+
+/// Time after its last outcome for which `vacuum` keeps what the tasks of a plan wrote.
+const MAX_IDLE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Folders of objects that belong to plans alone.
+const FOLDERS: [&str; 2] = ["plans/", "outcomes/"];
+
+/// Returns the path of a plan.
+pub fn plan_path(plan: &TransactionId) -> String {
+    system_path(&format!("plans/{plan}.json"))
+}
+
+/// Returns the id of the plan at a path; `None` if the path is not that of a plan.
+pub fn plan_of_path(path: &str) -> Option<TransactionId> {
+    let name = path.rsplit('/').next()?.strip_suffix(".json")?;
+    (name.len() == 32 && run_of_name(name).is_some()).then(|| TransactionId(name.to_owned()))
+}
+
+/// A plan whose objects exist.
+#[derive(Debug, Clone)]
+pub struct StoredPlan {
+    /// The plan.
+    pub id: TransactionId,
+    /// Number of its outcomes.
+    pub outcomes: u64,
+    /// When it was made, or its last task finished, by the clock of the store.
+    pub touched: Timestamp,
+}
+
+/// Returns the plans with objects in the store, committed ones included, in the order of their ids.
+///
+/// # Errors
+/// When the store fails.
+pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
+    let mut plans: BTreeMap<TransactionId, StoredPlan> = BTreeMap::new();
+    let listed = |folder: &str| dataset.store().list(system_path(folder).trim_end_matches('/'));
+    for facts in listed(FOLDERS[0])? {
+        if let Some(id) = plan_of_path(&facts.path) {
+            plans.insert(id.clone(), StoredPlan { id, outcomes: 0, touched: facts.modified });
+        }
+    }
+    if plans.is_empty() {
+        return Ok(Vec::new());
+    }
+    for facts in listed(FOLDERS[1])? {
+        let name = facts.path.rsplit('/').next().unwrap_or_default();
+        let Some(plan) = name.get(..32).and_then(|id| plans.get_mut(&TransactionId(id.to_owned()))) else { continue };
+        plan.outcomes += u64::from(name.ends_with(".json"));
+        plan.touched = plan.touched.max(facts.modified);
+    }
+    Ok(plans.into_values().collect())
+}
+
+/// Returns the tags of the plans that are open at an instant, by the clock of the store.
+///
+/// # Errors
+/// When the store or the log cannot be read.
+pub fn open_tags(dataset: &Dataset, now: Timestamp) -> Result<Vec<String>> {
+    let mut tags = Vec::new();
+    for plan in stored(dataset)? {
+        let is_idle = plan.touched.checked_add(MAX_IDLE).is_ok_and(|end| now >= end);
+        // A plan that cannot be read may be that of another release.
+        let is_open = || match PlanRecord::read(dataset, &plan.id) {
+            Ok(Some(record)) => Ok(state(dataset, &plan.id, record.base)? == PlanState::Open),
+            Ok(None) => Ok(false),
+            Err(_) => Ok::<_, Error>(true),
+        };
+        if !is_idle && is_open()? {
+            tags.push(plan.id.tag().to_owned());
+        }
+    }
+    Ok(tags)
+}
+
+/// Deletes the plans that an erasure has voided, with everything that their tasks wrote; returns their number.
+///
+/// # Errors
+/// When the store or the log cannot be read.
+pub fn delete_void(dataset: &Dataset) -> Result<u64> {
+    let mut deleted = 0;
+    for plan in stored(dataset)? {
+        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
+        if let PlanState::Void(_) = state(dataset, &plan.id, record.base)? {
+            delete(dataset, &plan.id, true)?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}
+
+/// State of a plan in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlanState {
+    /// Its tasks can be run, and it can be committed.
+    Open,
+    /// It is this version.
+    Committed(Version),
+    /// An entry of this version voided it: a vacuum gave it up, or an erasure deleted what it wrote.
+    Void(Version),
+}
+
+/// Returns the state of a plan that was made on a version.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn state(dataset: &Dataset, plan: &TransactionId, base: Version) -> Result<PlanState> {
+    let Some(newest) = dataset.latest()? else { return Ok(PlanState::Open) };
+    let erasures = |entry: &crate::dataset::Entry| entry.erasures.as_ref().map_or(0, |erasures| erasures.count);
+    let then = if base.0 == 0 { 0 } else { dataset.entry(base).as_ref().map_or(0, erasures) };
+    for entry in dataset.entries(base.next(), newest.version())? {
+        if entry.transaction == *plan {
+            return Ok(PlanState::Committed(entry.version));
+        }
+        if entry.abandons(plan) || erasures(&entry) != then {
+            return Ok(PlanState::Void(entry.version));
+        }
+    }
+    Ok(PlanState::Open)
+}
+
+/// Deletes the objects of a plan that no version refers to: its outcomes and claims, its intents and the plan itself;
+/// of a plan that cannot be committed any more, also everything that its tasks published.
+///
+/// # Errors
+/// When the store fails; `vacuum` deletes the rest.
+pub fn delete(dataset: &Dataset, plan: &TransactionId, published: bool) -> Result<()> {
+    let store = dataset.store().as_ref();
+    let intents = objects(store, "intents/", plan)?;
+    if published {
+        for facts in &intents {
+            for path in intended(store, &facts.path)? {
+                store.delete(&path)?;
+            }
+        }
+    }
+    // The plan is deleted last, so that a process which still runs a task sees it until nothing can be used any more.
+    let folders = [FOLDERS[1], FOLDERS[0]];
+    let own = folders.into_iter().map(|folder| objects(store, folder, plan)).collect::<Result<Vec<_>>>()?;
+    intents.iter().chain(own.iter().flatten()).try_for_each(|facts| store.delete(&facts.path))
+}
+
+/// Returns the objects of a plan in a system folder.
+fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<ObjectFacts>> {
+    let folder = system_path(folder);
+    let mut listed = store.list(folder.trim_end_matches('/'))?;
+    let start = format!("{folder}{plan}");
+    listed.retain(|facts| facts.path.strip_prefix(&start).is_some_and(|rest| rest.starts_with(['-', '.'])));
+    Ok(listed)
+}
+
+/// Returns the paths that an intent lists.
+fn intended(store: &dyn Store, path: &str) -> Result<Vec<String>> {
+    let Some(bytes) = store.get(path)? else { return Ok(Vec::new()) };
+    let intent: crate::dataset::log::publication::Intent = serde_json::from_slice(&bytes).map_err(|e| {
+        Error::integrity("the intent of a run is damaged").at(store.location().join(path).to_string()).cause(e)
+    })?;
+    Ok(intent.paths)
+}

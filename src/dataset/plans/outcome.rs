@@ -1,0 +1,322 @@
+//! Outcomes of tasks: what an attempt published, with numbers that count from the first record of the task.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::record::{SealedRef, decode, encode};
+use crate::{
+    codec::{Codec, seal::Seal},
+    dataset::{
+        index::SegmentRef,
+        log::{
+            entry::Counts,
+            shards::{NewShard, ShardMeta},
+            snapshot::Dataset,
+            sources::{self, SourceRow},
+        },
+        table::{BATCH_ROWS, TableWriter, beside::Beside, fetch::in_parallel, list::ListRef, paths::system_path},
+    },
+    error::{Error, Result},
+    id::{TransactionId, Version, Writer},
+    storage::{PutOutcome, Staged, Store},
+};
+
+/// A shard of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeShard {
+    path: String,
+    /// Size and BLAKE3 of the whole object.
+    seal: Seal,
+    records: u64,
+    codec: Codec,
+    raw_bytes: u64,
+    body_offset: u64,
+    body_bytes: u64,
+    body_crc32: u32,
+    first_record: u64,
+    runs: Vec<(u64, u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beside: Option<Beside>,
+}
+
+impl OutcomeShard {
+    /// Returns the shard as a task records it.
+    pub fn of(shard: &NewShard) -> Self {
+        let meta = &shard.meta;
+        Self {
+            path: meta.path.clone(),
+            seal: Seal::whole(meta.bytes, meta.checksum),
+            records: meta.records,
+            codec: meta.codec,
+            raw_bytes: meta.raw_bytes,
+            body_offset: meta.body_offset,
+            body_bytes: meta.body_bytes,
+            body_crc32: meta.body_crc32,
+            first_record: meta.first_record,
+            runs: shard.runs.clone(),
+            beside: meta.beside.as_deref().cloned(),
+        }
+    }
+
+    /// Returns the shard as a transaction adds it, with `base` added to its record numbers.
+    pub fn stacked(self, base: u64) -> NewShard {
+        let meta = ShardMeta {
+            path: self.path,
+            records: self.records,
+            bytes: self.seal.bytes,
+            codec: self.codec,
+            raw_bytes: self.raw_bytes,
+            checksum: self.seal.hash,
+            body_offset: self.body_offset,
+            body_bytes: self.body_bytes,
+            body_crc32: self.body_crc32,
+            compacted_for: 0,
+            first_record: self.first_record + base,
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
+            beside: self.beside.map(Arc::new),
+        };
+        let runs = self.runs.into_iter().map(|(first, records, ordinal)| (first + base, records, ordinal)).collect();
+        NewShard { meta, runs, scattered: None }
+    }
+
+    /// Returns what must be equal in two attempts of one task: everything but names.
+    fn content(&self) -> (u64, Seal) {
+        (self.records, self.seal)
+    }
+}
+
+/// Counts of a task that the log does not keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutcomeCounts {
+    /// Empty lines.
+    pub blank_lines: u64,
+    /// Records with missing fields.
+    pub padded: u64,
+    /// Damaged records that were repaired.
+    pub repaired: u64,
+    /// Lines that hold no record and were skipped.
+    pub skipped_lines: u64,
+    /// Archive entries that are not files.
+    pub ignored_entries: u64,
+    /// Accepted records whose ids are other spellings of erased ones.
+    pub similar: u64,
+    /// Records whose id occurred before in the task.
+    pub repeated: u64,
+}
+
+impl std::ops::AddAssign for OutcomeCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.blank_lines += other.blank_lines;
+        self.padded += other.padded;
+        self.repaired += other.repaired;
+        self.skipped_lines += other.skipped_lines;
+        self.ignored_entries += other.ignored_entries;
+        self.similar += other.similar;
+        self.repeated += other.repeated;
+    }
+}
+
+/// A value that fits no column of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskMismatch {
+    /// Name of its source.
+    pub source: String,
+    /// The column.
+    pub column: String,
+    /// The type of the column.
+    pub expected: String,
+    /// The value.
+    pub value: String,
+    /// Types that all sources of the task need: see [`schema::wire`](crate::schema::wire); `None` for parts of samples.
+    pub fields: Option<String>,
+}
+
+/// What a task wrote.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The plan.
+    pub plan: TransactionId,
+    /// Number of the task.
+    pub task: u64,
+    /// Number of the attempt whose objects these are.
+    pub writer: u64,
+    /// Number of records written.
+    pub records: u64,
+    /// The shards.
+    pub shards: Vec<OutcomeShard>,
+    /// Segments of the id index.
+    pub segments: Vec<SegmentRef>,
+    /// Counts for the log.
+    pub counts: Counts,
+    /// Other counts.
+    pub others: OutcomeCounts,
+    /// The table of sources.
+    pub sources: Option<ListRef>,
+    /// Whether some sources hold arrays.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arrays: bool,
+    /// Whether some sources are parts of samples with known hashes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub part_hashes: bool,
+    /// The file of rejected records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejects: Option<SealedRef>,
+    /// Set if a value did not fit; then the task wrote nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<TaskMismatch>,
+}
+
+/// Result of recording an outcome.
+#[derive(Debug)]
+pub enum Recorded {
+    /// It is the outcome of its task.
+    Created,
+    /// Another attempt was first; it wrote the same.
+    Already,
+}
+
+impl Outcome {
+    fn path(plan: &TransactionId, task: u64) -> String {
+        system_path(&format!("outcomes/{plan}-{task}.json"))
+    }
+
+    /// Reads the outcome of a task; `None` if it has none yet.
+    ///
+    /// # Errors
+    /// When it is damaged; if the store fails.
+    pub fn read(dataset: &Dataset, plan: &TransactionId, task: u64) -> Result<Option<Self>> {
+        let (store, path) = (dataset.store().as_ref(), Self::path(plan, task));
+        let Some(bytes) = store.get(&path)? else { return Ok(None) };
+        let outcome: Self = decode(store, &path, &bytes, "the outcome of a task")?;
+        if outcome.plan != *plan || outcome.task != task {
+            return Err(Error::integrity(format!(
+                "expected the outcome of task {task}, found that of {}",
+                outcome.task
+            ))
+            .at(store.location().join(&path).to_string()));
+        }
+        Ok(Some(outcome))
+    }
+
+    /// Reads the outcomes of all tasks of a plan, several at a time.
+    ///
+    /// # Errors
+    /// When one is damaged; if the store fails.
+    pub fn read_all(dataset: &Dataset, plan: &TransactionId, tasks: usize) -> Result<Vec<Option<Self>>> {
+        let tasks: Vec<u64> = (0..tasks as u64).collect();
+        in_parallel(&tasks, &|task: &u64| Self::read(dataset, plan, *task)).into_iter().collect()
+    }
+
+    /// Returns which tasks of a plan have an outcome.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn existing(dataset: &Dataset, plan: &TransactionId, tasks: usize) -> Result<Vec<bool>> {
+        let mut done = vec![false; tasks];
+        let names: BTreeMap<String, usize> = (0..tasks).map(|task| (Self::path(plan, task as u64), task)).collect();
+        for facts in dataset.store().list(system_path("outcomes").as_str())? {
+            if let Some(task) = names.get(&facts.path) {
+                done[*task] = true;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Records the outcome of a task, unless another attempt has.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the other attempt wrote other bytes; if the store fails.
+    pub fn record(&self, dataset: &Dataset) -> Result<Recorded> {
+        let (store, path) = (dataset.store().as_ref(), Self::path(&self.plan, self.task));
+        let put = store.put_if_absent(&path, encode(self)?.into());
+        if matches!(put, Ok(PutOutcome::Created)) {
+            return Ok(Recorded::Created);
+        }
+        // Either another attempt has created it, or the reply of the store was lost.
+        let Some(found) = Self::read(dataset, &self.plan, self.task)? else {
+            return match put {
+                Err(error) => Err(error),
+                Ok(_) => Err(Error::storage("the store says that an outcome exists but does not return it")
+                    .at(store.location().join(&path).to_string())),
+            };
+        };
+        if found.writer == self.writer {
+            return put.map(|_| Recorded::Created);
+        }
+        if found.is_same(self) {
+            return Ok(Recorded::Already);
+        }
+        Err(Error::integrity(format!("two attempts of task {} wrote different bytes", self.task))
+            .at(store.location().join(&path).to_string())
+            .hint("a source has changed since the plan was made, or two releases ran the task: plan again"))
+    }
+
+    /// Whether another attempt wrote the same.
+    fn is_same(&self, other: &Self) -> bool {
+        let contents = |outcome: &Self| outcome.shards.iter().map(OutcomeShard::content).collect::<Vec<_>>();
+        let columns = |outcome: &Self| outcome.mismatch.as_ref().map(|mismatch| mismatch.column.clone());
+        self.counts == other.counts
+            && self.others == other.others
+            && contents(self) == contents(other)
+            && columns(self) == columns(other)
+    }
+}
+
+/// Reserves the names of the next attempt of a task.
+///
+/// # Errors
+/// When the store fails.
+pub fn claim(dataset: &Dataset, plan: &TransactionId, task: usize, tasks: usize) -> Result<Writer> {
+    for attempt in 0.. {
+        let writer = Writer { run: plan.clone(), serial: Some(task + attempt * tasks) };
+        let path = system_path(&format!("outcomes/{writer}.claim"));
+        // A claim whose reply was lost is left unused.
+        match dataset.store().put_if_absent(&path, "{}\n".into()) {
+            Ok(PutOutcome::Created) => return Ok(writer),
+            Ok(PutOutcome::Exists) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::internal("a task has too many attempts"))
+}
+
+/// Writes the table of the sources of a task; `None` if there are none. It has no name until it is published.
+///
+/// # Errors
+/// When the store fails.
+pub fn stage_sources(
+    store: &dyn Store,
+    writer: &Writer,
+    mut rows: impl Iterator<Item = SourceRow>,
+) -> Result<Option<(Staged, ListRef)>> {
+    let path = system_path(&format!("outcomes/{writer}.parquet"));
+    let mut table = TableWriter::new(store, &path);
+    loop {
+        let batch: Vec<SourceRow> = rows.by_ref().take(BATCH_ROWS).collect();
+        if batch.is_empty() {
+            break;
+        }
+        table.add(&sources::batch(&batch, sources::Optional { arrays: true, part_hashes: true, removed: false })?)?;
+    }
+    let Some((staged, rows)) = table.finish()? else { return Ok(None) };
+    let list = ListRef { path: path.clone(), rows, level: 0, root: None, seal: staged.seal() };
+    Ok(Some((staged, list)))
+}
+
+/// Passes the sources of a task to `visit`, with `base` added to their first records.
+///
+/// # Errors
+/// When the table is damaged; if the store fails.
+pub fn each_source(
+    store: &Arc<dyn Store>,
+    list: &ListRef,
+    base: u64,
+    visit: &mut dyn FnMut(SourceRow) -> Result<()>,
+) -> Result<()> {
+    sources::read(store, list, &mut |row| visit(SourceRow { first_record: row.first_record + base, ..row }))
+}

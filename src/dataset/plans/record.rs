@@ -1,0 +1,238 @@
+//! The record of a plan.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    plan_path,
+    sources::{PlannedSource, Rows},
+};
+use crate::{
+    codec::seal::{close_json, json_is_whole},
+    dataset::{
+        log::{publication::Publication, snapshot::Dataset},
+        table::{
+            list::ListRef,
+            paths::system_path,
+            sealed::{Sealed, get as get_sealed, stage as stage_small},
+        },
+    },
+    error::{Error, Result},
+    id::{TransactionId, Version},
+    storage::{RESTORE, Staged, Store},
+};
+
+/// Format of plans and outcomes.
+const FORMAT: u32 = 1;
+
+/// A task of a plan: consecutive sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanTask {
+    /// Its first row in the table of sources.
+    pub first: u64,
+    /// Number of its rows.
+    pub sources: u64,
+    /// Stored bytes of its sources.
+    pub bytes: u64,
+}
+
+/// A plan as stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlanRecord {
+    /// Format of the record.
+    pub format: u32,
+    /// Id of the plan and of the transaction that commits it.
+    pub id: TransactionId,
+    /// `convert`.
+    pub operation: String,
+    /// The release that made it; only the same release runs its tasks, because another may write other bytes.
+    pub tool: String,
+    /// Version that it was made on; 0 for a new dataset.
+    pub base: Version,
+    /// Hash of everything that it was made from; a run with the same options and sources continues it.
+    pub signature: String,
+    /// The tasks.
+    pub tasks: Vec<PlanTask>,
+    /// The table of sources.
+    pub sources: ListRef,
+    /// Constants of all records of arrays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constants: Option<SealedRef>,
+    /// The options and decisions of the operation.
+    pub work: Value,
+}
+
+/// A sealed object in a record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SealedRef {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// Its seal.
+    pub seal: Option<crate::codec::seal::Seal>,
+}
+
+impl SealedRef {
+    /// Refers to a staged object.
+    pub fn of(staged: &Staged) -> Self {
+        Self { path: staged.path.clone(), seal: staged.seal() }
+    }
+
+    /// Returns the object.
+    pub fn sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), self.seal)
+    }
+}
+
+/// Name and version of this release.
+pub(super) const TOOL: &str = concat!("shardify ", env!("CARGO_PKG_VERSION"));
+
+/// A plan to be published: what a record says besides its objects.
+pub struct NewPlan<'a> {
+    /// The operation.
+    pub operation: &'static str,
+    /// Version that it is made on.
+    pub base: Version,
+    /// Hash of everything that it is made from.
+    pub signature: String,
+    /// The tasks.
+    pub tasks: Vec<PlanTask>,
+    /// Constants of all records.
+    pub constants: Option<&'a [u8]>,
+    /// The options and decisions of the operation.
+    pub work: Value,
+}
+
+/// Publishes a plan with its sources, in the order of the tasks.
+///
+/// # Errors
+/// When the store fails.
+pub fn publish(
+    dataset: &Dataset,
+    plan: NewPlan<'_>,
+    sources: impl Iterator<Item = PlannedSource>,
+) -> Result<PlanRecord> {
+    let id = TransactionId::fresh();
+    let store = dataset.store().as_ref();
+    let path = sources_path(&id);
+    let (table, rows) = Rows::write(store, &path, sources)?;
+    let list = ListRef { path, rows, level: 0, root: None, seal: table.seal() };
+    let constants = plan.constants.map(|bytes| stage_small(store, &constants_path(&id), bytes)).transpose()?;
+    let record = PlanRecord {
+        format: FORMAT,
+        id,
+        operation: plan.operation.to_owned(),
+        tool: TOOL.to_owned(),
+        base: plan.base,
+        signature: plan.signature,
+        tasks: plan.tasks,
+        sources: list,
+        constants: constants.as_ref().map(SealedRef::of),
+        work: plan.work,
+    };
+    publish_record(dataset, &record, std::iter::once(table).chain(constants).collect())?;
+    Ok(record)
+}
+
+/// Publishes a plan with the sources of another one.
+///
+/// # Errors
+/// When an object of the other plan is damaged; if the store fails.
+pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Result<PlanRecord> {
+    let id = TransactionId::fresh();
+    let store = dataset.store().as_ref();
+    let copy = |object: &Sealed, path: &str| stage_small(store, path, &get_sealed(store, object)?);
+    let table = copy(&other.sources.sealed(), &sources_path(&id))?;
+    let constants = other.constants.as_ref().map(|object| copy(&object.sealed(), &constants_path(&id))).transpose()?;
+    let record = PlanRecord {
+        sources: ListRef { path: table.path.clone(), seal: table.seal(), ..other.sources.clone() },
+        constants: constants.as_ref().map(SealedRef::of),
+        work,
+        id,
+        ..other.clone()
+    };
+    publish_record(dataset, &record, std::iter::once(table).chain(constants).collect())?;
+    Ok(record)
+}
+
+fn sources_path(plan: &TransactionId) -> String {
+    system_path(&format!("plans/{plan}-sources.parquet"))
+}
+
+fn constants_path(plan: &TransactionId) -> String {
+    system_path(&format!("plans/{plan}-constants.arrow"))
+}
+
+/// Publishes the objects of a plan, then its record: whoever sees the record sees them.
+fn publish_record(dataset: &Dataset, record: &PlanRecord, objects: Vec<Staged>) -> Result<()> {
+    let mut publication = Publication::begin(dataset, &record.id, "plan", record.base)?;
+    publication.publish(objects)?;
+    let object = stage_small(dataset.store().as_ref(), &plan_path(&record.id), &encode(record)?)?;
+    publication.publish(vec![object])?;
+    publication.hand_over();
+    Ok(())
+}
+
+/// Encodes a record as JSON that ends with its checksum.
+pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
+    let failed = || Error::internal("encoding a plan failed");
+    let json = serde_json::to_vec_pretty(record).map_err(|e| failed().cause(e))?;
+    close_json(json).ok_or_else(failed)
+}
+
+/// Decodes a record made by [`encode`]; `what` names it in errors.
+pub(super) fn decode<T: for<'de> Deserialize<'de>>(
+    store: &dyn Store,
+    path: &str,
+    bytes: &[u8],
+    what: &str,
+) -> Result<T> {
+    let place = || store.location().join(path).to_string();
+    if json_is_whole(bytes) != Some(true) {
+        return Err(Error::integrity(format!("{what} is damaged: its checksum does not match its bytes"))
+            .at(place())
+            .hint(RESTORE));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|e| Error::integrity(format!("{what} is damaged")).at(place()).line(e.line() as u64).cause(e))
+}
+
+/// The part of a record that tells who can read the rest.
+#[derive(Deserialize)]
+struct Head {
+    tool: String,
+}
+
+impl PlanRecord {
+    /// Reads a plan; `None` if there is none of this id.
+    ///
+    /// # Errors
+    /// When it is damaged, or another release made it; if the store fails.
+    pub fn read(dataset: &Dataset, id: &TransactionId) -> Result<Option<Self>> {
+        let (store, path) = (dataset.store().as_ref(), plan_path(id));
+        let Some(bytes) = store.get(&path)? else { return Ok(None) };
+        let place = || store.location().join(&path).to_string();
+        let head: Head = decode(store, &path, &bytes, "the plan")?;
+        if head.tool != TOOL {
+            return Err(Error::usage(format!("expected a plan of {TOOL}, found one of {}", head.tool))
+                .at(place())
+                .hint("another release may write other bytes: run all tasks with the release that made the plan")
+                .hint("or plan again with this one"));
+        }
+        let record: Self = decode(store, &path, &bytes, "the plan")?;
+        if record.id != *id {
+            return Err(Error::integrity(format!("expected the plan {id}, found {}", record.id)).at(place()));
+        }
+        Ok(Some(record))
+    }
+
+    /// Reads the sources of a task.
+    ///
+    /// # Errors
+    /// When the table is damaged; if the store fails.
+    pub fn sources_of(&self, store: &Arc<dyn Store>, task: usize) -> Result<Vec<PlannedSource>> {
+        let Some(task) = self.tasks.get(task) else { return Ok(Vec::new()) };
+        super::sources::read_range(store, &self.sources, task.first..task.first + task.sources)
+    }
+}

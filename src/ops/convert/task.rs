@@ -1,0 +1,377 @@
+//! Runs one task of a plan: opens its sources, writes its shards, and records its outcome.
+//!
+//! ```text
+//! plan --claim--> names of this attempt --run--> shards, segments --publish--> outcome, created only if absent
+//! ```
+//!
+//! Nothing of it is visible before the plan is committed. An attempt that is killed leaves objects under names that no
+//! other attempt uses; an attempt that comes second compares what it wrote with the outcome and deletes it.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    columns::GivenTypes,
+    commit::{Folded, fold},
+    inputs::{self, Inputs},
+    job::Job,
+    plan::{ConvertPlan, with_folder_columns},
+    run::{Attempt, Made, run_once},
+    sources::Fresh,
+    subjects,
+    work::Work,
+};
+use crate::{
+    dataset::{
+        Dataset, Hiding, NewSources as _, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlannedSource,
+        Publication, Recorded, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, delete_plan, get_sealed,
+        note_beside, plan_state, stage_sources,
+    },
+    error::{Error, Result},
+    events::Event,
+    exec::{convert::infer_all, shard::ShardNaming},
+    format::{Misfit, files},
+    id::Writer,
+    ops::{Context, names::Naming},
+    plan::memory::MemoryPlan,
+    scan::{Input, ListedSource, Reopener, SourceFile},
+    schema::{unite_lists, wire},
+};
+
+/// Result of running a task.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct TaskReport {
+    /// Number of the task.
+    pub task: usize,
+    /// Whether it had been run before.
+    pub already_done: bool,
+    /// Records read.
+    pub records_in: u64,
+    /// Records written.
+    pub records_out: u64,
+    /// Records rejected.
+    pub records_rejected: u64,
+    /// Shards written.
+    pub shards: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// The value that fits no column of the plan, if there is one; the commit then makes a plan with wider types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<String>,
+}
+
+impl TaskReport {
+    fn of(outcome: &Outcome, already_done: bool) -> Self {
+        Self {
+            task: usize::try_from(outcome.task).unwrap_or(usize::MAX),
+            already_done,
+            records_in: outcome.counts.records_in,
+            records_out: outcome.counts.records_out,
+            records_rejected: outcome.counts.records_rejected,
+            shards: outcome.counts.shards_added,
+            bytes_out: outcome.counts.bytes_out,
+            mismatch: outcome.mismatch.as_ref().map(described),
+        }
+    }
+}
+
+/// Describes a value that fits no column.
+pub(super) fn described(mismatch: &TaskMismatch) -> String {
+    let TaskMismatch { source, column, expected, value, .. } = mismatch;
+    let value = if value.is_empty() { String::new() } else { format!(", found `{value}`") };
+    format!("{source}: expected {expected} in column `{column}`{value}")
+}
+
+/// A plan with what its tasks need of the dataset.
+pub(super) struct TaskRunner<'a> {
+    pub(super) context: &'a Context<'a>,
+    pub(super) dataset: &'a Dataset,
+    pub(super) record: &'a PlanRecord,
+    pub(super) work: &'a Work,
+    /// The newest version, which has the same erasures as that of the plan; `None` if the dataset is new.
+    newest: Option<Snapshot>,
+}
+
+impl<'a> TaskRunner<'a> {
+    /// Opens the dataset of a plan.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        dataset: &'a Dataset,
+        record: &'a PlanRecord,
+        work: &'a Work,
+    ) -> Result<Self> {
+        Ok(Self { context, dataset, record, work, newest: dataset.latest()? })
+    }
+
+    fn job(&self) -> Result<Job<'_>> {
+        let snapshot = self.newest.as_ref();
+        Ok(Job {
+            context: self.context,
+            dataset: self.dataset,
+            snapshot,
+            options: &self.work.options,
+            hiding: Hiding::of(&self.work.settings, self.context.id_key.as_ref())?,
+            suppress: snapshot.map(SuppressList::of).transpose()?.flatten(),
+        })
+    }
+
+    /// Runs a task unless it has an outcome.
+    ///
+    /// # Errors
+    /// When the plan is not open, a source has changed, a record is bad and rejects are not allowed, or the store fails.
+    pub(super) fn run(&self, task: usize) -> Result<TaskReport> {
+        if let Some(outcome) = Outcome::read(self.dataset, &self.record.id, task as u64)? {
+            return Ok(TaskReport::of(&outcome, true));
+        }
+        self.check_open()?;
+        self.dataset.prove_store()?;
+        let job = self.job()?;
+        let plan = self.plan(&job, task)?;
+        let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
+        let naming = ShardNaming {
+            tag: writer.folder(),
+            format: plan.settings.shard_format,
+            codec: plan.settings.codec,
+            indexes: plan.settings.indexes.clone(),
+        };
+        let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
+        match run_once(&job, &plan, &naming, &writer)? {
+            Attempt::Made(made) => self.publish(&job, (task, &plan, &naming.tag), *made, publication, &writer),
+            Attempt::Mismatch { source, mismatch, error } => {
+                let mismatch = self.describe(&job, &plan, source, &mismatch, error)?;
+                let outcome = Outcome { mismatch: Some(mismatch), ..self.outcome(task, &writer) };
+                self.record(&outcome, publication)
+            }
+        }
+    }
+
+    /// Fails unless the tasks of the plan can be run.
+    fn check_open(&self) -> Result<()> {
+        let place = || self.dataset.store().location().to_string();
+        match plan_state(self.dataset, &self.record.id, self.record.base)? {
+            PlanState::Open => Ok(()),
+            PlanState::Committed(version) => {
+                Err(Error::conflict(format!("this plan is committed already, as version {version}")).at(place()))
+            }
+            PlanState::Void(version) => Err(Error::conflict(format!("version {version} voided this plan"))
+                .at(place())
+                .hint("somebody was erased, or a vacuum gave the plan up: plan again")),
+        }
+    }
+
+    /// Returns the outcome of an attempt that wrote nothing.
+    fn outcome(&self, task: usize, writer: &Writer) -> Outcome {
+        Outcome {
+            plan: self.record.id.clone(),
+            task: task as u64,
+            writer: writer.serial.unwrap_or_default() as u64,
+            records: 0,
+            shards: Vec::new(),
+            segments: Vec::new(),
+            counts: crate::dataset::Counts::default(),
+            others: OutcomeCounts::default(),
+            sources: None,
+            arrays: false,
+            part_hashes: false,
+            rejects: None,
+            mismatch: None,
+        }
+    }
+
+    /// Returns what a later plan has to know about a value that fits no column.
+    fn describe(
+        &self,
+        job: &Job<'_>,
+        plan: &ConvertPlan,
+        source: usize,
+        mismatch: &Misfit,
+        error: Error,
+    ) -> Result<TaskMismatch> {
+        let (name, fields) = match &plan.inputs {
+            Inputs::Samples { .. } => (String::new(), None),
+            Inputs::Records(sources) => {
+                if plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column) {
+                    return Err(error);
+                }
+                let (observer, cancel) = (job.context.observer, &job.context.cancel);
+                observer.event(Event::Phase { name: "inferring types", bytes: None });
+                let seen = infer_all(sources, plan.memory, job.context.jobs, observer, cancel)?;
+                let fields = unite_lists(&plan.fields, &plan.given.unite(&plan.settings, &seen, sources));
+                (sources[source].file.name().to_owned(), Some(wire::encode(&fields)?))
+            }
+        };
+        // A value may be an id, which a private dataset must not state.
+        let value = if job.hiding.is_some() { String::new() } else { mismatch.value.clone() };
+        Ok(TaskMismatch {
+            source: name,
+            column: mismatch.column.clone(),
+            expected: mismatch.expected.clone(),
+            value,
+            fields,
+        })
+    }
+
+    /// Publishes what an attempt wrote, and records its outcome.
+    fn publish(
+        &self,
+        job: &Job<'_>,
+        (task, plan, folder): (usize, &ConvertPlan, &str),
+        made: Made,
+        mut publication: Publication<'_>,
+        writer: &Writer,
+    ) -> Result<TaskReport> {
+        let Made { converted, tally, part_hashes, rejects } = made;
+        let store = self.dataset.store().as_ref();
+        let others = OutcomeCounts {
+            blank_lines: tally.blank_lines,
+            padded: tally.padded,
+            repaired: tally.repaired,
+            skipped_lines: tally.skipped_lines,
+            ignored_entries: tally.passed_over,
+            similar: tally.similar,
+            repeated: converted.segments.repeated,
+        };
+        let records = converted.records;
+        let rejects_ref = rejects.as_ref().map(SealedRef::of);
+        let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
+        counts.reconcile()?;
+        note_beside(adds.iter_mut(), &staged);
+        let sources =
+            Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, hiding: job.hiding.as_ref() };
+        let table = stage_sources(store, writer, sources.rows())?;
+        let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
+        // Whoever looks for objects by the intents of the plan finds the table last.
+        staged.extend(table);
+        self.context.cancel.check()?;
+        self.check_open()?;
+        publication.publish(staged)?;
+        let outcome = Outcome {
+            records,
+            shards: adds.iter().map(OutcomeShard::of).collect(),
+            segments,
+            counts,
+            others,
+            sources: list,
+            arrays: sources.have_arrays(),
+            part_hashes: sources.have_part_hashes(),
+            rejects: rejects_ref,
+            ..self.outcome(task, writer)
+        };
+        self.record(&outcome, publication)
+    }
+
+    /// Records the outcome of an attempt, and withdraws what it wrote if another attempt was first.
+    fn record(&self, outcome: &Outcome, publication: Publication<'_>) -> Result<TaskReport> {
+        let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
+        let created = publication.hand_over_by(|| outcome.record(self.dataset).map(recorded))?;
+        // The plan may have been voided after the last look: nobody's bytes may stay in shards of a void plan.
+        if let Err(error) = self.check_open() {
+            if let PlanState::Void(_) = plan_state(self.dataset, &self.record.id, self.record.base)? {
+                delete_plan(self.dataset, &self.record.id, true)?;
+            }
+            return Err(error);
+        }
+        Ok(TaskReport::of(outcome, !created))
+    }
+
+    /// Returns the plan of a task: its sources, opened, and everything that was decided for the whole run.
+    fn plan(&self, job: &Job<'_>, task: usize) -> Result<ConvertPlan> {
+        let work = self.work;
+        let rows = self.record.sources_of(self.dataset.store(), task)?;
+        let bytes = rows.iter().map(|row| row.bytes).sum();
+        let (keys, rejects) = decisions(&rows, work.of_files);
+        let files = self.reopen(rows)?;
+        let given = GivenTypes::read(job)?;
+        let settings = work.settings.clone();
+        let memory = MemoryPlan::new(
+            work.memory,
+            self.context.jobs,
+            settings.shard_format,
+            settings.target_shard,
+            settings.row_group,
+        );
+        let inputs = self.inputs(job, files, &given)?;
+        let rejected = match &inputs {
+            Inputs::Records(_) => None,
+            Inputs::Samples { files, samples } => {
+                let reason =
+                    |number: usize| samples.get(number, files).files().find_map(|file| rejects.get(file.name()));
+                Some((0..samples.len()).filter_map(|number| Some((number, reason(number)?.clone()))).collect())
+            }
+        };
+        let store = self.dataset.store().as_ref();
+        let constants = self.record.constants.as_ref().map(|object| get_sealed(store, &object.sealed())).transpose()?;
+        Ok(ConvertPlan {
+            base: self.record.base,
+            arguments: work.arguments.clone(),
+            memory,
+            inputs,
+            keys: (!work.of_files).then_some(keys),
+            bytes,
+            faults: Vec::new(),
+            skipped: super::listing::Skipped::default(),
+            similar: 0,
+            replaced: HashSet::new(),
+            fields: work.fields.clone(),
+            given,
+            rows: work.options.rows,
+            tensor_lists: work.options.tensor_lists,
+            media: work.options.media,
+            naming: Naming::of_part(&settings, work.choices, rejected, work.parts.clone()),
+            choices: work.choices,
+            subjects: subjects::resolver(job, &settings)?,
+            settings,
+            constants,
+        })
+    }
+
+    /// Opens the listed sources of a task, which must not have changed.
+    fn reopen(&self, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
+        let mut reopener = Reopener::new(&self.context.settings);
+        let mut files = Vec::with_capacity(rows.len());
+        for row in rows {
+            let file = reopener.open(ListedSource {
+                root: row.root,
+                prefix: row.prefix,
+                path: row.path,
+                is_store: row.is_store,
+                bytes: row.bytes,
+                modified: row.modified,
+                etag: row.etag,
+            })?;
+            file.check_unchanged()?;
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// Detects the formats of the sources again, or groups files into samples again.
+    fn inputs(&self, job: &Job<'_>, mut files: Vec<SourceFile>, given: &GivenTypes) -> Result<Inputs> {
+        if self.work.of_files {
+            files.sort_by(|a, b| a.name().cmp(b.name()));
+            return Ok(Inputs::Samples { samples: files::group(&files), files });
+        }
+        let of = usize::try_from(self.work.sources).unwrap_or(usize::MAX);
+        let names: Vec<String> = files.iter().map(|file| file.name().to_owned()).collect();
+        let opened = inputs::open(job, (files, of), given, self.work.settings.shard_format)?;
+        let Input::Records(sources) = opened else {
+            return Err(Error::input("expected records in the sources of this task, found only files")
+                .hint("a source has changed since the plan was made: plan again"));
+        };
+        // Keys are assigned by position.
+        if !sources.iter().map(|source| source.file.name()).eq(names.iter().map(String::as_str)) {
+            return Err(Error::internal("the sources of a task were opened in another order"));
+        }
+        Ok(Inputs::Records(with_folder_columns(job, sources)))
+    }
+}
+
+/// Returns the starts of record ids of the sources, and the reasons to reject samples, by the name of their first file.
+fn decisions(rows: &[PlannedSource], of_files: bool) -> (Vec<String>, HashMap<String, String>) {
+    let name = |row: &PlannedSource| format!("{}{}", row.prefix, row.path);
+    let keys = if of_files { Vec::new() } else { rows.iter().map(|row| row.key.clone()).collect() };
+    let rejects = rows.iter().filter_map(|row| Some((name(row), row.reject.clone()?))).collect();
+    (keys, rejects)
+}

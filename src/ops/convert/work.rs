@@ -1,0 +1,281 @@
+//! The plan of a conversion as an object in the dataset: what all tasks share, and a row per source.
+//!
+//! Everything that depends on the whole list of sources is decided when the plan is made and stored: settings, types,
+//! names, starts of record ids, constants. A task only opens its own sources again. So a task gives the same bytes
+//! wherever it runs, and does so in any order.
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::Fields;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    commit::revisions,
+    inputs::{Inputs, keys_of},
+    job::Job,
+    listing::{STDIN, Skipped},
+    options::ConvertOptions,
+    plan::ConvertPlan,
+};
+use crate::{
+    dataset::{
+        Dataset, NewPlan, PlanRecord, PlanState, PlanTask, PlannedSource, Revision, Settings, plan_state, publish_plan,
+        publish_plan_like, stored_plans,
+    },
+    error::{Error, Result},
+    exec::names::PartsGate,
+    format::parquet::schema_of_samples,
+    ops::names::Choices,
+    plan::tasks,
+    scan::SourceFile,
+    schema::{self, schema_of, wire},
+    storage::plain_urls,
+    units::Size,
+};
+
+/// What all tasks of a plan share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Work {
+    /// The user's options; the sources are without secrets.
+    pub(super) options: ConvertOptions,
+    /// Settings of the dataset after the run.
+    pub(super) settings: Settings,
+    /// The memory limit that the sizes of splits and units follow from, whatever memory a task may use.
+    pub(super) memory: Size,
+    /// The options that determined the content of the shards, as recorded in the log.
+    pub(super) arguments: BTreeMap<String, String>,
+    /// Columns of the rows, or the parts of the samples.
+    #[serde(with = "wire")]
+    pub(super) fields: Fields,
+    /// Whether the sources are files that make up samples.
+    pub(super) of_files: bool,
+    /// Whether the records are samples: of files, or of archives.
+    pub(super) of_samples: bool,
+    /// The user's choices for names.
+    pub(super) choices: Choices,
+    /// The parts that all samples should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) parts: Option<PartsGate>,
+    /// Number of sources.
+    pub(super) sources: u64,
+    /// Their stored bytes.
+    pub(super) bytes: u64,
+    /// Locations that could not be listed; each counts as a rejected record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) faults: Vec<Fault>,
+    /// Skipped sources and files.
+    pub(super) skipped: Skipped,
+    /// Number of samples of files whose keys are other spellings of erased ones.
+    pub(super) similar: u64,
+    /// Number of samples whose names are changed.
+    pub(super) renamed: u64,
+    /// Number of samples that lack a part which others have.
+    pub(super) incomplete: u64,
+    /// Revisions of the repositories that contain the sources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) revisions: Vec<Revision>,
+}
+
+/// A location that could not be listed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Fault {
+    place: Option<String>,
+    message: String,
+}
+
+impl Fault {
+    fn of(error: &Error) -> Self {
+        Self { place: error.place().source.clone(), message: error.message().to_owned() }
+    }
+
+    /// Returns the error.
+    pub(super) fn error(&self) -> Error {
+        let error = Error::input(self.message.clone());
+        match &self.place {
+            Some(place) => error.at(place.clone()),
+            None => error,
+        }
+    }
+}
+
+impl Work {
+    fn of(job: &Job<'_>, plan: &ConvertPlan) -> Self {
+        let sources = job.options.sources.iter().map(|source| plain_urls(source)).collect();
+        Self {
+            options: ConvertOptions { sources, ..job.options.clone() },
+            settings: plan.settings.clone(),
+            memory: job.context.memory,
+            arguments: plan.arguments.clone(),
+            fields: plan.fields.clone(),
+            of_files: matches!(plan.inputs, Inputs::Samples { .. }),
+            of_samples: plan.inputs.give_samples(),
+            choices: plan.choices,
+            parts: plan.naming.parts.clone(),
+            sources: plan.inputs.files().count() as u64,
+            bytes: plan.bytes,
+            faults: plan.faults.iter().map(Fault::of).collect(),
+            skipped: plan.skipped,
+            similar: plan.similar,
+            renamed: plan.naming.checked.renamed,
+            incomplete: plan.naming.checked.incomplete,
+            revisions: revisions(job),
+        }
+    }
+
+    /// Reads the work of a plan.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the plan is not one of a conversion.
+    pub(super) fn read(record: &PlanRecord) -> Result<Self> {
+        serde_json::from_value(record.work.clone())
+            .map_err(|e| Error::integrity("expected the plan of a conversion, found another").cause(e))
+    }
+
+    /// Returns names and types of the columns, for reports.
+    pub(super) fn columns(&self) -> Vec<(String, String)> {
+        let schema = match self.of_samples {
+            true => schema_of_samples(&self.fields, self.options.media),
+            false => schema_of(&self.fields),
+        };
+        schema.fields().iter().map(|field| (field.name().clone(), schema::file::print_type(field))).collect()
+    }
+
+    fn encoded(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
+    }
+}
+
+/// Returns why a run cannot be cut into tasks; `None` if it can.
+pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str> {
+    if job.options.sources.iter().any(|source| source == STDIN) {
+        Some("standard input can be read only once")
+    } else if !plan.replaced.is_empty() {
+        Some("--on-changed replace removes records in the same version")
+    } else if plan.settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
+        Some("the names of sources are private in this dataset, and a plan would state them")
+    } else {
+        None
+    }
+}
+
+/// Cuts the sources of a plan into tasks.
+pub(super) fn tasks_of(job: &Job<'_>, plan: &ConvertPlan) -> Vec<PlanTask> {
+    let units: Vec<(u64, u64)> = match &plan.inputs {
+        Inputs::Records(sources) => sources.iter().map(|source| (source.file.bytes(), 1)).collect(),
+        Inputs::Samples { files, samples } => {
+            let unit = |sample: crate::format::files::SampleFiles<'_, SourceFile>| {
+                (sample.bytes(), sample.files().count() as u64)
+            };
+            samples.range(0..samples.len(), files).map(unit).collect()
+        }
+    };
+    let mut first = 0;
+    let task = |range: std::ops::Range<usize>| {
+        let (mut bytes, mut sources) = (0, 0);
+        for (unit_bytes, unit_sources) in &units[range] {
+            bytes += unit_bytes;
+            sources += unit_sources;
+        }
+        let task = PlanTask { first, sources, bytes };
+        first += sources;
+        task
+    };
+    let size = job.options.task_size.unwrap_or(tasks::DEFAULT_TASK_SIZE);
+    tasks::cut(&units, size).into_iter().map(task).collect()
+}
+
+/// Returns the rows of the table of sources.
+fn rows(plan: &ConvertPlan) -> Box<dyn Iterator<Item = PlannedSource> + '_> {
+    match &plan.inputs {
+        Inputs::Records(sources) => {
+            let keys = plan.keys.clone().unwrap_or_else(|| keys_of(sources));
+            Box::new(sources.iter().zip(keys).map(|(source, key)| PlannedSource { key, ..row(&source.file) }))
+        }
+        Inputs::Samples { files, samples } => Box::new((0..samples.len()).flat_map(move |number| {
+            let mut reject = plan.naming.checked.rejected.get(&number).cloned();
+            samples.get(number, files).files().map(move |file| PlannedSource { reject: reject.take(), ..row(file) })
+        })),
+    }
+}
+
+/// Returns the row of a source; [`obstacle`] excludes streams, which have none.
+fn row(file: &SourceFile) -> PlannedSource {
+    let Some(listed) = file.listed() else { return PlannedSource::default() };
+    PlannedSource {
+        root: listed.root,
+        prefix: listed.prefix,
+        path: listed.path,
+        is_store: listed.is_store,
+        bytes: listed.bytes,
+        modified: listed.modified,
+        etag: listed.etag,
+        ..PlannedSource::default()
+    }
+}
+
+/// Returns a hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is
+/// continued with these.
+fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work, tasks: &[PlanTask]) -> Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    let shared = Work { fields: Fields::empty(), ..work.clone() };
+    hasher.update(shared.encoded()?.to_string().as_bytes());
+    let erasures = job.snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
+    hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
+    for task in tasks {
+        hasher.update(&task.first.to_le_bytes());
+    }
+    for row in rows(plan) {
+        for text in [&row.root, &row.prefix, &row.path, &row.key] {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
+        for text in [&row.etag, &row.reject].into_iter().map(|text| text.as_deref().unwrap_or_default()) {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+    }
+    hasher.update(plan.constants.as_deref().unwrap_or_default());
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Publishes a plan; an open plan of the same options and sources is continued.
+///
+/// # Errors
+/// When the store fails.
+pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -> Result<PlanRecord> {
+    let work = Work::of(job, plan);
+    let signature = signature(job, plan, &work, &tasks)?;
+    if let Some(found) = find(job.dataset, &signature)? {
+        return Ok(found);
+    }
+    let new = NewPlan {
+        operation: "convert",
+        base: plan.base,
+        signature,
+        tasks,
+        constants: plan.constants.as_deref(),
+        work: work.encoded()?,
+    };
+    publish_plan(job.dataset, new, rows(plan))
+}
+
+/// Publishes the plan that follows one whose types did not hold all values.
+///
+/// # Errors
+/// When the store fails.
+pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work, fields: Fields) -> Result<PlanRecord> {
+    publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
+}
+
+/// Returns the newest open plan with a signature.
+fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanRecord>> {
+    let mut plans = stored_plans(dataset)?;
+    plans.sort_by_key(|plan| std::cmp::Reverse(plan.touched));
+    for plan in plans {
+        // A plan that cannot be read is not continued; it is left to `vacuum`.
+        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
+        if record.signature == signature && plan_state(dataset, &record.id, record.base)? == PlanState::Open {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,86 @@
+//! Cuts the sources of a run into tasks.
+//!
+//! ```text
+//! units of sources   |--|---|-|----|--|-|-----|--|---|-|     sources, or the files of samples, in order
+//! tasks              |-----------|---------|-----------|     even parts of about the task size
+//! ```
+//!
+//! The cut follows from the list of sources and the task size alone, never from the number of workers.
+
+use std::ops::Range;
+
+use crate::units::Size;
+
+/// Default stored bytes of a task.
+pub const DEFAULT_TASK_SIZE: Size = Size::mib(8 << 10);
+
+/// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes.
+const SOURCE_BYTES: u64 = 4 << 10;
+
+/// Returns the units of each task, given the bytes and the number of sources of each unit. A unit is never divided.
+/// All tasks but those of large units have about the same size, so there is no small one at the end.
+pub fn cut(units: &[(u64, u64)], task_size: Size) -> Vec<Range<usize>> {
+    let weight = |(bytes, sources): &(u64, u64)| bytes.saturating_add(sources.saturating_mul(SOURCE_BYTES)).max(1);
+    let total: u128 = units.iter().map(|unit| u128::from(weight(unit))).sum();
+    let count = (total + u128::from(task_size.0 / 2)) / u128::from(task_size.0.max(1));
+    let count = count.clamp(1, units.len().max(1) as u128);
+    let (mut tasks, mut start, mut sum, mut part) = (Vec::new(), 0, 0_u128, 0);
+    for (i, unit) in units.iter().enumerate() {
+        let weight = u128::from(weight(unit));
+        // A unit belongs to the part in which its middle lies.
+        let own = (2 * sum + weight) * count / (2 * total);
+        sum += weight;
+        if i > start && own > part {
+            tasks.push(start..i);
+            start = i;
+        }
+        part = own;
+    }
+    if start < units.len() {
+        tasks.push(start..units.len());
+    }
+    tasks
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sizes(units: &[(u64, u64)], tasks: &[Range<usize>]) -> Vec<u64> {
+        tasks.iter().map(|task| units[task.clone()].iter().map(|(bytes, _)| bytes).sum()).collect()
+    }
+
+    #[test]
+    fn tasks_are_even() {
+        let units = vec![(1 << 20, 1); 1000];
+        let tasks = cut(&units, Size::mib(64));
+        assert_eq!(tasks.len(), 16);
+        for size in sizes(&units, &tasks) {
+            assert!((60 << 20..=66 << 20).contains(&size), "{size}");
+        }
+        assert_eq!(cut(&units, Size::mib(8 << 10)), [0..1000]);
+        assert_eq!(cut(&[], Size::mib(1)), []);
+        assert_eq!(cut(&[(0, 0)], Size::mib(1)), [0..1]);
+    }
+
+    #[test]
+    fn a_large_source_is_a_task_of_its_own() {
+        let units = [(10, 1), (500 << 20, 1), (10, 1), (100 << 20, 1)];
+        let tasks = cut(&units, Size::mib(100));
+        assert!(tasks.iter().any(|task| task.contains(&1) && !task.contains(&3)), "{tasks:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_unit_is_in_one_task(
+            units in proptest::collection::vec((0_u64..1 << 24, 0_u64..5), 0..200),
+            size in 1_u64..1 << 26,
+        ) {
+            let tasks = cut(&units, Size(size));
+            prop_assert_eq!(tasks.iter().cloned().flatten().collect::<Vec<_>>(), (0..units.len()).collect::<Vec<_>>());
+            prop_assert!(tasks.iter().all(|task| !task.is_empty()));
+        }
+    }
+}

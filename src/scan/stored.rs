@@ -1,0 +1,110 @@
+//! Sources that were listed by another process: where each is, so that it can be opened again.
+
+use std::{collections::HashMap, path::Path, sync::Arc};
+
+use super::{Root, SourceFile};
+use crate::{
+    error::{Error, Result},
+    storage::{self, Location, StoreSettings},
+};
+
+/// Place of a source and the state in which it was listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Location below which it was found, without secrets.
+    pub root: String,
+    /// What its name has before the path below the root.
+    pub prefix: String,
+    /// Path below the root.
+    pub path: String,
+    /// Whether it is a folder that is one source.
+    pub is_store: bool,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Time of the last modification, in microseconds since 1970.
+    pub modified: i64,
+    /// Entity tag, if the store provides one.
+    pub etag: Option<String>,
+}
+
+impl SourceFile {
+    /// Returns the place of the source; `None` for a stream, which no other process can read.
+    pub fn listed(&self) -> Option<Listed> {
+        self.root.stream.is_none().then(|| Listed {
+            root: self.root.store.location().to_string(),
+            prefix: self.root.prefix.clone(),
+            path: self.path().to_owned(),
+            is_store: self.is_store,
+            bytes: self.bytes,
+            modified: self.modified,
+            etag: self.etag().map(str::to_owned),
+        })
+    }
+}
+
+/// Opens listed sources; sources below one location share its store.
+#[derive(Debug)]
+pub struct Reopener<'a> {
+    settings: &'a StoreSettings,
+    roots: HashMap<(String, String), Arc<Root>>,
+}
+
+impl<'a> Reopener<'a> {
+    /// Creates one that opens stores with these settings.
+    pub fn new(settings: &'a StoreSettings) -> Self {
+        Self { settings, roots: HashMap::new() }
+    }
+
+    /// Returns a listed source.
+    ///
+    /// # Errors
+    /// If its store cannot be opened.
+    pub fn open(&mut self, listed: Listed) -> Result<SourceFile> {
+        let key = (listed.root, listed.prefix);
+        let root = match self.roots.get(&key) {
+            Some(root) => Arc::clone(root),
+            None => {
+                let location = Location::parse(&key.0, Path::new("/"))?;
+                let root = Root::new(storage::open(&location, self.settings)?, key.1.clone());
+                self.roots.insert(key.clone(), Arc::clone(&root));
+                root
+            }
+        };
+        Ok(SourceFile {
+            name: format!("{}{}", key.1, listed.path).into_boxed_str(),
+            root,
+            bytes: listed.bytes,
+            modified: listed.modified,
+            etag: listed.etag.map(Into::into),
+            is_store: listed.is_store,
+        })
+    }
+}
+
+impl SourceFile {
+    /// Fails if the source is no longer as it was listed. Objects of remote stores with entity tags are not looked at:
+    /// each read of them states the tag. Neither are folders that are one source.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if it has changed or vanished; if the store fails.
+    pub fn check_unchanged(&self) -> Result<()> {
+        if self.is_store || (self.is_remote() && self.etag.is_some()) {
+            return Ok(());
+        }
+        let now = self.root.store.head(self.path())?;
+        let is_same = |facts: &storage::ObjectFacts| {
+            facts.bytes == self.bytes
+                && facts.modified.as_microsecond() == self.modified
+                && facts.etag.as_deref() == self.etag()
+        };
+        match now {
+            Some(facts) if is_same(&facts) => Ok(()),
+            Some(_) => Err(Error::input("expected the source as it was when the plan was made, found it changed")
+                .at(self.uri())
+                .hint("plan again; what other tasks have written is not used then")),
+            None => Err(Error::input("expected the source of the plan, found none")
+                .at(self.uri())
+                .hint("restore it and run the task again, or plan again")),
+        }
+    }
+}
