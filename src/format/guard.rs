@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 
 use crate::{
     error::{Error, Result},
-    storage::listening,
+    storage::capture_fault,
 };
 
 thread_local! {
@@ -37,7 +37,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 
 /// Calls a decoder and converts its errors and panics. `what` is the expected format, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    let (outcome, fault) = listening(|| quietly(work));
+    let (outcome, fault) = capture_fault(|| quietly(work));
     // Whatever the decoder returned: a failed read is not the file's fault.
     if let Some(fault) = fault {
         return Err(fault);

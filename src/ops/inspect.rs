@@ -177,7 +177,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         return dataset(context, &location, &snapshot);
     }
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
-    scan::pass_over_companions(&mut found.files);
+    scan::ignore_companions(&mut found.files);
     if found.files.is_empty() {
         return Err(Error::usage("expected files, found none").at(source));
     }

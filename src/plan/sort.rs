@@ -31,7 +31,7 @@ use crate::{
 pub const RANK_BITS: u32 = 12;
 
 /// Maximum number of columns of a Z-order: more would leave too few bits of each to be useful.
-pub const MOST_ZORDER_COLUMNS: usize = 5;
+pub const MAX_ZORDER_COLUMNS: usize = 5;
 
 /// Minimum and maximum value, as bytes that compare like the values.
 pub type Range = (Vec<u8>, Vec<u8>);
@@ -382,7 +382,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MOST_ZORDER_COLUMNS), at in any::<prop::sample::Index>()) {
+        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MAX_ZORDER_COLUMNS), at in any::<prop::sample::Index>()) {
             let mut greater = ranks.clone();
             greater[at.index(ranks.len())] += 1;
             prop_assert!(interleave(&ranks) < interleave(&greater));

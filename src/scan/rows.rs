@@ -100,7 +100,7 @@ impl RecordReader for RowsInTar {
         let parsed = self.json.parse(&Split::of_bytes(0, Bytes::from(lines)), &self.carriers)?;
         let read = match parsed {
             Parsed::Block(read) => read,
-            Parsed::Misfit(misfit) => return Ok(Parsed::Misfit(misfit)),
+            Parsed::Mismatch(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
         };
         let number = |row: u32| accepted.get(row as usize).copied().unwrap_or_default();
         rejects.extend(read.rejects.into_iter().map(|r| Reject {
@@ -117,7 +117,7 @@ impl RecordReader for RowsInTar {
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
             rejects,
-            passed_over: block.passed_over,
+            ignored: block.ignored,
             bytes_in: block.bytes_in,
             ..RecordBlock::empty()
         }))

@@ -50,7 +50,7 @@ use crate::{
     storage::{Staged, Store},
 };
 
-pub use merge::{MergedSegment, crowded, merge};
+pub use merge::{MergedSegment, merge, segments_to_merge};
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
 pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};

@@ -174,7 +174,7 @@ impl Drop for Kept {
 }
 
 /// Keeps prefetched ranges in memory while they are needed.
-pub(super) type Ahead = Option<Box<dyn Any + Send>>;
+pub(super) type Prefetched = Option<Box<dyn Any + Send>>;
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     record::{
-        spare,
+        buffer_pool,
         typed::{Form, Typed},
     },
     schema,
@@ -504,7 +504,7 @@ impl Column for Text {
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         values.truncate(used);
-        let values = Buffer::from(spare::of_columns().lend(values));
+        let values = Buffer::from(buffer_pool::column_buffers().lend(values));
         Ok(Arc::new(StringArray::try_new(offsets, values, valid.take_nulls())?))
     }
 }
@@ -514,7 +514,7 @@ impl Text {
     fn make_room(&mut self, bytes: usize) {
         let wanted = self.used + bytes + WIDER;
         if self.values.capacity() == 0 {
-            self.values = spare::of_columns().take_filled(wanted);
+            self.values = buffer_pool::column_buffers().take_filled(wanted);
         } else if self.values.len() < wanted {
             self.values.resize(wanted.max(self.values.capacity()), 0);
         }

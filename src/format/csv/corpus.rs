@@ -89,7 +89,7 @@ fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result
     for split in splits {
         let block = match source.parse(split, schema).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Misfit(misfit) => return Err((misfit.column, split.clone())),
+            Parsed::Mismatch(mismatch) => return Err((mismatch.column, split.clone())),
         };
         check_numbers(&block.rows, &block.rejects);
         assert_eq!(block.rows.len(), block.hashes.len());

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Lines before a table that may be notes.
-const MOST_NOTES: usize = 20;
+const MAX_NOTES: usize = 20;
 
 /// The lines of the head, by their meaning.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ fn notes_before(rows: &Rows<'_>) -> usize {
         return 0;
     }
     let is_note = |row: &usize| reads_like_a_note(rows, *row, width);
-    let notes = (0..rows.len().min(MOST_NOTES)).take_while(is_note).count();
+    let notes = (0..rows.len().min(MAX_NOTES)).take_while(is_note).count();
     let follows = (notes..rows.len().min(notes + 2)).filter(|row| rows.width(*row) == width).count() == 2;
     let typical = 2 * count > rows.len() - notes;
     if notes > 0 && follows && typical && names(rows, notes) { notes } else { 0 }
@@ -167,7 +167,7 @@ fn is_below(rows: &Rows<'_>, header: usize, profile: &Profile) -> bool {
 fn is_data(rows: &Rows<'_>, profile: &Profile) -> bool {
     let values = rows.values(0);
     let typed: Vec<&[u8]> = profile.typed().map(|column| &*values[column]).filter(|value| !value.is_empty()).collect();
-    let fits = profile.misfit(values.iter().map(|value| &**value)).is_none();
+    let fits = profile.mismatch(values.iter().map(|value| &**value)).is_none();
     if typed.is_empty() || !fits {
         return false;
     }

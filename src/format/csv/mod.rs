@@ -17,9 +17,9 @@
 //!
 //! Types: [`CsvSource::infer`] answers for one split. A column of whole numbers and fractions is `Float64`, unless one
 //! of the whole numbers is too long for that, when it is text. If the two meet in different splits only, parsing with
-//! `Float64` gives a misfit. A caller that unites the type with what `infer` says of that split, and gets the type it
-//! had, must make the column text ([`CsvSource::force_text`], or `Utf8` in the schema): text takes every value, so this
-//! ends after one step for each column.
+//! `Float64` is a type mismatch. A caller that unites the type with what `infer` says of that split, and gets the type
+//! it had, must make the column text ([`CsvSource::force_text`], or `Utf8` in the schema): text takes every value, so
+//! this ends after one step for each column.
 
 mod columns;
 #[cfg(test)]
@@ -63,7 +63,7 @@ use self::{
     tokenize::{Row, Tokenizer, count_lines},
     value::Kind,
 };
-use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch};
 use crate::{
     error::{Error, Result},
     record::{Payload, RecordBlock, Reject, Split},
@@ -211,7 +211,7 @@ impl CsvSource {
     }
 
     /// Columns in which a second header shows although each of them is text by now. If one of them still has a type, the
-    /// second header is a mismatch there, and none need be watched.
+    /// second header is a type mismatch there, and none need be watched.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
         let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
         let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
@@ -288,7 +288,7 @@ impl RecordReader for CsvSource {
                 None => self.parse_screened(split, schema),
             },
             Ok(_) => self.parse_screened(split, schema),
-            Err(column) => Ok(Parsed::Misfit(Misfit {
+            Err(column) => Ok(Parsed::Mismatch(TypeMismatch {
                 column,
                 line: 0,
                 byte: split.offset,
@@ -379,9 +379,9 @@ impl<'a> Parse<'a> {
                 builder.append(cells, column, &mut faults);
             }
             if !faults.is_empty()
-                && let Some(misfit) = self.judge(cells, schema, &mut faults)
+                && let Some(mismatch) = self.judge(cells, schema, &mut faults)
             {
-                return Ok(self.screened.is_some().then_some(Parsed::Misfit(misfit)));
+                return Ok(self.screened.is_some().then_some(Parsed::Mismatch(mismatch)));
             }
             if self.rows.is_empty() {
                 self.rows.reserve(cells.expected);
@@ -403,7 +403,7 @@ impl<'a> Parse<'a> {
     }
 
     /// The first fault in a column that may get another type; if there is none, the records with faults are marked.
-    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<Misfit> {
+    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<TypeMismatch> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
         let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0));
         let name = |fault: &Fault| &self.source.columns[fault.column];
@@ -414,7 +414,7 @@ impl<'a> Parse<'a> {
             // A repaired record has its values at other places, so only its start is known.
             let same = row.end as usize - start == origin.end - origin.start;
             let within = if same { cells.span(fault.row, fault.column).0 - start } else { 0 };
-            return Some(Misfit {
+            return Some(TypeMismatch {
                 column: name(fault).clone(),
                 line: count_lines(&self.split.bytes()[..origin.start]),
                 byte: self.split.offset + (origin.start + within) as u64,
@@ -464,7 +464,7 @@ impl<'a> Parse<'a> {
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
-            passed_over: 0,
+            ignored: 0,
             bytes_in: bytes.len() as u64,
         })
     }
@@ -633,14 +633,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_a_misfit() {
+    fn a_value_of_another_type_is_a_mismatch() {
         let source = source("a,b\n", &CsvOptions::default());
         let schema = schema(&[("a", DataType::Int64), ("b", DataType::Int64)]);
-        let Parsed::Misfit(misfit) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
-            panic!("misfit expected")
+        let Parsed::Mismatch(mismatch) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
+            panic!("expected a type mismatch")
         };
-        assert_eq!((misfit.column.as_str(), misfit.line, misfit.byte), ("b", 2, 109));
-        assert_eq!((misfit.value.as_str(), misfit.expected.as_str()), ("x\u{fffd}y", "int64"));
+        assert_eq!((mismatch.column.as_str(), mismatch.line, mismatch.byte), ("b", 2, 109));
+        assert_eq!((mismatch.value.as_str(), mismatch.expected.as_str()), ("x\u{fffd}y", "int64"));
     }
 
     #[test]
@@ -651,10 +651,11 @@ mod tests {
         assert_eq!(values(batch(&got), 0), ["-", "-"]);
         assert_eq!(values(batch(&got), 1), ["x", "y"]);
         assert_eq!(values(batch(&got), 2), ["1", "2"]);
-        let Parsed::Misfit(misfit) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap() else {
-            panic!("misfit expected")
+        let Parsed::Mismatch(mismatch) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap()
+        else {
+            panic!("expected a type mismatch")
         };
-        assert_eq!(misfit.column, "b");
+        assert_eq!(mismatch.column, "b");
         let odd = schema(&[("a", DataType::new_list(DataType::Int64, true)), ("b", DataType::Utf8)]);
         assert_eq!(source.parse(&split(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
     }

@@ -16,11 +16,11 @@ pub(super) const SENTENCE: usize = 4;
 
 /// Texts that stand for a missing value in many files.
 pub(super) fn is_null(text: &[u8]) -> bool {
-    const LONGEST_NULL: usize = 4;
+    const MAX_NULL_BYTES: usize = 4;
     const NULLS: [&[u8]; 15] = [
         b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
     ];
-    text.len() <= LONGEST_NULL && NULLS.contains(&text)
+    text.len() <= MAX_NULL_BYTES && NULLS.contains(&text)
 }
 
 /// Whether a value may be the name of a column: it starts with a letter, and does not stand for a missing value.
@@ -91,11 +91,11 @@ impl Profile {
     }
 
     /// The first strict column, among those that `counts` names, whose value is of another kind.
-    pub(super) fn clear_misfit(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
-        let misfit = |(column, text): (usize, &&[u8])| {
+    pub(super) fn clear_mismatch(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
+        let mismatch = |(column, text): (usize, &&[u8])| {
             (self.is_strict(column) && counts(column) && !self.takes(column, text)).then_some(column)
         };
-        values.iter().enumerate().find_map(misfit)
+        values.iter().enumerate().find_map(mismatch)
     }
 
     /// Whether a record is another header: it has a name in each strict column, at least two of them, and its values are distinct.
@@ -112,21 +112,21 @@ impl Profile {
     }
 
     /// The first column whose value is of another kind.
-    pub(super) fn misfit<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
+    pub(super) fn mismatch<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
         values.into_iter().enumerate().find(|(column, text)| !self.takes(*column, text)).map(|(column, _)| column)
     }
 
     /// Whether a record has text in all columns that have nothing but numbers, times or truth values, and in two of them at least.
     pub(super) fn is_strange(&self, values: &[&[u8]]) -> bool {
-        let mut misfits = 0;
+        let mut mismatches = 0;
         let filled = |(column, text): &(usize, &&[u8])| self.is_strict(*column) && !text.is_empty();
         for (column, text) in values.iter().enumerate().filter(filled) {
             if self.takes(column, text) {
                 return false;
             }
-            misfits += 1;
+            mismatches += 1;
         }
-        misfits > 1
+        mismatches > 1
     }
 
     /// Whether a sentence is all that a record holds, where no other record has but one value.

@@ -16,7 +16,7 @@ pub(super) const SINGLE: u8 = b'\'';
 /// Bytes that are read at a time.
 const PIECE: usize = 64 << 10;
 /// Spaces that may move into quotes; more of them stay where they are.
-const MOST_SPACES: usize = 1 << 10;
+const MAX_SPACES: usize = 1 << 10;
 
 /// What is unusual about the quotes of a source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Turn {
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
         let ends = byte == self.delimiter || byte == LF || byte == CR;
         match self.at {
-            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MOST_SPACES => {
+            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MAX_SPACES => {
                 return self.spaces += 1;
             }
             At::Start if byte == QUOTE => {

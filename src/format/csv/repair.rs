@@ -44,7 +44,7 @@ pub(super) struct Expected<'a> {
 impl Expected<'_> {
     /// Whether the fields are as many as the columns and have their types.
     pub(super) fn fits(&self, fields: &[Field]) -> bool {
-        fields.len() == self.width && self.profile.misfit(fields.iter().map(|(text, _)| text.as_slice())).is_none()
+        fields.len() == self.width && self.profile.mismatch(fields.iter().map(|(text, _)| text.as_slice())).is_none()
     }
 
     /// Whether any column has a type. Without one, nearly every record has several readings.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range};
 use super::tokenize::{Ended, QUOTE, Sink, scan, unquote};
 
 /// Fields that are kept at most: a table may have tens of thousands of columns.
-const MOST_FIELDS: usize = 1 << 20;
+const MAX_FIELDS: usize = 1 << 20;
 
 /// Records of a text, blank lines left out.
 #[derive(Debug)]
@@ -102,6 +102,6 @@ impl Sink for Rows<'_> {
             self.rows.push(At { record, next, ends: self.first..self.ends.len() });
         }
         self.first = self.ends.len();
-        self.rows.len() < self.limit && self.ends.len() < MOST_FIELDS
+        self.rows.len() < self.limit && self.ends.len() < MAX_FIELDS
     }
 }

@@ -171,10 +171,11 @@ impl Screen<'_> {
         }
         let values = self.values(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
-        let misfit = |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
-        let misfits = (0..texts.len()).any(|column| misfit(&column));
-        if misfits || record.first() == Some(&super::quotes::SINGLE) {
-            let fits = self.expected.profile.misfit(texts.iter().copied()).is_none();
+        let mismatch =
+            |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
+        let mismatches = (0..texts.len()).any(|column| mismatch(&column));
+        if mismatches || record.first() == Some(&super::quotes::SINGLE) {
+            let fits = self.expected.profile.mismatch(texts.iter().copied()).is_none();
             let other = if fits { self.expected.all_single(record) } else { None };
             let other = other.map(|fields| (fields, repair::OTHER_QUOTE));
             if let Some((fields, why)) = other.or_else(|| if fits { None } else { self.expected.repair(record) }) {
@@ -182,8 +183,8 @@ impl Screen<'_> {
             }
         }
         let alone = texts.len() > 2 && texts[1..].iter().all(|text| text.is_empty());
-        let is_note = (misfits || alone) && self.expected.profile.is_note(&texts);
-        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+        let is_note = (mismatches || alone) && self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_mismatch(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
         if self.expected.profile.is_other_header(&texts) {
@@ -292,7 +293,7 @@ impl Screen<'_> {
             lines += 1;
             if closed && fields.0.len() == self.expected.width {
                 let values = values_of(line, &fields.0);
-                let fits = self.expected.profile.misfit(values.iter().map(Vec::as_slice)).is_none();
+                let fits = self.expected.profile.mismatch(values.iter().map(Vec::as_slice)).is_none();
                 good += usize::from(fits && self.expected.width > 1);
             }
         }
@@ -314,7 +315,7 @@ impl Screen<'_> {
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
         let (width, found) = (self.expected.width, ends.len());
         let is_note = self.expected.profile.is_note(&texts);
-        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+        if is_note && self.expected.profile.clear_mismatch(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
         if found > width {
@@ -322,7 +323,7 @@ impl Screen<'_> {
         }
         // A column that other records have made text accepts this value, too.
         if found < width
-            && let Some(column) = self.expected.profile.clear_misfit(&texts, self.is_open)
+            && let Some(column) = self.expected.profile.clear_mismatch(&texts, self.is_open)
         {
             let name = self.source.columns[column].clone();
             return self.reject(at, |_| {

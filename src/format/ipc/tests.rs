@@ -55,7 +55,7 @@ fn read(bytes: &[u8], split_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
     for split in &splits {
         assert_eq!(split.offset, row);
         let schema = schema::schema_of(&reader.infer(split));
-        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("misfit") };
+        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("a type mismatch") };
         let Payload::Rows(batch) = block.payload else { panic!("samples") };
         row += batch.num_rows() as u64;
         batches.push(batch);

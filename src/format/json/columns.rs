@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_name_the_path_and_the_value() {
+    fn mismatches_name_the_path_and_the_value() {
         for (record, column, value) in [
             (r#"{"a":1.5}"#, "a", "1.5"),
             (r#"{"a":-0}"#, "a", "-0"),
@@ -453,7 +453,7 @@ mod tests {
         ] {
             let fault = Table::new(&schema_abc(), &[]).push(record).unwrap_err();
             assert_eq!(fault.column.as_deref(), Some(column), "{record}");
-            let What::Misfit { value: found, .. } = fault.what else { panic!("{fault:?}") };
+            let What::Mismatch { value: found, .. } = fault.what else { panic!("{fault:?}") };
             assert_eq!(found, value);
         }
     }

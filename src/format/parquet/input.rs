@@ -355,7 +355,7 @@ impl RecordReader for ParquetReader {
         }
     }
 
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         true
     }
 
@@ -476,7 +476,7 @@ mod tests {
         let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>()?;
         let (mut batches, mut hashes) = (Vec::new(), Vec::new());
         for split in &splits {
-            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("misfit") };
+            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("a type mismatch") };
             let Payload::Rows(batch) = block.payload else { panic!("samples") };
             batches.push(batch);
             hashes.extend(block.hashes);

@@ -55,7 +55,7 @@ impl RecordReader for TarReader {
         Box::new(Splits::new(input, split_bytes, max_record_bytes))
     }
 
-    fn gives_samples(&self) -> bool {
+    fn yields_samples(&self) -> bool {
         true
     }
 
@@ -73,7 +73,7 @@ impl RecordReader for TarReader {
     }
 
     fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
-        let Samples { taken, rows, rejects, passed_over } = Samples::read(split)?;
+        let Samples { taken, rows, rejects, ignored } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
             hashes: taken.iter().map(Sample::hash).collect(),
             sharing: 1,
@@ -84,7 +84,7 @@ impl RecordReader for TarReader {
             blank_lines: 0,
             padded: 0,
             remarks: Vec::new(),
-            passed_over,
+            ignored,
             bytes_in: split.bytes_in(),
         }))
     }
@@ -117,7 +117,7 @@ struct Samples {
     taken: Vec<Sample>,
     rows: Vec<u32>,
     rejects: Vec<Reject>,
-    passed_over: u64,
+    ignored: u64,
 }
 
 impl Samples {
@@ -133,7 +133,7 @@ impl Samples {
                 Error::internal("expected a split of whole members, found another one").byte(split.offset + at as u64)
             })?;
             if entry.kind == Kind::NoFile {
-                samples.passed_over += 1;
+                samples.ignored += 1;
             } else {
                 if open.as_ref().is_some_and(|open| open.group != group_of(&entry.name)) {
                     samples.close(open.take());
@@ -313,7 +313,7 @@ mod tests {
     fn parse(split: &Split) -> RecordBlock {
         match TarReader::new().parse(split, &Arc::new(Schema::empty())).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
 
@@ -355,7 +355,7 @@ mod tests {
         ];
         assert_eq!(read(&members), ["d/a: jpg=2 txt=1", "README: bin=3", "d/a: txt=4"]);
         let whole = block(&archive(&members));
-        assert_eq!((whole.passed_over, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
+        assert_eq!((whole.ignored, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
         for split_bytes in [1, 2000, 4000, 5000] {
             let splits = splits(&archive(&members), split_bytes).unwrap();
             let mut end = 0;

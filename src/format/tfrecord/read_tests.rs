@@ -53,7 +53,7 @@ fn splits(bytes: &[u8], split_bytes: usize) -> Result<Vec<Split>> {
 fn parse(split: &Split, schema: &SchemaRef) -> RecordBlock {
     match TfRecordReader::new(None).parse(split, schema).unwrap() {
         Parsed::Block(block) => block,
-        Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+        Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
     }
 }
 
@@ -81,7 +81,7 @@ fn read_back(batch: &RecordBatch, split_bytes: usize) -> RecordBatch {
         assert_eq!(&reader.infer(&split), batch.schema().fields());
         match reader.parse(&split, &batch.schema()).unwrap() {
             Parsed::Block(block) => found.push(rows_of(&block).clone()),
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
     arrow::compute::concat_batches(&batch.schema(), &found).unwrap()
@@ -463,15 +463,20 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     assert_eq!((blocks.len(), blocks[0].payload.len()), (2, 1));
     let narrow = read(&frames(&[&one]), 1).0;
     let split = &splits(&bytes, LARGE).unwrap()[0];
-    let Parsed::Misfit(misfit) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else { panic!("a block") };
-    assert_eq!((misfit.column.as_str(), misfit.byte, misfit.expected.as_str()), ("a", one.len() as u64 + 16, "Int64"));
-    assert_eq!(misfit.value, "[5, 6]");
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else {
+        panic!("a block")
+    };
+    assert_eq!(
+        (mismatch.column.as_str(), mismatch.byte, mismatch.expected.as_str()),
+        ("a", one.len() as u64 + 16, "Int64")
+    );
+    assert_eq!(mismatch.value, "[5, 6]");
     // A number that does not fit is found when the column is finished.
     let small = Arc::new(Schema::new(vec![Field::new("a", DataType::Int8, true)]));
     let large = example(&[entry("a", &field(3, &field(1, &[0xff, 0x7f])))]);
     let split = &splits(&frames(&[&example(&[]), &large]), LARGE).unwrap()[0];
-    let Parsed::Misfit(misfit) = TfRecordReader::new(None).parse(split, &small).unwrap() else { panic!("a block") };
-    assert_eq!((misfit.column.as_str(), misfit.byte), ("a", 18));
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &small).unwrap() else { panic!("a block") };
+    assert_eq!((mismatch.column.as_str(), mismatch.byte), ("a", 18));
 }
 
 /// Reads every file of a corpus of shards written by TensorFlow, if available.

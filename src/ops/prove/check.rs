@@ -307,7 +307,7 @@ mod tests {
                 let block = |index: &usize| BlockProof {
                     index: *index as u64,
                     pairs: base64(&blocks[*index]),
-                    path: texts(&chunk_tree::way(&chunks, *index)),
+                    path: texts(&chunk_tree::siblings(&chunks, *index)),
                 };
                 let at = buckets[own].partition_point(|pair| pair.0 < hash.0);
                 let mut around = vec![at.saturating_sub(1) / BLOCK_PAIRS, at / BLOCK_PAIRS];
