@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_below_arrow_is_no_bug() {
+    fn a_full_disk_below_arrow_is_a_storage_error() {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         for error in [
             arrow::error::ArrowError::IoError("writing".to_owned(), full()),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_told_again_says_the_same() {
+    fn a_repeated_error_has_the_same_text() {
         let inner = Error::input("inner").cause("deepest");
         let error = Error::storage("outer").at("x").hint("do").cause(inner).with_effect(Effect::Possible);
         let again = error.repeated();

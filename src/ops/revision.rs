@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_lakefs_are_told_by_their_length() {
+    fn commits_of_lakefs_are_recognised_by_their_length() {
         let id = "a".repeat(64);
         let of = |text: &str| revisions(&Location::parse(text, Path::new("/")).unwrap());
         assert_eq!(of(&format!("s3://repo/{id}/raw"))[0].revision, id);

@@ -446,7 +446,7 @@ mod tests {
         }
 
         #[test]
-        fn bounded_runs_come_to_the_same_end(sizes in prop::collection::vec(1_u64..300, 0..80)) {
+        fn bounded_runs_end_in_the_same_state(sizes in prop::collection::vec(1_u64..300, 0..80)) {
             let mut bounded = options(100);
             bounded.max_bytes = Some(Size(200));
             let mut left = shards(&sizes);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_set_in_the_wanted_order_is_left_alone() {
+    fn a_set_already_in_the_requested_order_is_not_sorted_again() {
         for by in [Arrangement::Sort, Arrangement::ZOrder] {
             let sorted = || candidate(10, [1, 9], Some((by, "a")));
             assert!(plan(&[sorted(), sorted()], &options(by)).groups.is_empty());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_overlaps_is_sorted_again() {
+    fn only_overlapping_shards_are_sorted_again() {
         let set = |range| candidate(100, range, Some((Arrangement::Sort, "a")));
         let all = [set([0, 3]), set([3, 5]), set([5, 8]), set([8, 9]), candidate(10, [4, 6], None)];
         assert_eq!(undecided(&all, &options(Arrangement::Sort).order), [[0, 1, 2, 3, 4]]);

@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_and_filters_choose() {
+    fn globs_and_filters_select_files() {
         let folder = tree(&["a/1.csv", "a/2.txt", "b/3.csv", "4.csv"]);
         let all = ScanOptions::default();
         assert_eq!(names(&["**/*.csv"], folder.path(), &all), ["4.csv", "a/1.csv", "b/3.csv"]);
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_outgrows_its_memory_says_what_it_takes() {
+    fn a_list_beyond_the_memory_limit_states_its_size() {
         let names: Vec<String> = (0..1000).map(|i| format!("{i}.jpg")).collect();
         let folder = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let scan = |memory| {

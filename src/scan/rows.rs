@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_with_their_types() {
+    fn rows_round_trip_with_their_types() {
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("small", Arc::new(Int32Array::from(vec![Some(-1), None, Some(i32::MAX)]))),
             ("large", Arc::new(UInt64Array::from(vec![Some(u64::MAX), Some(0), None]))),

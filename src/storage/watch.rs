@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_returns_the_failure_of_this_thread() {
+    fn capture_fault_returns_the_failure_of_this_thread() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let gone = Object::new(Arc::clone(&store), "gone", 100);
         let (inner, outer) = capture_fault(|| capture_fault(|| gone.range(0..5).ok()).1);

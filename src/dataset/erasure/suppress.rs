@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn salts_are_text_and_back_and_differ() {
+    fn salts_round_trip_as_text_and_differ() {
         let salt = Salt::fresh();
         assert_eq!(Salt::decode(&salt.encode()).unwrap(), salt);
         assert_ne!(Salt::fresh(), salt);

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_another_by_now_stays() {
+    fn a_file_that_was_replaced_is_not_deleted() {
         let dataset = dataset();
         let put = |bytes: &str| dataset.store().put("a.tar", bytes.to_owned().into()).unwrap();
         let pending = PendingDeletion { path: "a.tar".into(), blake3: Some(*blake3::hash(b"adopted").as_bytes()) };
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_a_shard_is_named_but_never_files_beside_those_of_a_user() {
+    fn objects_of_a_shard_never_include_files_beside_adopted_shards() {
         let paths =
             |path: &str| -> Vec<String> { objects_of(&shard(path)).into_iter().map(|object| object.path).collect() };
         let own = paths("0123456789ab/000000.tar");

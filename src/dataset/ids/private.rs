@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_three_forms_and_never_told() {
+    fn keys_are_read_in_three_forms_and_never_printed() {
         let text = hex(&[7; 32]);
         let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
         for form in [text.as_str(), &format!("{text}\n"), base64, base64.trim_end_matches('=')] {

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pushed_id_is_found_and_no_other() {
+    fn exactly_the_added_ids_are_found() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
         for record in 0..50_000_u64 {

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_were_changed_are_noticed() {
+    fn changed_pairs_are_detected() {
         let (store, segment) = written(1_000);
         let (_, other) = written(1_001);
         let wrong = SegmentRef { root: other.root, ..segment.clone() };

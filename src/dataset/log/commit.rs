@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_committed() {
+    fn missing_objects_are_not_committed() {
         let dataset = dataset();
         let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
         let store = dataset.store();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_or_an_entry_that_was_changed_is_noticed() {
+    fn a_changed_list_or_entry_is_detected() {
         let dataset = dataset();
         for i in 0..2 {
             let add = shard(&format!("s{i}"), 0, 1);

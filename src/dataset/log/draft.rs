@@ -295,7 +295,7 @@ impl<'a> ListWriter<'a> {
         self.write(level, &mut |add| add(rows))
     }
 
-    /// Writes a list; one without rows is left out.
+    /// Writes a list; one without rows is skipped.
     fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
         let name = format!(
             "lists/{}-{}-{}-{}.parquet",

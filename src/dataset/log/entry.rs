@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_which_a_bit_was_flipped_is_damaged() {
+    fn a_flipped_bit_in_an_entry_is_detected() {
         let store = crate::storage::RemoteStore::memory().unwrap();
         let entry = |format| {
             serde_json::json!({

@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_a_version_that_only_a_name_keeps_lose_what_was_erased() {
+    fn runs_of_a_version_kept_only_by_a_tag_omit_erased_records() {
         assert_eq!(without(10..20, &[]), [(10, 10)]);
         assert_eq!(without(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
         assert!(without(10..20, &[(5, 30)]).is_empty());

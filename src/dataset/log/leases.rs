@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_holds_its_version_until_it_is_given_back_or_ends() {
+    fn a_lease_keeps_its_version_until_it_is_released_or_expires() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
         let take = |version| {

@@ -585,7 +585,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_told_by_paths_below_the_system_folder() {
+    fn runs_are_recognised_by_paths_below_the_system_folder() {
         let run = "0123456789abcdef";
         for own in [
             format!("_shardify/lists/{run}{run}-0-shards-0.parquet"),
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_elsewhere_is_the_users_unless_an_entry_or_intent_names_it() {
+    fn unknown_paths_are_the_users_unless_an_entry_or_intent_names_them() {
         for path in ["notes.txt", "000000.tar", "0123456789abcdef/000000.tar", "_shardify/other/x"] {
             assert_eq!(kind_of(path), Place::Outside, "{path}");
         }
@@ -614,7 +614,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-    fn lists_that_another_vacuum_deletes_meanwhile_name_nothing() {
+    fn lists_deleted_by_another_vacuum_are_ignored() {
         let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
         let list = "_shardify/lists/x-0-shards-0.parquet";
         let entry: Entry = serde_json::from_value(serde_json::json!({

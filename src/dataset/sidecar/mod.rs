@@ -680,7 +680,7 @@ mod tests {
     use crate::storage::RemoteStore;
 
     #[test]
-    fn sources_are_told_apart_wherever_they_change() {
+    fn sources_are_distinguished_wherever_they_change() {
         for texts in [
             vec!["a"; 5],
             vec!["ab", "ab", "ba"],
@@ -738,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_noticed_wherever_it_is_read() {
+    fn a_flipped_bit_is_detected_wherever_it_is_read() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet").unwrap();
         writer.append(columns(0..200_000)).unwrap();

@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_piece_is_read_once_whatever_its_axis_of_records() {
+    fn contiguous_arrays_are_read_once_for_any_record_axis() {
         let plain = |dims: &[(&str, u64)]| Header {
             variables: vec![Variable::plain("v", DType::UInt(2), dims)],
             ..Header::default()
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_of_chunks_goes_with_the_last_split_that_needs_it() {
+    fn blocks_are_dropped_after_the_last_split_that_needs_them() {
         let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
         let (_, reads, splits) = read(&options, 1, 1 << 13);
         assert_eq!(splits, 40);

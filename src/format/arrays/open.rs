@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_there_once() {
+    fn equal_values_share_one_allocation() {
         let mut known = Vec::new();
         let first = alike(&mut known, 0);
         assert!(Arc::ptr_eq(&first, &alike(&mut known, 0)));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_key_meet_even_when_others_sort_between() {
+    fn files_with_one_key_are_grouped_even_if_others_sort_between() {
         let entries = entries(&["a.jpg", "a.b/x.txt", "a.json", "a/x.cls", "a-1.jpg", "B.txt", "a.b/x.cls"]);
         let samples = group(&entries);
         let keys: Vec<&str> = samples.range(0..samples.len(), &entries).map(SampleFiles::key).collect();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_extension_beside_one_with() {
+    fn a_file_without_extension_and_one_with_share_a_key() {
         let entries = entries(&["README", "README.txt"]);
         let block = read_all(&entries, &read_path).unwrap();
         assert_eq!(samples_of(&block)[0].origin, "README{,.txt}");

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_fails_leaves_nothing_behind() {
+    fn a_failed_record_leaves_no_values() {
         let good = r#"{"a":1,"b":2,"c":[{"x":1}],"d":true,"j":1,"t":"s"}"#;
         let mut table = Table::new(&schema_abc(), &[]);
         table.push(good).unwrap();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_breaks_off_may_be_of_a_file_that_was_cut() {
+    fn a_truncated_last_line_is_reported_as_truncation() {
         let reasons = |bytes: &[u8]| -> Vec<bool> {
             read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(TRUNCATED_HINT)).collect()
         };
@@ -550,7 +550,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_fits_the_inferred_types_and_comes_out_again(
+        fn every_value_fits_the_inferred_types_and_round_trips(
             records in prop::collection::vec(object_text(value_text()), 1..12), cut in 0usize..12,
         ) {
             let (first, second) = records.split_at(cut.min(records.len()));
@@ -570,7 +570,7 @@ mod tests {
         }
 
         #[test]
-        fn mangled_input_never_panics_and_every_record_is_accounted_for(
+        fn damaged_input_never_panics_and_every_record_is_counted(
             records in prop::collection::vec(object_text(value_text()), 1..6),
             at in any::<prop::sample::Index>(), byte: u8,
         ) {

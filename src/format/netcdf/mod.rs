@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_ends_well() {
+    fn truncation_is_an_error_and_changed_bytes_never_panic() {
         let whole = file();
         for length in 0..whole.len() {
             assert!(open(whole[..length].to_vec()).is_err(), "{length}");

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_somewhere_and_doubtful_parts_reject_their_sample() {
+    fn names_with_path_traversal_and_doubtful_parts_reject_their_sample() {
         let names: [&[u8]; 8] =
             [b"/etc/a.txt", b"../a.txt", b"a/../b.txt", b"a\n.txt", b"\xff.txt", b"./", b"a\x1b.txt", b"a/.."];
         for name in names {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_tells_name_and_size() {
+    fn every_dialect_has_name_and_size() {
         let long = "d/".repeat(60) + "long.txt";
         let gnu = |block: &mut [u8]| {
             block[257..265].copy_from_slice(b"ustar  \0");
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pax_size_beats_the_one_in_the_header() {
+    fn the_pax_size_overrides_the_one_in_the_header() {
         // An archive within an archive, whose member some readers attribute to the outer one.
         let inner = archive(&[member("evil.txt", b"x")]);
         let size = inner.len().to_string();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_end_in_many_ways_but_not_within_a_member() {
+    fn truncation_within_a_member_is_an_error_and_other_ends_are_not() {
         let members = [member("a.txt", b"1"), member("b.txt", b"2")];
         let body = members.concat();
         for tail in [&[][..], &[0; 512], &[0; 10_240], &[&[0; 1024][..], b"garbage"].concat(), &[0; 700]] {
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_not_believed() {
+    fn sizes_beyond_the_limit_or_the_archive_are_errors() {
         for size in [&b"77777777777\0"[..], b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"] {
             let huge = member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(size));
             assert!(error(&huge).message().contains("at most"));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_are_told_by_their_first_header() {
+    fn archives_are_detected_by_their_first_header() {
         let tar = archive(&[member("a.txt", b"1")]);
         assert!(sniff(&tar) && sniff(&tar[..BLOCK]));
         assert!(!sniff(&tar[..BLOCK - 1]) && !sniff(&[0; 1024]) && !sniff(&[b' '; 1024]) && !sniff(&tar[1..]));

@@ -304,20 +304,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn scalars_come_back_as_they_were(seeds in seeds(), split_bytes in 1_usize..4000) {
+    fn scalars_round_trip(seeds in seeds(), split_bytes in 1_usize..4000) {
         let batch = batch(scalars(&seeds));
         assert_same(&read_back(&batch, split_bytes), &batch);
     }
 
     #[test]
-    fn lists_and_structs_come_back_as_they_were(seeds in seeds()) {
+    fn lists_and_structs_round_trip(seeds in seeds()) {
         let batch = batch(nested(&seeds));
         assert_same(&read_back(&batch, LARGE), &batch);
     }
 
     /// Without a schema, doubles are doubles if a float would lose some.
     #[test]
-    fn doubles_come_back_without_a_schema(values in prop::collection::vec(double(), 1..20)) {
+    fn doubles_round_trip_without_a_schema(values in prop::collection::vec(double(), 1..20)) {
         let values = Float64Array::from([&values[..], &[1.0 / 3.0]].concat());
         let batch = batch(vec![(Field::new("a", DataType::Float64, true), Arc::new(values))]);
         let (schema, blocks) = read(&framed(&batch), LARGE);
@@ -388,7 +388,7 @@ fn whatever_protobuf_allows_is_read() {
 }
 
 #[test]
-fn what_is_no_example_is_rejected_with_the_reason() {
+fn invalid_examples_are_rejected_with_the_reason() {
     let good = example(&[entry("a", &field(3, &field(1, &[5])))]);
     let sequence = [example(&[]), field(2, b"")].concat();
     let twice = example(&[entry("a", b""), entry("a", b"")]);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_name_somebody_go() {
+    fn lines_that_contain_an_erased_id_are_removed() {
         let store = RemoteStore::memory().unwrap();
         let line = |raw: &str| format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}\n");
         let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", base64(b"\xff,PAT-1"));

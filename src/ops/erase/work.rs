@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_holds_for_later_plans_with_the_same_old_records() {
+    fn written_shards_are_reused_by_later_plans_with_the_same_old_records() {
         let wanted = |records: &[u64], next_record, sources: &[&str]| Wanted {
             records: records.iter().copied().collect(),
             next_record,
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_got_no_name_is_made_again_by_the_next_attempt() {
+    fn unpublished_objects_are_written_again_by_the_next_attempt() {
         let store: std::sync::Arc<dyn crate::storage::Store> =
             std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap());
         let dataset = Dataset::new(store);
