@@ -40,7 +40,7 @@ pub struct BufferPool(Arc<Mutex<Kept>>);
 struct Kept {
     buffers: VecDeque<Vec<u8>>,
     bytes: usize,
-    most: usize,
+    max_buffers: usize,
 }
 
 impl Default for BufferPool {
@@ -56,8 +56,8 @@ pub fn column_buffers() -> &'static BufferPool {
 }
 
 impl BufferPool {
-    fn keeping(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, most })))
+    fn keeping(max_buffers: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, max_buffers })))
     }
 
     /// Returns an empty buffer with a capacity of at least `capacity` bytes; if that is 0, the size is unknown and the
@@ -105,7 +105,7 @@ impl BufferPool {
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The oldest buffers are dropped first, because they have not been requested for the longest time.
-        while kept.buffers.len() >= kept.most || kept.bytes + capacity > MAX_KEPT_BYTES {
+        while kept.buffers.len() >= kept.max_buffers || kept.bytes + capacity > MAX_KEPT_BYTES {
             let Some(oldest) = kept.buffers.pop_front() else { break };
             kept.bytes -= oldest.capacity();
         }

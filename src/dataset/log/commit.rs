@@ -148,8 +148,8 @@ pub(in crate::dataset) fn created_within(
 /// Waits before an attempt to commit, for a random time that grows with the number of attempts: writers that wait
 /// equally long would keep colliding.
 fn wait(attempt: usize) {
-    let Some(most) = max_wait(attempt) else { return };
-    let random = RandomState::new().hash_one(attempt) % u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
+    let Some(max) = max_wait(attempt) else { return };
+    let random = RandomState::new().hash_one(attempt) % u64::try_from(max.as_micros()).unwrap_or(u64::MAX).max(1);
     std::thread::sleep(Duration::from_micros(random));
 }
 
