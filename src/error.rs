@@ -121,7 +121,7 @@ impl Error {
     }
 
     /// Creates the error of a run that detected before the commit that its output is wrong.
-    pub fn mistaken(message: impl Into<String>) -> Self {
+    pub fn inconsistent_output(message: impl Into<String>) -> Self {
         Self::integrity(message).hint("nothing was committed; please report this as a bug")
     }
 
@@ -174,7 +174,7 @@ impl Error {
 
     /// Sets whether the failed operation may have taken effect.
     #[must_use]
-    pub fn effect_is(mut self, effect: Effect) -> Self {
+    pub fn with_effect(mut self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_below_arrow_is_no_bug() {
+    fn a_full_disk_below_arrow_is_a_storage_error() {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         for error in [
             arrow::error::ArrowError::IoError("writing".to_owned(), full()),
@@ -296,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn an_error_told_again_says_the_same() {
+    fn a_repeated_error_has_the_same_text() {
         let inner = Error::input("inner").cause("deepest");
-        let error = Error::storage("outer").at("x").hint("do").cause(inner).effect_is(Effect::Possible);
+        let error = Error::storage("outer").at("x").hint("do").cause(inner).with_effect(Effect::Possible);
         let again = error.repeated();
         assert_eq!((again.kind(), again.to_string(), again.hints()), (Kind::Storage, "x: outer".into(), error.hints()));
         assert_eq!(std::error::Error::source(&again).unwrap().to_string(), "inner: deepest");

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_names_lead_to_the_run_that_made_them() {
+    fn folders_and_names_reveal_their_run() {
         let id = TransactionId("0123456789abcdef0123456789abcdef".into());
         assert_eq!(
             (id.tag(), id.tag_of(0), id.tag_of(2)),

@@ -15,7 +15,7 @@ use shardify::{
     dataset::{
         Arrangement, Dataset, IdColumn, IdKind, Numbers, NumbersWriter, Order, PlacesWriter, Scattered, SegmentRef,
         SegmentWriter, Segments, ShardOrder, SidecarColumns, SidecarWriter, SourceRow, SourceRuns, Transaction, commit,
-        find, find_each, note_beside,
+        find, find_each, record_beside,
     },
     id::{TransactionId, Version},
     storage::{RemoteStore, Store},
@@ -177,7 +177,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         sidecar.append(columns).unwrap();
         staged.extend([beside.finish().unwrap(), sidecar.finish().unwrap()]);
     }
-    note_beside(adds.iter_mut(), &staged);
+    record_beside(adds.iter_mut(), &staged);
     store.publish(staged).unwrap();
     let sources = vec![SourceRow {
         uri: "file:///a.csv".into(),

@@ -47,7 +47,7 @@ pub struct Header {
 
 impl Header {
     /// Returns the approximate memory in bytes of the header and the plan made from it.
-    pub fn held(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let attributes: usize = self.variables.iter().map(|variable| variable.attributes.len()).sum();
         (8 << 10) + (1 << 10) * self.variables.len() as u64 + 256 * (attributes + self.attributes.len()) as u64
     }
@@ -199,13 +199,13 @@ pub trait Arrays: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When the bytes cannot be fetched.
-    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+    fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         let _ = wanted;
         Ok(None)
     }
 
     /// Returns the approximate memory in bytes of the idle source.
-    fn held(&self) -> u64 {
-        self.header().held()
+    fn memory_bytes(&self) -> u64 {
+        self.header().memory_bytes()
     }
 }

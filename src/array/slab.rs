@@ -179,7 +179,7 @@ pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
 }
 
 /// Returns the indices of the chunks that a non-empty slab intersects.
-pub fn touched(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
+pub fn intersecting_chunks(slab: &Slab, chunks: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
     let ends = slab.start.iter().zip(&slab.count).zip(chunks);
     let bounds: Vec<(u64, u64)> =
         ends.map(|((start, count), chunk)| (start / chunk, (start + count.max(&1) - 1) / chunk)).collect();
@@ -233,7 +233,7 @@ impl Runs {
     fn starts(&self, slab: &Slab) -> impl Iterator<Item = u64> {
         let outer = Slab { start: slab.start[..self.outer].to_vec(), count: slab.count[..self.outer].to_vec() };
         let (ones, inner) = (vec![1; self.outer], slab.start[self.outer..].to_vec());
-        touched(&outer, &ones).map(move |at| {
+        intersecting_chunks(&outer, &ones).map(move |at| {
             let place = at.iter().chain(&inner).zip(&self.strides);
             place.fold(0_u64, |all, (index, stride)| all.saturating_add(index.saturating_mul(*stride)))
         })

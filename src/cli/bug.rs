@@ -32,7 +32,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn a_panic_is_told_as_a_failure_with_its_place() {
+    fn a_panic_is_reported_as_a_failure_with_its_location() {
         let hook = std::panic::take_hook();
         // Other tests may panic on purpose at the same time, and the first panic counts.
         let told = (0..100).any(|i| {

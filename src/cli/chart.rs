@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_in_proportion_and_never_vanish() {
+    fn bars_are_proportional_and_never_empty() {
         assert_eq!(bar(10, 10, 8, true), "########");
         assert_eq!(bar(1, 1_000, 8, true), "#");
         assert_eq!(bar(0, 1_000, 8, false), "");

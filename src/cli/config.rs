@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_arguments_are_named() {
         for toml in ["[convert]\nsubjekt = 1\n", "[konvert]\n", "[convert\n", "dataset = 1\n", "[convert]\nid = 1.5\n"]
         {
             let error = merged(toml, &["shardify", "convert"]).unwrap_err();

@@ -119,7 +119,7 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
     if counts.shards_added > 0 {
         count(w, "skipped", report.files_unchanged, "file", "already adopted")?;
     }
-    count(w, "ignored", report.files_passed_over, "file", "(not shards)")?;
+    count(w, "ignored", report.files_ignored, "file", "(not shards)")?;
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for skipped in report.skipped.iter().take(limit) {
         line(w, "skipped", format_args!("{}: {}", clean(&skipped.file), clean(&skipped.problem)))?;

@@ -270,8 +270,9 @@ impl Session<'_> {
         let options = args.options()?;
         let private = options.private;
         let job = Job { name: "convert", sources: &options.sources, output: &out, private };
-        let report =
-            self.told(&args.lineage, options.dry_run, &job, || ops::convert::convert(&self.context, &out, &options))?;
+        let report = self.with_events(&args.lineage, options.dry_run, &job, || {
+            ops::convert::convert(&self.context, &out, &options)
+        })?;
         // Records that were erased before are skipped on purpose.
         let rejected = report.counts.records_refused() > 0;
         self.report(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
@@ -290,7 +291,7 @@ impl Session<'_> {
         let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
         let private = options.private;
         let job = Job { name: "adopt", sources: &sources, output: &output, private };
-        let report = self.told(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
+        let report = self.with_events(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
         self.report(|w| {
             if !self.global.json {
                 return human::adopt(w, &report, self.global.verbose > 0);
@@ -321,8 +322,9 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let options = args.options()?;
         let job = Job { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let report = self
-            .told(&args.lineage, options.dry_run, &job, || ops::compact::compact(&self.context, &dataset, &options))?;
+        let report = self.with_events(&args.lineage, options.dry_run, &job, || {
+            ops::compact::compact(&self.context, &dataset, &options)
+        })?;
         self.report(|w| {
             if !self.global.json {
                 return human::compact(w, &report, self.global.verbose > 0);
@@ -560,8 +562,9 @@ impl Session<'_> {
         };
         let dataset = self.dataset(dataset)?;
         let job = Job { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let report =
-            self.told(&args.lineage, options.dry_run, &job, || ops::erase::erase(&self.context, &dataset, &options))?;
+        let report = self.with_events(&args.lineage, options.dry_run, &job, || {
+            ops::erase::erase(&self.context, &dataset, &options)
+        })?;
         self.report(|w| {
             if !self.global.json {
                 return human::erase(w, &report, self.global.verbose > 0);
@@ -583,7 +586,7 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let job = Job { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::remove::remove(&self.context, &dataset, &options);
-        let report = self.told(&args.lineage, options.dry_run, &job, run)?;
+        let report = self.with_events(&args.lineage, options.dry_run, &job, run)?;
         self.report(|w| {
             if !self.global.json {
                 return human::remove(w, &report, self.global.verbose > 0);
@@ -617,18 +620,24 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let job = Job { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let run = || ops::revert::revert(&self.context, &dataset, &args.to, args.dry_run);
-        let report = self.told(&args.lineage, args.dry_run, &job, run)?;
+        let report = self.with_events(&args.lineage, args.dry_run, &job, run)?;
         self.report(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
         Ok(Outcome::Done)
     }
 
     /// Runs a command that writes and tells whoever is to know of it, but of no plan; then the progress is over.
-    fn told<R>(&self, args: &LineageArgs, dry_run: bool, job: &Job<'_>, run: impl FnOnce() -> Result<R>) -> Result<R>
+    fn with_events<R>(
+        &self,
+        args: &LineageArgs,
+        dry_run: bool,
+        job: &Job<'_>,
+        run: impl FnOnce() -> Result<R>,
+    ) -> Result<R>
     where
         for<'r> lineage::Outcome: From<&'r R>,
     {
         let to = args.openlineage.as_deref().filter(|_| !dry_run);
-        let report = lineage::told(&self.context, to, job, run)?;
+        let report = lineage::with_events(&self.context, to, job, run)?;
         self.progress.stop();
         Ok(report)
     }

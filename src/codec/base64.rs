@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_goes_there_and_back() {
+    fn base64_round_trips() {
         for length in 0..50 {
             let bytes: Vec<u8> = (0..length).map(|i| (i * 37 % 251) as u8).collect();
             let mut url = String::new();

@@ -6,7 +6,7 @@
 //! recompute.
 //!
 //! ```text
-//!        hash                      way of chunk 1: chunk 0, then the join of 2 and 3, then 4
+//!        hash                      siblings of chunk 1: chunk 0, then the join of 2 and 3, then 4
 //!       /    \
 //!      .      4
 //!    /   \
@@ -47,28 +47,28 @@ fn joined(chunks: &[ChainingValue]) -> ChainingValue {
 }
 
 /// Returns the sibling hashes from a chunk to the root, nearest first; empty if there is no such chunk.
-pub fn way(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
+pub fn siblings(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
     if chunks.len() < 2 || index >= chunks.len() {
         return Vec::new();
     }
     let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
-    let (mut way, sibling) = match index.checked_sub(left.len()) {
-        None => (way(left, index), joined(right)),
-        Some(index) => (way(right, index), joined(left)),
+    let (mut siblings, sibling) = match index.checked_sub(left.len()) {
+        None => (siblings(left, index), joined(right)),
+        Some(index) => (siblings(right, index), joined(left)),
     };
-    way.push(sibling);
-    way
+    siblings.push(sibling);
+    siblings
 }
 
 /// Computes the hash of an input of `length` bytes whose chunk `index` is `bytes`, with these sibling hashes; `None` if
 /// no such input exists. The length has to be known: inputs of other lengths can have a chunk with the same path.
-pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash> {
+pub fn climb(bytes: &[u8], index: u64, length: u64, siblings: &[Hash]) -> Option<Hash> {
     let chunks = length.div_ceil(CHUNK as u64).max(1);
     if index >= chunks || bytes.len() as u64 != (length - index * CHUNK as u64).min(CHUNK as u64) {
         return None;
     }
     if chunks == 1 {
-        return way.is_empty().then(|| *blake3::hash(bytes).as_bytes());
+        return siblings.is_empty().then(|| *blake3::hash(bytes).as_bytes());
     }
     // For each join, topmost first, whether the chunk is on the right side.
     let (mut at, mut left_over, mut is_right) = (index, chunks, Vec::new());
@@ -77,8 +77,8 @@ pub fn climb(bytes: &[u8], index: u64, length: u64, way: &[Hash]) -> Option<Hash
         is_right.push(at >= left);
         (at, left_over) = if at >= left { (at - left, left_over - left) } else { (at, left) };
     }
-    let (top, below) = way.split_last()?;
-    if way.len() != is_right.len() {
+    let (top, below) = siblings.split_last()?;
+    if siblings.len() != is_right.len() {
         return None;
     }
     let pair = |own: Hash, sibling: &Hash, right: bool| if right { (*sibling, own) } else { (own, *sibling) };
@@ -105,7 +105,7 @@ mod tests {
             let parts: Vec<&[u8]> = bytes.chunks(CHUNK).collect();
             let chunks: Vec<ChainingValue> = parts.iter().enumerate().map(|(i, part)| chunk(part, i as u64)).collect();
             for (index, part) in parts.iter().enumerate() {
-                let (sibling, number) = (way(&chunks, index), index as u64);
+                let (sibling, number) = (siblings(&chunks, index), index as u64);
                 assert_eq!(climb(part, number, length, &sibling), Some(whole), "{index} of {length}");
                 let mut other = part.to_vec();
                 other.iter_mut().take(1).for_each(|byte| *byte ^= 1);

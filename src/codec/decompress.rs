@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_an_error_and_so_is_damage() {
+    fn truncation_and_damage_are_errors() {
         for (compression, hex) in [(Compression::Bzip2, BZIP2), (Compression::Xz, XZ)] {
             let whole = bytes(hex);
             for length in 1..whole.len() {

@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_survives_in_any_pieces(input: String, little: bool, step in 1..50_usize) {
+        fn any_text_round_trips_in_pieces_of_any_size(input: String, little: bool, step in 1..50_usize) {
             let bytes = utf16(&input, little);
             // A byte order mark at the beginning is not text.
             let expected = input.strip_prefix('\u{feff}').unwrap_or(&input);

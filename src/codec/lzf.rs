@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_and_copies() {
+    fn literals_and_copies_are_decoded() {
         assert_eq!(decompress(&[2, b'a', b'b', b'c', 0x20, 2], 100).unwrap(), b"abcabc");
         assert_eq!(decompress(&[0, b'a', 0xe0, 1, 0], 100).unwrap(), b"aaaaaaaaaaa");
         for bad in [&[3, b'a'][..], &[0x20, 5], &[0xe0], &[0, b'a', 0x20]] {

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_units_decodes_to_nothing() {
+    fn a_shard_without_units_is_empty() {
         for codec in SHARD_CODECS {
             assert_eq!(decode(codec, &shard(codec, &[])).unwrap(), b"", "{codec}");
             assert_eq!(decode(codec, &shard(codec, &[vec![], vec![]])).unwrap(), b"", "{codec}");
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_an_error_and_so_is_damage() {
+    fn truncation_and_damage_are_errors() {
         let units = [b"hello hello ".repeat(20), noise(100)];
         for codec in [Codec::Zstd(1), Codec::Gzip(6)] {
             let bytes = shard(codec, &units);

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     codec::Codec,
     dataset::{
-        Beside, Hiding, IdColumn, IdKind, NewShard, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter, SourceRuns,
-        SuppressList,
+        Beside, IdColumn, IdKind, NewShard, Pseudonymizer, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter,
+        SourceRuns, SuppressList,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -65,8 +65,8 @@ pub struct Adopter<'a> {
     pub max_record: Size,
     /// Indexes for training tools that every shard gets.
     pub indexes: &'a [IndexKind],
-    /// Hides ids and source names if they are private.
-    pub hiding: Option<Hiding>,
+    /// Pseudonymizes ids and source names if they are private.
+    pub pseudonymizer: Option<Pseudonymizer>,
     /// Ids of erased records, which must not be imported again; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
     /// Receives progress events.
@@ -87,7 +87,7 @@ pub struct Candidate {
     /// Path of its sidecar, if it does not follow from the path of the shard.
     pub sidecar: Option<String>,
     /// Location of the file if it is outside the dataset; `None` if it is already in place.
-    pub from: Option<Location>,
+    pub source_location: Option<Location>,
 }
 
 /// A file that is ready to become a shard.
@@ -126,7 +126,7 @@ impl Adopter<'_> {
         let copied = copy.is_some();
         let stored = Arc::new(Mutex::new(Stored::new(copy, self.indexes.contains(&IndexKind::Wids))));
         let mut indexes = self.start_indexes(candidate)?;
-        let mut rows = Rows::new(self.store.as_ref(), candidate, self.hiding.clone(), self.suppress)?;
+        let mut rows = Rows::new(self.store.as_ref(), candidate, self.pseudonymizer.clone(), self.suppress)?;
         let found = match self.format {
             OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
             OutputFormat::Tar => self.tar(candidate, &stored, &mut rows, indexes.as_mut()),
@@ -190,7 +190,7 @@ impl Adopter<'_> {
 
     /// Links a file that is outside the dataset, or starts a copy of it.
     fn link_or_copy(&self, candidate: &Candidate) -> Result<LinkOrCopy> {
-        let Some(from) = &candidate.from else { return Ok((Vec::new(), None)) };
+        let Some(from) = &candidate.source_location else { return Ok((Vec::new(), None)) };
         Ok(match self.store.link(from, &candidate.path)? {
             Some(linked) => (vec![linked], None),
             None => (Vec::new(), Some(self.store.create(&candidate.path)?)),
@@ -222,7 +222,7 @@ impl Adopter<'_> {
             };
             rows.append_batch(&batch, text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?)?;
         }
-        rows.sidecar.set_of_values();
+        rows.sidecar.set_hashes_cover_values();
         Ok(found)
     }
 
@@ -394,7 +394,7 @@ struct Rows<'a> {
     pending: Pending,
     record_ids: Vec<(IdHash, u64)>,
     subject_ids: Vec<(IdHash, u64)>,
-    hiding: Option<Hiding>,
+    pseudonymizer: Option<Pseudonymizer>,
 }
 
 #[derive(Default)]
@@ -410,10 +410,11 @@ impl<'a> Rows<'a> {
     fn new(
         store: &dyn Store,
         candidate: &Candidate,
-        hiding: Option<Hiding>,
+        pseudonymizer: Option<Pseudonymizer>,
         suppress: Option<&'a SuppressList>,
     ) -> Result<Self> {
-        let source = hiding.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
+        let source =
+            pseudonymizer.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
         Ok(Self {
             suppress,
             sidecar: match &candidate.sidecar {
@@ -422,7 +423,7 @@ impl<'a> Rows<'a> {
             },
             name: candidate.file.name().into(),
             source: source.into(),
-            hiding,
+            pseudonymizer,
             ordinal: 0,
             end: 0,
             pending: Pending::default(),
@@ -493,8 +494,8 @@ impl<'a> Rows<'a> {
         self.refuse_erased([record_ids.as_ref(), subject_ids.as_ref()], rows)?;
         let column = |ids: Option<StringArray>| -> Result<Option<IdColumn>> {
             let ids = ids.map(|ids| IdColumn::join(&[ids])).transpose()?;
-            match (&self.hiding, ids) {
-                (Some(hiding), Some(ids)) => ids.hidden(hiding).map(Some),
+            match (&self.pseudonymizer, ids) {
+                (Some(pseudonymizer), Some(ids)) => ids.pseudonymized(pseudonymizer).map(Some),
                 (_, ids) => Ok(ids),
             }
         };
@@ -511,8 +512,8 @@ impl<'a> Rows<'a> {
             extents: extents.map(|(offsets, lengths)| (offsets.into(), lengths.into())),
             sources: SourceRuns::one(&self.source, rows),
             rows: Some(RowNumbers::Known(Numbers::counting(first, rows))),
-            hashes: match &self.hiding {
-                Some(hiding) => hiding.contents(hashes.into()),
+            hashes: match &self.pseudonymizer {
+                Some(pseudonymizer) => pseudonymizer.contents(hashes.into()),
                 None => hashes.into(),
             },
         })

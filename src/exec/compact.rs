@@ -39,7 +39,7 @@ pub struct Merger<'a> {
     pub naming: &'a ShardNaming,
     /// Limits how many merges hold row groups or open inputs at a time; a merge that only finishes its shard does not
     /// count.
-    pub at_once: Budget,
+    pub concurrent_merges: Budget,
     /// Whether to verify checksums that are part of the format, too.
     pub check_crc: bool,
     /// How content hashes are compared.
@@ -104,14 +104,14 @@ impl Merger<'_> {
     /// Fails if an input is damaged or the store fails.
     pub fn merge(&self, merge: &Merge) -> Result<Merged> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
-        let reservation = self.at_once.reserve(1);
+        let reservation = self.concurrent_merges.reserve(1);
         let (finished, tally) = match framing(self.naming.format) {
             None => self.splice(merge, reservation)?,
             Some(framing) => (self.copy(merge, framing.as_ref())?, Tally { copied: bytes, ..Tally::default() }),
         };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
         if finished.meta().records != records {
-            return Err(Error::mistaken(format!(
+            return Err(Error::inconsistent_output(format!(
                 "expected {records} records after the merge, found {}",
                 finished.meta().records
             )));

@@ -106,7 +106,7 @@ impl Merger<'_> {
                 out.by_ref().take(taken as u64).read_to_end(&mut other)?;
                 if one != other {
                     let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-                    return Err(Error::mistaken("expected the bytes of the input's records, found others")
+                    return Err(Error::inconsistent_output("expected the bytes of the input's records, found others")
                         .at(self.rewriter.place(made))
                         .byte(made.body_offset + compared + at as u64));
                 }
@@ -115,13 +115,13 @@ impl Merger<'_> {
         }
         if compared != made.body_bytes {
             let message = format!("expected {compared} bytes of records, found {}", made.body_bytes);
-            return Err(Error::mistaken(message).at(self.rewriter.place(made)));
+            return Err(Error::inconsistent_output(message).at(self.rewriter.place(made)));
         }
         Ok(())
     }
 
     fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
-        Error::mistaken(format!("record {ordinal}: expected the values of the inputs, found {found}"))
+        Error::inconsistent_output(format!("record {ordinal}: expected the values of the inputs, found {found}"))
             .at(self.rewriter.place(made))
     }
 }

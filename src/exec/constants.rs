@@ -83,14 +83,14 @@ fn path(folder: &str) -> String {
 
 /// Groups folders of shards by equal constants. Shards with different constants must not be in one folder.
 #[derive(Debug, Default)]
-pub struct Kinds {
-    /// Index into `kinds` of each folder.
+pub struct ConstantSets {
+    /// Index into `sets` of each folder.
     folders: HashMap<String, usize>,
     /// Distinct contents, each with the first folder that has it; the content is `None` for folders without a file.
-    kinds: Vec<(String, Option<Bytes>)>,
+    sets: Vec<(String, Option<Bytes>)>,
 }
 
-impl Kinds {
+impl ConstantSets {
     /// Reads the files of these shards' folders; the content of the first folder gets number 0.
     ///
     /// # Errors
@@ -102,10 +102,10 @@ impl Kinds {
             folders.par_iter().map(|folder| store.get(&path(folder))).collect::<Result<_>>()?;
         let mut out = Self::default();
         for (folder, content) in folders.into_iter().zip(found) {
-            let known = out.kinds.iter().position(|(_, known)| *known == content);
-            let number = known.unwrap_or(out.kinds.len());
+            let known = out.sets.iter().position(|(_, known)| *known == content);
+            let number = known.unwrap_or(out.sets.len());
             if known.is_none() {
-                out.kinds.push((folder.to_owned(), content));
+                out.sets.push((folder.to_owned(), content));
             }
             out.folders.insert(folder.to_owned(), number);
         }
@@ -114,7 +114,7 @@ impl Kinds {
 
     /// Returns whether any folder has constants.
     pub fn any(&self) -> bool {
-        self.kinds.iter().any(|(_, content)| content.is_some())
+        self.sets.iter().any(|(_, content)| content.is_some())
     }
 
     /// Returns the number of a shard's content; 0 for a shard whose folder was not read.
@@ -136,7 +136,7 @@ impl Kinds {
                 _ => first = Some(shard),
             }
         }
-        Ok(first.and_then(|first| self.kinds.get(self.of(first))?.1.clone()))
+        Ok(first.and_then(|first| self.sets.get(self.of(first))?.1.clone()))
     }
 
     /// Stages a shard's constants for another folder; `None` if it has none.
@@ -144,7 +144,7 @@ impl Kinds {
     /// # Errors
     /// When the store fails.
     pub fn stage(&self, store: &dyn Store, shard: &str, folder: &str) -> Result<Option<Staged>> {
-        let content = self.kinds.get(self.of(shard)).and_then(|(_, content)| content.as_ref());
+        let content = self.sets.get(self.of(shard)).and_then(|(_, content)| content.as_ref());
         content.map(|content| stage(store, folder, content)).transpose()
     }
 }
@@ -163,14 +163,14 @@ mod tests {
         put("b", b"one");
         put("c", b"two");
         let all = ["d/000000.tar", "a/000000.tar", "a/000001.tar", "c/000000.tar", "b/000000.tar"];
-        let kinds = Kinds::of_shards(&store, all.into_iter()).unwrap();
-        assert_eq!(all.map(|shard| kinds.of(shard)), [0, 1, 1, 2, 1]);
-        assert!(kinds.any() && !Kinds::of_shards(&store, ["d/000000.tar"].into_iter()).unwrap().any());
-        assert_eq!(kinds.common([all[1], all[4]].into_iter()), Ok(Some(Bytes::from_static(b"one"))));
-        assert_eq!(kinds.common([all[1], all[3]].into_iter()), Err(("a".to_owned(), "c".to_owned())));
-        assert_eq!(kinds.common([all[0], all[1]].into_iter()), Err(("d".to_owned(), "a".to_owned())));
-        store.publish(vec![kinds.stage(&store, all[3], "e").unwrap().unwrap()]).unwrap();
+        let sets = ConstantSets::of_shards(&store, all.into_iter()).unwrap();
+        assert_eq!(all.map(|shard| sets.of(shard)), [0, 1, 1, 2, 1]);
+        assert!(sets.any() && !ConstantSets::of_shards(&store, ["d/000000.tar"].into_iter()).unwrap().any());
+        assert_eq!(sets.common([all[1], all[4]].into_iter()), Ok(Some(Bytes::from_static(b"one"))));
+        assert_eq!(sets.common([all[1], all[3]].into_iter()), Err(("a".to_owned(), "c".to_owned())));
+        assert_eq!(sets.common([all[0], all[1]].into_iter()), Err(("d".to_owned(), "a".to_owned())));
+        store.publish(vec![sets.stage(&store, all[3], "e").unwrap().unwrap()]).unwrap();
         assert_eq!(store.get("e/_constants.arrow").unwrap().unwrap(), &b"two"[..]);
-        assert!(kinds.stage(&store, all[0], "f").unwrap().is_none());
+        assert!(sets.stage(&store, all[0], "f").unwrap().is_none());
     }
 }

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use crate::{
     array::outputs,
     codec::{self, Codec, checksum::xxh3_64},
-    dataset::{Arrangement, Hiding, IdColumn, IdHashes, Order, RowNumbers, SidecarColumns, SidecarGroups, SourceRuns},
+    dataset::{
+        Arrangement, IdColumn, IdHashes, Order, Pseudonymizer, RowNumbers, SidecarColumns, SidecarGroups, SourceRuns,
+    },
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
@@ -25,12 +27,12 @@ use crate::{
     plan::names::Renaming,
     record::{
         Payload,
+        buffer_pool::BufferPool,
         coded::{plain, plain_column},
         key::escape_key,
         numbers::Numbers,
         parts::samples_of_rows,
         path::column_at,
-        spare::Spare,
     },
 };
 
@@ -125,10 +127,10 @@ pub struct Encoder {
     external_subjects: bool,
     renaming: Renaming,
     rows: RowsAs,
-    /// Hides ids and source names in sidecars and indexes.
-    hiding: Option<Hiding>,
+    /// Pseudonymizes ids and source names in sidecars and indexes.
+    pseudonymizer: Option<Pseudonymizer>,
     /// Buffers of units, for reuse.
-    spare: Spare,
+    pool: BufferPool,
 }
 
 /// Representation of a row in tar.
@@ -211,8 +213,8 @@ impl Encoder {
             Some(framing) => Output::Stream(framing),
             None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
-        let (rows, renaming, spare) = (RowsAs::default(), Renaming::default(), Spare::default());
-        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, hiding: None, spare })
+        let (rows, renaming, pool) = (RowsAs::default(), Renaming::default(), BufferPool::default());
+        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, pseudonymizer: None, pool })
     }
 
     /// Sets the representation of rows in tar.
@@ -234,10 +236,10 @@ impl Encoder {
         Self { renaming, ..self }
     }
 
-    /// Hides ids and source names from readers of sidecars and the index.
+    /// Stores pseudonyms instead of ids and source names in sidecars and the index.
     #[must_use]
-    pub fn hiding(self, hiding: Option<Hiding>) -> Self {
-        Self { hiding, ..self }
+    pub fn pseudonymizer(self, pseudonymizer: Option<Pseudonymizer>) -> Self {
+        Self { pseudonymizer, ..self }
     }
 
     /// Returns the shard writer.
@@ -266,12 +268,12 @@ impl Encoder {
                 let texts = self.id_texts(&unit)?;
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 report(group.encoded_bytes);
-                let names = texts.join(known)?.hidden(self.hiding.as_ref())?;
+                let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let mut hashes = Numbers::default();
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
-                let rows = sidecar_rows(unit, names, hashes, self.hiding.as_ref());
+                let rows = sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref());
                 (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
             }
             Output::Stream(framing) => {
@@ -282,13 +284,13 @@ impl Encoder {
                 }
                 let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
-                let names = names.hidden(self.hiding.as_ref())?;
+                let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = streamed.end_keys;
-                let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.hiding.as_ref());
+                let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());
                 let records = rows.hashes.len();
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
-                let (bytes, rows) = (self.spare.lend(bytes), Box::new(rows));
+                let (bytes, rows) = (self.pool.lend(bytes), Box::new(rows));
                 (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };
@@ -331,7 +333,7 @@ impl Encoder {
 
     /// Frames and compresses the unit.
     fn stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
-        let mut bytes = self.spare.take(0);
+        let mut bytes = self.pool.take(0);
         let mut lengths = Vec::new();
         let mut hashes = Vec::new();
         let mut at = 0;
@@ -491,10 +493,10 @@ struct Names {
 }
 
 impl Names {
-    fn hidden(self, hiding: Option<&Hiding>) -> Result<Self> {
-        let Some(hiding) = hiding else { return Ok(self) };
-        let hide = |ids: Option<IdColumn>| ids.map(|ids| ids.hidden(hiding)).transpose();
-        Ok(Self { record_ids: hide(self.record_ids)?, subject_ids: hide(self.subject_ids)? })
+    fn pseudonymized(self, pseudonymizer: Option<&Pseudonymizer>) -> Result<Self> {
+        let Some(pseudonymizer) = pseudonymizer else { return Ok(self) };
+        let pseudonymize = |ids: Option<IdColumn>| ids.map(|ids| ids.pseudonymized(pseudonymizer)).transpose();
+        Ok(Self { record_ids: pseudonymize(self.record_ids)?, subject_ids: pseudonymize(self.subject_ids)? })
     }
 }
 
@@ -560,8 +562,15 @@ fn keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<Str
 }
 
 /// Returns the sidecar rows of the records, without their offsets in the shard.
-fn sidecar_rows(unit: EncodeUnit, names: Names, hashes: Numbers, hiding: Option<&Hiding>) -> SidecarColumns {
-    let stored = |name: &str| -> Arc<str> { hiding.map_or_else(|| name.into(), |hiding| hiding.source(name).into()) };
+fn sidecar_rows(
+    unit: EncodeUnit,
+    names: Names,
+    hashes: Numbers,
+    pseudonymizer: Option<&Pseudonymizer>,
+) -> SidecarColumns {
+    let stored = |name: &str| -> Arc<str> {
+        pseudonymizer.map_or_else(|| name.into(), |pseudonymizer| pseudonymizer.source(name).into())
+    };
     let files = unit.batches.iter().all(|p| p.source.name.is_empty());
     let mut sources = SourceRuns::default();
     for piece in &unit.batches {
@@ -585,8 +594,8 @@ fn sidecar_rows(unit: EncodeUnit, names: Names, hashes: Numbers, hiding: Option<
         extents: None,
         sources,
         rows,
-        hashes: match hiding {
-            Some(hiding) => hiding.contents(hashes),
+        hashes: match pseudonymizer {
+            Some(pseudonymizer) => pseudonymizer.contents(hashes),
             None => hashes,
         },
     }

@@ -53,7 +53,7 @@ const MAX_GAP_BYTES: u64 = 16 << 20;
 
 /// A shard with records to be erased.
 #[derive(Debug, Clone)]
-pub struct Victim {
+pub struct AffectedShard {
     /// Metadata of the shard.
     pub shard: ShardMeta,
     /// Its runs, in row order.
@@ -75,12 +75,12 @@ pub struct Eraser<'a> {
     /// How content hashes are compared.
     pub hashes: ContentHashes,
     /// The erased ids; bytes between records that contain one are removed.
-    pub needles: &'a [String],
+    pub erased_ids: &'a [String],
 }
 
 /// A rewritten shard, without the erased records.
 #[derive(Debug)]
-pub struct Spared {
+pub struct RewrittenShard {
     /// The new shard; `None` if no record was left.
     pub finished: Option<FinishedShard>,
     /// Tables of places of its records, if the shard was sorted.
@@ -97,16 +97,16 @@ pub struct Spared {
 
 /// Expected content of a new shard.
 #[derive(Debug)]
-pub struct Made {
+pub struct ExpectedShard {
     shard: ShardMeta,
     rows: Option<u64>,
 }
 
-impl Spared {
+impl RewrittenShard {
     /// Returns the expected content of the new shard; `None` if there is none.
-    pub fn made(&self) -> Option<Made> {
+    pub fn expected(&self) -> Option<ExpectedShard> {
         let finished = self.finished.as_ref()?;
-        Some(Made { shard: finished.shard.meta.clone(), rows: self.rows })
+        Some(ExpectedShard { shard: finished.shard.meta.clone(), rows: self.rows })
     }
 }
 
@@ -115,9 +115,9 @@ impl Eraser<'_> {
     ///
     /// # Errors
     /// Fails if the shard is damaged or the store fails.
-    pub fn erase(&self, victim: &Victim) -> Result<Spared> {
+    pub fn erase(&self, affected: &AffectedShard) -> Result<RewrittenShard> {
         self.rewriter.cancel.check()?;
-        let mut spared = Spared {
+        let mut rewritten = RewrittenShard {
             finished: None,
             places: Vec::new(),
             staged: Vec::new(),
@@ -125,67 +125,67 @@ impl Eraser<'_> {
             bytes_reencoded: 0,
             rows: None,
         };
-        if victim.ordinals.len() as u64 == victim.shard.records {
-            return Ok(spared);
+        if affected.ordinals.len() as u64 == affected.shard.records {
+            return Ok(rewritten);
         }
-        self.rewriter.verify_checksum(&victim.shard)?;
-        let mut finished = match framing(victim.naming.format) {
-            None => self.rows(victim, &mut spared)?,
+        self.rewriter.verify_checksum(&affected.shard)?;
+        let mut finished = match framing(affected.naming.format) {
+            None => self.rows(affected, &mut rewritten)?,
             Some(framing) => {
-                let copied = self.stream(victim, framing.as_ref(), &mut spared);
-                copied.map_err(|e| self.placed(e, &victim.shard))?
+                let copied = self.stream(affected, framing.as_ref(), &mut rewritten);
+                copied.map_err(|e| self.placed(e, &affected.shard))?
             }
         };
         let shard = &mut finished.shard;
-        let wanted = victim.shard.records - victim.ordinals.len() as u64;
+        let wanted = affected.shard.records - affected.ordinals.len() as u64;
         if shard.meta.records != wanted {
-            return Err(Error::mistaken(format!("expected {wanted} records, found {}", shard.meta.records)));
+            return Err(Error::inconsistent_output(format!("expected {wanted} records, found {}", shard.meta.records)));
         }
-        shard.meta.compacted_for = victim.shard.compacted_for;
-        shard.meta.first_record = victim.shard.first_record;
-        if let Some(order) = &victim.shard.order {
-            let set = format!("{}-{}", victim.naming.tag.replace('/', "-"), victim.number);
+        shard.meta.compacted_for = affected.shard.compacted_for;
+        shard.meta.first_record = affected.shard.first_record;
+        if let Some(order) = &affected.shard.order {
+            let set = format!("{}-{}", affected.naming.tag.replace('/', "-"), affected.number);
             shard.meta.order = Some(ShardOrder { order: order.order.clone(), set: set.clone() });
-            if victim.runs.iter().any(|run| run.scattered.is_some()) {
-                let numbers = self.scatter(victim, &set, shard, &mut spared)?;
+            if affected.runs.iter().any(|run| run.scattered.is_some()) {
+                let numbers = self.scatter(affected, &set, shard, &mut rewritten)?;
                 finished.staged.insert(0, numbers);
             }
         }
-        self.rewriter.observer.event(Event::Read { bytes: victim.shard.bytes, records: victim.shard.records });
-        spared.finished = Some(finished);
-        Ok(spared)
+        self.rewriter.observer.event(Event::Read { bytes: affected.shard.bytes, records: affected.shard.records });
+        rewritten.finished = Some(finished);
+        Ok(rewritten)
     }
 
     /// Reads a new shard, which is published by now, and compares it with the kept records.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the shard has any other content.
-    pub fn prove(&self, made: &Made) -> Result<()> {
-        let Made { shard: made, rows } = made;
-        self.rewriter.verify_checksum(made)?;
+    pub fn verify_rewritten(&self, expected: &ExpectedShard) -> Result<()> {
+        let ExpectedShard { shard, rows } = expected;
+        self.rewriter.verify_checksum(shard)?;
         let differs = |what: &str| {
-            Err(Error::mistaken(format!("expected only the kept records in the new shard, found {what}"))
-                .at(self.rewriter.place(made)))
+            Err(Error::inconsistent_output(format!("expected only the kept records in the new shard, found {what}"))
+                .at(self.rewriter.place(shard)))
         };
         if let Some(expected) = rows {
-            let file = self.rewriter.open(made)?;
+            let file = self.rewriter.open(shard)?;
             let mut rows = Xxh3Default::new();
             for batch in file.batches(BATCH_ROWS) {
                 chain(&mut rows, &batch?);
             }
             return if rows.digest() == *expected { Ok(()) } else { differs("other rows") };
         }
-        let rows = read_sidecar(self.rewriter.store(), &made.sidecar())?;
+        let rows = read_sidecar(self.rewriter.store(), &shard.sidecar())?;
         let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
         let last =
             extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
         let body = last.map_or(0, |(offset, length)| offset + length);
         let mut proof = Records::new(extents, body, false, self.hashes.clone())?;
-        let mut source = stream::decoder(made.codec, self.rewriter.store().read(&made.path)?)?;
+        let mut source = stream::decoder(shard.codec, self.rewriter.store().read(&shard.path)?)?;
         let mut left = source.by_ref().take(body);
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.rewriter.place(made)))?;
+            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.rewriter.place(shard)))?;
             if n == 0 {
                 break;
             }
@@ -195,18 +195,18 @@ impl Eraser<'_> {
     }
 
     /// Decodes a Parquet shard and encodes the rows that are kept.
-    fn rows(&self, victim: &Victim, spared: &mut Spared) -> Result<FinishedShard> {
-        let shard = &victim.shard;
+    fn rows(&self, affected: &AffectedShard, rewritten: &mut RewrittenShard) -> Result<FinishedShard> {
+        let shard = &affected.shard;
         let file = self.rewriter.open(shard)?;
         let schema = schema_of(&unite_lists(&Fields::empty(), file.schema().fields()));
         let parquet = match &shard.order {
             Some(order) => sorted_parquet_encoder(shard.codec, &schema, &order.order)?,
             None => parquet_encoder(shard.codec, &schema)?,
         };
-        let mut out = ParquetShardWriter::create(self.rewriter.store(), &parquet, &victim.naming, victim.number)?;
+        let mut out = ParquetShardWriter::create(self.rewriter.store(), &parquet, &affected.naming, affected.number)?;
         let mut rows = Xxh3Default::new();
         let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);
-        let mut filter = RowFilter::new(&victim.ordinals);
+        let mut filter = RowFilter::new(&affected.ordinals);
         for batch in file.batches(BATCH_ROWS) {
             self.rewriter.cancel.check()?;
             let batch = cast_to(&filter.filter(&batch?)?, &schema)?;
@@ -215,27 +215,32 @@ impl Eraser<'_> {
         }
         filter.finish(shard)?;
         pending.finish(&mut out)?;
-        let mut filter = RowFilter::new(&victim.ordinals);
+        let mut filter = RowFilter::new(&affected.ordinals);
         for batch in sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), BATCH_ROWS)? {
             out.append_sidecar(&filter.filter(&batch?)?)?;
         }
         filter.finish(shard)?;
-        spared.rows = Some(rows.digest());
-        spared.bytes_reencoded = shard.bytes;
-        out.finish(&kept_runs(victim))
+        rewritten.rows = Some(rows.digest());
+        rewritten.bytes_reencoded = shard.bytes;
+        out.finish(&kept_runs(affected))
     }
 
     /// Copies the records that are kept.
-    fn stream(&self, victim: &Victim, framing: &dyn Framing, spared: &mut Spared) -> Result<FinishedShard> {
-        let shard = &victim.shard;
+    fn stream(
+        &self,
+        affected: &AffectedShard,
+        framing: &dyn Framing,
+        rewritten: &mut RewrittenShard,
+    ) -> Result<FinishedShard> {
+        let shard = &affected.shard;
         let sidecar = read_sidecar(self.rewriter.store(), &shard.sidecar())?;
         if framing.has_keys() {
-            self.check_seams(victim)?;
+            self.check_seams(affected)?;
         }
-        let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &victim.naming, victim.number)?;
+        let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &affected.naming, affected.number)?;
         let extents: Vec<RecordExtents> = sidecar.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
         let plain = shard.codec == Codec::None;
-        let pieces = pieces(&extents, &victim.ordinals, if plain { shard.body_bytes } else { 0 });
+        let pieces = pieces(&extents, &affected.ordinals, if plain { shard.body_bytes } else { 0 });
         let body = pieces.last().map_or(0, |piece| piece.end);
         let mut copying = Copying {
             eraser: self,
@@ -255,8 +260,8 @@ impl Eraser<'_> {
         }
         let Copying { proof, removed, copied, reencoded, .. } = copying;
         proof.finish()?;
-        (spared.bytes_copied, spared.bytes_reencoded) = (copied, reencoded);
-        let mut filter = RowFilter::new(&victim.ordinals);
+        (rewritten.bytes_copied, rewritten.bytes_reencoded) = (copied, reencoded);
+        let mut filter = RowFilter::new(&affected.ordinals);
         for batch in &sidecar {
             let kept = filter.filter(batch)?;
             let extents = RecordExtents::of_batch(&kept)?;
@@ -265,21 +270,21 @@ impl Eraser<'_> {
             }
         }
         filter.finish(shard)?;
-        out.finish(&kept_runs(victim))
+        out.finish(&kept_runs(affected))
     }
 
     /// Refuses to put two records with one key next to each other, because readers would merge them into one.
-    fn check_seams(&self, victim: &Victim) -> Result<()> {
+    fn check_seams(&self, affected: &AffectedShard) -> Result<()> {
         let mut ends: Vec<u64> = Vec::new();
-        for hole in victim.ordinals.chunk_by(|a, b| a + 1 == *b) {
+        for hole in affected.ordinals.chunk_by(|a, b| a + 1 == *b) {
             let (Some(first), Some(last)) = (hole.first(), hole.last()) else { continue };
-            if *first > 0 && last + 1 < victim.shard.records {
+            if *first > 0 && last + 1 < affected.shard.records {
                 ends.extend([first - 1, last + 1]);
             }
         }
         let mut rows = ends.clone();
         rows.dedup();
-        let found = read_sidecar_rows(self.rewriter.dataset.store(), &victim.shard.sidecar(), &rows)?;
+        let found = read_sidecar_rows(self.rewriter.dataset.store(), &affected.shard.sidecar(), &rows)?;
         let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
@@ -292,12 +297,18 @@ impl Eraser<'_> {
     }
 
     /// Writes the tables of numbers and places of a sorted shard.
-    fn scatter(&self, victim: &Victim, set: &str, shard: &mut NewShard, spared: &mut Spared) -> Result<Staged> {
+    fn scatter(
+        &self,
+        affected: &AffectedShard,
+        set: &str,
+        shard: &mut NewShard,
+        rewritten: &mut RewrittenShard,
+    ) -> Result<Staged> {
         let store = self.rewriter.dataset.store();
-        let live: Vec<&Run> = victim.runs.iter().collect();
+        let live: Vec<&Run> = affected.runs.iter().collect();
         let mut numbers = NumbersWriter::create(store.as_ref(), &shard.meta.path)?;
         let mut pairs: Vec<(u64, u64)> = Vec::new();
-        let mut holes = victim.ordinals.iter().peekable();
+        let mut holes = affected.ordinals.iter().peekable();
         for (ordinal, known) in (0_u64..).zip(numbered(store, &live, self.runs)?) {
             let known = known?.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
             if holes.next_if_eq(&&ordinal).is_some() {
@@ -309,7 +320,7 @@ impl Eraser<'_> {
         pairs.sort_unstable();
         let mut places = PlacesWriter::new(store.as_ref(), set)?;
         pairs.iter().try_for_each(|(record, ordinal)| places.push(*record, 0, *ordinal))?;
-        (spared.places, spared.staged) = places.finish()?.into_iter().unzip();
+        (rewritten.places, rewritten.staged) = places.finish()?.into_iter().unzip();
         let (first, last) = (pairs.first().map_or(0, |pair| pair.0), pairs.last().map_or(0, |pair| pair.0));
         shard.scattered = Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0 });
         shard.runs = vec![(first, pairs.len() as u64, 0)];
@@ -327,13 +338,13 @@ fn chain(rows: &mut Xxh3Default, batch: &RecordBatch) {
 }
 
 /// Returns the first record number and length of each run of the new shard; sorted shards get theirs from `scatter`.
-fn kept_runs(victim: &Victim) -> Vec<(u64, Option<u64>)> {
-    if victim.runs.iter().any(|run| run.scattered.is_some()) {
-        return vec![(victim.shard.first_record, None)];
+fn kept_runs(affected: &AffectedShard) -> Vec<(u64, Option<u64>)> {
+    if affected.runs.iter().any(|run| run.scattered.is_some()) {
+        return vec![(affected.shard.first_record, None)];
     }
     let mut out = Vec::new();
-    let mut holes = victim.ordinals.iter().copied().peekable();
-    for run in &victim.runs {
+    let mut holes = affected.ordinals.iter().copied().peekable();
+    for run in &affected.runs {
         let (mut at, end) = (run.ordinal, run.ordinal + run.records);
         while at < end {
             let hole = holes.next_if(|hole| *hole < end).unwrap_or(end);
@@ -602,7 +613,7 @@ impl Copying<'_, '_> {
     }
 
     fn contains_erased_id(&self, bytes: &[u8]) -> bool {
-        self.eraser.needles.iter().any(|needle| memchr::memmem::find(bytes, needle.as_bytes()).is_some())
+        self.eraser.erased_ids.iter().any(|id| memchr::memmem::find(bytes, id.as_bytes()).is_some())
     }
 }
 
@@ -664,7 +675,7 @@ mod tests {
         };
         let naming =
             ShardNaming { tag: "t".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() };
-        let victim = |ordinals: &[u64]| Victim {
+        let affected = |ordinals: &[u64]| AffectedShard {
             shard: ShardMeta { path: "s".into(), records: 15, version: Version(1), ..ShardMeta::nothing() },
             runs: vec![run(100, 10, 0), run(50, 5, 10)],
             ordinals: ordinals.to_vec(),
@@ -672,7 +683,7 @@ mod tests {
             number: 0,
         };
         let runs = |ordinals: &[u64]| -> Vec<(u64, u64)> {
-            kept_runs(&victim(ordinals)).into_iter().map(|(first, records)| (first, records.unwrap())).collect()
+            kept_runs(&affected(ordinals)).into_iter().map(|(first, records)| (first, records.unwrap())).collect()
         };
         assert_eq!(runs(&[]), [(100, 10), (50, 5)]);
         assert_eq!(runs(&[0, 4, 5, 9, 10, 14]), [(101, 3), (106, 3), (51, 3)]);

@@ -17,7 +17,7 @@ use crate::{
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
-    format::{Misfit, Parsed},
+    format::{Parsed, TypeMismatch},
     record::{Oddity, RecordBlock, Reject, Remark, numbers::Numbers},
     scan::SourceFile,
 };
@@ -48,7 +48,7 @@ pub enum ReadOutcome {
         /// Parsed content, or a value that does not fit its column.
         parsed: Parsed,
         /// Valid records that are filtered out, regardless of `on_error`.
-        skipped: Vec<Reject>,
+        rejected: Vec<Reject>,
         /// Number of valid records skipped because they were erased before.
         erased: u64,
     },
@@ -103,11 +103,11 @@ pub struct Tally {
     /// Lines that hold no record and were skipped.
     pub skipped_lines: u64,
     /// Archive entries that are not files.
-    pub passed_over: u64,
+    pub ignored: u64,
     /// Counts per source.
     pub sources: Vec<SourceTally>,
     /// Set if a value did not fit, so that the run must start again with wider types.
-    pub misfit: Option<(usize, Misfit)>,
+    pub mismatch: Option<(usize, TypeMismatch)>,
 }
 
 /// Consecutive records of the output.
@@ -210,19 +210,19 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 Ok(None)
             }
             ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records).map(|()| None),
-            ReadOutcome::Parsed { source, parsed: Parsed::Misfit(misfit), .. } => {
-                let error = Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value))
+            ReadOutcome::Parsed { source, parsed: Parsed::Mismatch(mismatch), .. } => {
+                let error = Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
                     .at(self.setup.sources[source].file.uri())
-                    .byte(misfit.byte)
-                    .column(misfit.column.clone());
-                self.tally().misfit = Some((source, misfit));
+                    .byte(mismatch.byte)
+                    .column(mismatch.column.clone());
+                self.tally().mismatch = Some((source, mismatch));
                 Err(error)
             }
-            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), skipped, erased } => {
+            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), rejected, erased } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &skipped, erased).map(Some)
+                self.block(source, block, &rejected, erased).map(Some)
             }
         }
     }
@@ -265,8 +265,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock, skipped: &[Reject], erased: u64) -> Result<Gathered> {
-        let records = block.records_in() + skipped.len() as u64 + erased;
+    fn block(&mut self, source: usize, block: RecordBlock, rejected: &[Reject], erased: u64) -> Result<Gathered> {
+        let records = block.records_in() + rejected.len() as u64 + erased;
         let name = &self.setup.sources[source].name.name;
         let (block, by_origin) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
             Some(list) => {
@@ -280,7 +280,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             self.reject(source, reject, self.setup.on_error)?;
         }
         let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
-        for reject in skipped {
+        for reject in rejected {
             self.reject(source, reject, quiet)?;
         }
         for remark in &block.remarks {
@@ -292,7 +292,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         {
             let mut tally = self.tally();
             tally.records_in += records;
-            tally.rejected += (block.rejects.len() + skipped.len()) as u64 + erased;
+            tally.rejected += (block.rejects.len() + rejected.len()) as u64 + erased;
             tally.erased += erased;
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
@@ -304,7 +304,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                     Oddity::Skipped => tally.skipped_lines += remark.count,
                 }
             }
-            tally.passed_over += block.passed_over;
+            tally.ignored += block.ignored;
             tally.sources[source].records += records;
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });

@@ -14,12 +14,12 @@ use bytes::Bytes;
 
 use crate::{
     error::Result,
-    format::{Misfit, Parsed, RecordReader},
+    format::{Parsed, RecordReader, TypeMismatch},
     record::{
         Payload, RecordBlock, Reject, Split,
         json::{RowJson, shorten},
         typed,
-        widen::Unfit,
+        widen::ValueMismatch,
     },
     schema::{file::print_type, schema_of},
 };
@@ -40,59 +40,59 @@ pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef
     }
     let mut block = match reader.parse(split, &requested)? {
         Parsed::Block(block) => block,
-        misfit @ Parsed::Misfit(_) => return Ok(misfit),
+        mismatch @ Parsed::Mismatch(_) => return Ok(mismatch),
     };
     let Payload::Rows(source) = &block.payload else { return Ok(Parsed::Block(block)) };
     let source = source.clone();
-    let (rows, unfit) = match converted(&source, schema)? {
+    let (rows, rejected) = match converted(&source, schema)? {
         Ok(converted) => converted,
-        Err(Unfit { column, row, value, expected, .. }) => {
-            return Ok(Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected }));
+        Err(ValueMismatch { column, row, value, expected, .. }) => {
+            return Ok(Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected }));
         }
     };
     block.payload = Payload::Rows(rows);
-    reject_rows(&mut block, &source, &unfit, split)?;
+    reject_rows(&mut block, &source, &rejected, split)?;
     Ok(Parsed::Block(block))
 }
 
 /// A value that its column cannot represent: row, column, and the reason.
 type Bad = (usize, String, String);
 
-fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), Unfit>> {
-    let mut unfit = Vec::new();
+fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), ValueMismatch>> {
+    let mut rejected = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(rows.num_columns());
-    let misfit = |unfit: Unfit, from, to| Unfit {
-        value: if unfit.by_value { unfit.value } else { print_type(from) },
+    let mismatch = |error: ValueMismatch, from, to| ValueMismatch {
+        value: if error.by_value { error.value } else { print_type(from) },
         expected: typed::name(to),
-        ..unfit
+        ..error
     };
     for ((array, from), to) in rows.columns().iter().zip(rows.schema_ref().fields()).zip(schema.fields()) {
         let (array, bad) = match typed::convert(array, from, to)? {
             Ok(converted) => converted,
-            Err(error) => return Ok(Err(misfit(error, from, to))),
+            Err(error) => return Ok(Err(mismatch(error, from, to))),
         };
         columns.push(array);
-        unfit.extend(bad.into_iter().map(|(row, value)| {
+        rejected.extend(bad.into_iter().map(|(row, value)| {
             let reason = format!("expected {}, found `{}`", typed::name(to), shorten(&value));
             (row, to.name().clone(), reason)
         }));
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-    Ok(Ok((RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?, unfit)))
+    Ok(Ok((RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?, rejected)))
 }
 
 /// Turns rows into rejects with their content as in the source; if a row has several bad values, the first one is
 /// reported.
-fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, unfit: &[Bad], split: &Split) -> Result<()> {
+fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, rejected: &[Bad], split: &Split) -> Result<()> {
     let Payload::Rows(rows) = &block.payload else { return Ok(()) };
-    if unfit.is_empty() {
+    if rejected.is_empty() {
         return Ok(());
     }
     let rows = rows.clone();
-    block.list_each();
+    block.expand();
     let mut keep = vec![true; rows.num_rows()];
     let json = RowJson::new(source);
-    for (row, column, reason) in unfit {
+    for (row, column, reason) in rejected {
         if !std::mem::replace(&mut keep[*row], false) {
             continue;
         }

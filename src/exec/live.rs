@@ -104,7 +104,7 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
         let written = write(current, database.take());
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            return written.map_err(|e| e.effect_is(Effect::Certain));
+            return written.map_err(|e| e.with_effect(Effect::Certain));
         }
         // Objects of an older version may be vacuumed by now, so the newer version decides.
         newer = Some(latest);

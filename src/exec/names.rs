@@ -120,7 +120,7 @@ pub(super) fn reject_records(
     if keep.iter().all(|keep| *keep) {
         return Ok((block, Vec::new()));
     }
-    block.list_each();
+    block.expand();
     let reject = |(row, reason): (&u32, Option<String>)| {
         Some(Reject { row: *row, line: 0, byte: 0, column: None, reason: reason?, raw: Bytes::new() })
     };

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::{
     codec::base64::base64,
-    dataset::{Hiding, SuppressList},
+    dataset::{Pseudonymizer, SuppressList},
     error::{Error, Result},
-    record::spelling::{any_span, readings, with_unescaped},
+    record::spelling::{any_span, possible_decodings, with_unescaped},
     storage::{Sink, Staged},
 };
 
@@ -20,7 +20,7 @@ const WITHHELD: &str = "withheld: it names an erased record or subject";
 /// Destination of rejected records.
 pub struct RejectsFile {
     sink: Mutex<Box<dyn Sink>>,
-    hiding: Option<Hiding>,
+    pseudonymizer: Option<Pseudonymizer>,
 }
 
 impl std::fmt::Debug for RejectsFile {
@@ -31,8 +31,8 @@ impl std::fmt::Debug for RejectsFile {
 
 impl RejectsFile {
     /// Writes to `sink`, with source names as the dataset stores them.
-    pub fn new(sink: Box<dyn Sink>, hiding: Option<Hiding>) -> Self {
-        Self { sink: Mutex::new(sink), hiding }
+    pub fn new(sink: Box<dyn Sink>, pseudonymizer: Option<Pseudonymizer>) -> Self {
+        Self { sink: Mutex::new(sink), pseudonymizer }
     }
 
     /// Finishes the file, which is not published yet.
@@ -81,8 +81,8 @@ impl RejectsFile {
     /// # Errors
     /// Fails if the store fails.
     pub(super) fn write(&self, mut line: RejectLine<'_>, erased: Option<&SuppressList>) -> Result<()> {
-        if let (Some(hiding), Some(source)) = (&self.hiding, &line.source) {
-            line.source = Some(hiding.uri(source).into_owned());
+        if let (Some(pseudonymizer), Some(source)) = (&self.pseudonymizer, &line.source) {
+            line.source = Some(pseudonymizer.uri(source).into_owned());
         }
         if erased.is_some_and(|list| line.names_erased(list)) {
             (line.raw, line.raw_base64, line.reason, line.column) = (None, None, WITHHELD, None);
@@ -125,10 +125,10 @@ impl<'a> RejectLine<'a> {
 
     fn names_erased(&self, list: &SuppressList) -> bool {
         let packed = self.raw_base64.as_deref().and_then(crate::codec::base64::from_base64).unwrap_or_default();
-        let readings = if packed.is_empty() { Vec::new() } else { readings(&packed) };
+        let decodings = if packed.is_empty() { Vec::new() } else { possible_decodings(&packed) };
         let texts = [self.raw, Some(self.reason), self.column].into_iter().flatten();
         texts
-            .chain(readings.iter().map(String::as_str))
+            .chain(decodings.iter().map(String::as_str))
             .any(|text| with_unescaped(text).any(|text| any_span(&text, &mut |span| list.has_name(span))))
     }
 }

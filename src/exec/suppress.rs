@@ -99,7 +99,7 @@ pub fn without_origins(
     hashes_bytes: bool,
     mut block: RecordBlock,
 ) -> Result<(RecordBlock, u64)> {
-    block.list_each();
+    block.expand();
     let is_erased = |(at, row): (usize, &u32)| {
         let content = block.hashes.get(at).copied().filter(|_| hashes_bytes);
         list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1), content)

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_cost_no_more_than_there_is() {
+    fn false_sizes_take_no_more_memory_than_the_input() {
         let mut buffer = Vec::new();
         assert!(!fill(&mut &b"short"[..], &mut buffer, usize::MAX).unwrap());
         assert_eq!((&buffer[..], buffer.capacity() < 2 * READ), (&b"short"[..], true));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_follow_each_other() {
+    fn cuts_are_consecutive() {
         let (mut buffer, mut offset) = (b"abcde".to_vec(), 7);
         assert!(cut(&mut buffer, &mut offset, 0).is_none());
         let first = cut(&mut buffer, &mut offset, 2).unwrap();

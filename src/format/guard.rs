@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 
 use crate::{
     error::{Error, Result},
-    storage::listening,
+    storage::capture_fault,
 };
 
 thread_local! {
@@ -37,7 +37,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 
 /// Calls a decoder and converts its errors and panics. `what` is the expected format, `name` the file.
 pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    let (outcome, fault) = listening(|| quietly(work));
+    let (outcome, fault) = capture_fault(|| quietly(work));
     // Whatever the decoder returned: a failed read is not the file's fault.
     if let Some(fault) = fault {
         return Err(fault);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_ends_too_early_was_perhaps_cut_short() {
+    fn a_file_that_ends_too_early_is_reported_as_truncated() {
         let short = hdf5_reader::error::Error::UnexpectedEof { offset: 7, needed: 8, available: 0 };
         let error = guard("an HDF5 file", "x.h5", || Err::<(), _>(short)).unwrap_err();
         assert_eq!(error.kind(), Kind::Input);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_decoder_makes_of_a_failed_read_does_not_count() {
+    fn the_result_of_a_decoder_after_a_failed_read_is_discarded() {
         use crate::storage::{Object, RemoteStore};
         let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
         let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).range(0..5);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_storage_is_not_blamed_on_the_file() {
+    fn failing_storage_is_a_storage_error() {
         let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
         assert_eq!(guard("a file", "x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
         let nested = || ArrowError::ExternalError(Box::new(denied()));

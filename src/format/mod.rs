@@ -54,12 +54,12 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a>;
 
     /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         false
     }
 
     /// Whether records are samples rather than rows.
-    fn gives_samples(&self) -> bool {
+    fn yields_samples(&self) -> bool {
         false
     }
 
@@ -121,12 +121,12 @@ pub enum Parsed {
     /// Every value fits; invalid records are among the block's rejects.
     Block(RecordBlock),
     /// A well-formed value does not fit the type of its column, or a column is not in the schema.
-    Misfit(Misfit),
+    Mismatch(TypeMismatch),
 }
 
 /// A value that needs a wider type.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
+pub struct TypeMismatch {
     /// Column.
     pub column: String,
     /// Line within the split, from 0.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     error::{Error, Result},
-    storage::{Ahead, Object},
+    storage::{Object, Prefetched},
 };
 
 /// The source of a file's bytes.
@@ -37,7 +37,7 @@ impl RangedInput {
     }
 
     /// Returns the bytes that are in memory while it is open.
-    pub fn held(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         match self {
             Self::Object(_) => 0,
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -53,30 +53,30 @@ impl RangedInput {
         self.read(range, Object::range)
     }
 
-    /// Reads an isolated range, as [`Object::piece`] does.
+    /// Reads an isolated range, as [`Object::exact_range`] does.
     ///
     /// # Errors
     /// Like [`range`](Self::range).
-    pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
-        self.read(range, Object::piece)
+    pub fn exact_range(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read(range, Object::exact_range)
     }
 
     /// Returns a range that is already in memory, because it was prefetched or fetched with another; never for local
     /// files.
-    pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub fn cached(&self, range: &Range<u64>) -> Option<Bytes> {
         match self {
-            Self::Object(object) => object.known(range),
+            Self::Object(object) => object.cached(range),
             Self::Bytes(_) => None,
         }
     }
 
-    /// Prefetches ranges, as [`Object::ahead`] does.
+    /// Prefetches ranges, as [`Object::prefetch`] does.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn ahead(&self, wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
+    pub fn prefetch(&self, wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
         match self {
-            Self::Object(object) => object.ahead(wanted),
+            Self::Object(object) => object.prefetch(wanted),
             Self::Bytes(_) => Ok(None),
         }
     }
@@ -84,8 +84,8 @@ impl RangedInput {
     /// Prefetches all ranges that some parts of a remote file need; does nothing for other inputs.
     ///
     /// # Errors
-    /// Like [`ahead`](Self::ahead).
-    pub fn ahead_of<T>(
+    /// Like [`prefetch`](Self::prefetch).
+    pub fn prefetch_parts<T>(
         &self,
         wanted: &[T],
         ranges: impl Fn(&T) -> Vec<Range<u64>>,
@@ -93,8 +93,8 @@ impl RangedInput {
         if !self.is_remote() {
             return Ok(None);
         }
-        let ahead = self.ahead(wanted.iter().flat_map(ranges).collect())?;
-        Ok(ahead.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+        let prefetched = self.prefetch(wanted.iter().flat_map(ranges).collect())?;
+        Ok(prefetched.map(|prefetched| Box::new(prefetched) as Box<dyn Any + Send>))
     }
 
     fn read(&self, range: Range<u64>, from: impl Fn(&Object, Range<u64>) -> Result<Bytes>) -> Result<Bytes> {

@@ -2,13 +2,13 @@
 
 use arrow::{array::RecordBatch, datatypes::SchemaRef};
 
-use super::{Misfit, Parsed};
+use super::{Parsed, TypeMismatch};
 use crate::{
     error::Result,
     record::{
         Payload, RecordBlock,
         hash::row_hashes,
-        widen::{Unfit, cast_or_unfit},
+        widen::{ValueMismatch, try_cast_to},
     },
 };
 
@@ -20,9 +20,9 @@ pub(super) fn parsed(rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Resu
 
 /// Like [`parsed`], for rows with known hashes.
 pub(super) fn parsed_with(hashes: Vec<u64>, rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-    Ok(match cast_or_unfit(rows, schema)? {
-        Err(Unfit { column, row, value, expected, .. }) => {
-            Parsed::Misfit(Misfit { column, line: row as u64, byte: 0, value, expected })
+    Ok(match try_cast_to(rows, schema)? {
+        Err(ValueMismatch { column, row, value, expected, .. }) => {
+            Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected })
         }
         Ok(batch) => Parsed::Block(RecordBlock {
             rows: (0..).take(batch.num_rows()).collect(),

@@ -306,7 +306,7 @@ fn read(store: Arc<dyn Store>, from: Option<InputFormat>) -> Result<()> {
 /// Infers the types of the first splits of a source, parses them, and encodes the records.
 fn records(source: &RecordSource) -> Result<()> {
     let input: Box<dyn std::io::Read + Send> =
-        if source.reader.reads_by_itself() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let mut splits = Vec::new();
     let mut outcome = Ok(());
     for split in source.reader.splits(input, SPLIT, RECORD).take(SPLITS) {
@@ -323,7 +323,7 @@ fn records(source: &RecordSource) -> Result<()> {
     for split in &splits {
         match source.reader.parse(split, &schema) {
             Ok(Parsed::Block(block)) => outcome = outcome.and(encode(block.payload, &schema)),
-            Ok(Parsed::Misfit(_)) => {}
+            Ok(Parsed::Mismatch(_)) => {}
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }

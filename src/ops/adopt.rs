@@ -28,9 +28,9 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, Hiding, IdKind, NewShard, Numbers, PrivateChoice, Publication, Retraction, Revision,
+        Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Retraction, Revision,
         SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
-        is_shard_name, note_beside, sidecar_path,
+        is_shard_name, record_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -104,7 +104,8 @@ pub struct AdoptReport {
     /// Files that the dataset contains already.
     pub files_unchanged: u64,
     /// Files that are not shards.
-    pub files_passed_over: u64,
+    #[serde(rename = "files_passed_over")]
+    pub files_ignored: u64,
     /// Files that were skipped because they are damaged.
     pub files_skipped: u64,
     /// Whether records have explicit ids, from columns or keys.
@@ -144,7 +145,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
             counts: Counts::default(),
             files_copied: 0,
             files_unchanged: 0,
-            files_passed_over: 0,
+            files_ignored: 0,
             files_skipped: 0,
             record_ids: false,
             records_with_id: 0,
@@ -199,7 +200,7 @@ impl Adoption<'_> {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
                 return Ok(());
             }
-            let others = self.report.files_passed_over;
+            let others = self.report.files_ignored;
             let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
             return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
@@ -235,7 +236,7 @@ impl Adoption<'_> {
         for table in tables.iter().filter(|table| table.format == TableFormat::Dataset && table.root != *own) {
             let Some(other) = Live::of(self.context, &table.root)? else { continue };
             if self.options.out.is_some() {
-                found.passed_over += other.keep(&mut found.files);
+                found.ignored += other.keep(&mut found.files);
             } else if let Some(file) = found.files.iter().find(|file| other.has(file)) {
                 return Err(Error::usage("expected plain shards, found one of another dataset")
                     .at(file.uri())
@@ -257,15 +258,15 @@ impl Adoption<'_> {
         let mut found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
         // The dataset's own system files are not reported to the user.
         let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
-        self.report.files_passed_over = found.passed_over - own_files;
+        self.report.files_ignored = found.ignored - own_files;
         scan::refuse_foreign(&found.tables, &found.files)?;
         self.without_other_datasets(&mut found)?;
         let own: HashSet<&str> = match self.snapshot.filter(|_| self.options.out.is_none()) {
             Some(snapshot) => snapshot.runs()?.all().iter().map(|run| run.shard.as_str()).collect(),
             None => HashSet::new(),
         };
-        let hiding = match self.snapshot {
-            Some(snapshot) => Hiding::of(&snapshot.entry().settings, self.context.id_key.as_ref())?,
+        let pseudonymizer = match self.snapshot {
+            Some(snapshot) => Pseudonymizer::of(&snapshot.entry().settings, self.context.id_key.as_ref())?,
             None => None,
         };
         let has_snapshot = self.snapshot.is_some() && self.options.out.is_none();
@@ -279,7 +280,8 @@ impl Adoption<'_> {
         }
         let is_own = |file: &SourceFile| {
             let uri = file.uri();
-            let stored = hiding.as_ref().map_or(Cow::Borrowed(uri.as_str()), |hiding| hiding.uri(&uri));
+            let stored =
+                pseudonymizer.as_ref().map_or(Cow::Borrowed(uri.as_str()), |pseudonymizer| pseudonymizer.uri(&uri));
             !sources.contains(stored.as_ref())
                 && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
         };
@@ -287,7 +289,7 @@ impl Adoption<'_> {
         files.retain(|file| !is_own(file));
         let before = files.len();
         files.retain(|file| !is_reserved(file.name()));
-        self.report.files_passed_over += (before - files.len()) as u64;
+        self.report.files_ignored += (before - files.len()) as u64;
         Ok(files)
     }
 
@@ -316,7 +318,7 @@ impl Adoption<'_> {
         let mut out = Vec::new();
         for (file, found) in detected {
             match found {
-                Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_passed_over += 1,
+                Ok(None) if !is_named_like_a_shard(file.name()) => self.report.files_ignored += 1,
                 Ok(None) => {
                     let found =
                         if file.bytes() == 0 { "found nothing, the file is empty" } else { "found something else" };
@@ -412,8 +414,8 @@ impl Adoption<'_> {
     }
 
     /// Returns the source revisions of the files.
-    fn revisions(&self, hiding: Option<&Hiding>) -> Vec<Revision> {
-        revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), hiding)
+    fn revisions(&self, pseudonymizer: Option<&Pseudonymizer>) -> Vec<Revision> {
+        revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), pseudonymizer)
     }
 
     /// Assigns each file the path of its shard.
@@ -429,7 +431,7 @@ impl Adoption<'_> {
         let mut out = Vec::with_capacity(detected.len());
         for (file, found) in detected {
             let codec = found.map_or(Codec::None, |(_, codec)| codec);
-            let (path, from) = if self.options.out.is_none() {
+            let (path, source_location) = if self.options.out.is_none() {
                 (file.name().to_owned(), None)
             } else {
                 let folders = file.name().rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
@@ -441,13 +443,14 @@ impl Adoption<'_> {
             };
             self.check_indexes(&file, codec, settings)?;
             // No other run may choose the same path, even if it adopts the same file.
-            let sidecar = from.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
+            let sidecar =
+                source_location.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
             if !sidecars.insert(sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
                     .hint("names that differ only in their ending collide here; use --out"));
             }
-            out.push(Candidate { file, codec, path, sidecar, from });
+            out.push(Candidate { file, codec, path, sidecar, source_location });
         }
         Ok(out)
     }
@@ -495,7 +498,7 @@ impl Adoption<'_> {
             subject: settings.subject.as_ref(),
             max_record: Size(context.memory.0 / 8),
             indexes: self.indexes_beside(settings),
-            hiding: Hiding::of(settings, context.id_key.as_ref())?,
+            pseudonymizer: Pseudonymizer::of(settings, context.id_key.as_ref())?,
             observer: context.observer,
             cancel: &context.cancel,
         };
@@ -531,7 +534,7 @@ impl Adoption<'_> {
         let mut sources: Vec<SourceRow> = Vec::new();
         let mut records = 0;
         let mut sums: Vec<Option<[u8; 16]>> = Vec::new();
-        let hiding = Hiding::of(&settings, self.context.id_key.as_ref())?;
+        let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
         for (file, mut one) in adopted {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
@@ -539,7 +542,7 @@ impl Adoption<'_> {
             self.count(&one);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
-            sources.push(source_row(&file, &one, records, hiding.as_ref()));
+            sources.push(source_row(&file, &one, records, pseudonymizer.as_ref()));
             records += one.shard.meta.records;
             staged.extend(one.staged);
             sums.push(one.md5);
@@ -558,7 +561,7 @@ impl Adoption<'_> {
         staged.extend(segments.staged);
         staged.extend(self.wids_lists(&adds, &sums)?);
         self.context.cancel.check()?;
-        note_beside(adds.iter_mut(), &staged);
+        record_beside(adds.iter_mut(), &staged);
         publication.publish(staged)?;
         let store = self.dataset.store().as_ref();
         let database = live::Database::with(self.snapshot, &adds, store, &settings.indexes)?;
@@ -566,7 +569,7 @@ impl Adoption<'_> {
             id: publication.id().clone(),
             operation: "adopt",
             arguments: self.arguments(&settings),
-            revisions: self.revisions(hiding.as_ref()),
+            revisions: self.revisions(pseudonymizer.as_ref()),
             counts: self.report.counts,
             settings,
             adds,
@@ -632,14 +635,20 @@ fn check_named_features(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     }
 }
 
-fn source_row(file: &SourceFile, adopted: &Adopted, first_record: u64, hiding: Option<&Hiding>) -> SourceRow {
+fn source_row(
+    file: &SourceFile,
+    adopted: &Adopted,
+    first_record: u64,
+    pseudonymizer: Option<&Pseudonymizer>,
+) -> SourceRow {
     SourceRow {
-        uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
-        name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
+        uri: pseudonymizer.map_or_else(|| file.uri(), |pseudonymizer| pseudonymizer.uri(&file.uri()).into_owned()),
+        name: pseudonymizer
+            .map_or_else(|| file.name().to_owned(), |pseudonymizer| pseudonymizer.source(file.name()).into_owned()),
         bytes: file.bytes(),
         modified: file.modified(),
         etag: file.etag().map(str::to_owned),
-        hash: hiding.map_or(adopted.source_hash, |hiding| hiding.content(adopted.source_hash)),
+        hash: pseudonymizer.map_or(adopted.source_hash, |pseudonymizer| pseudonymizer.content(adopted.source_hash)),
         records: adopted.shard.meta.records,
         first_record,
         arrays: None,

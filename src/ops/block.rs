@@ -15,8 +15,8 @@ use super::{
 use crate::{
     codec::hex::hex,
     dataset::{
-        Asked, BlockChange, Hiding, KeyedHash, Salt, Snapshot, SuppressList, Suppressed, SuppressedKind,
-        change_blocked, find, hiding_of,
+        BlockChange, IdQuery, KeyedHash, Pseudonymizer, Salt, Snapshot, SuppressList, Suppressed, SuppressedKind,
+        change_blocked, find, pseudonymizer_of,
     },
     error::{Error, Result},
     id::Version,
@@ -107,7 +107,7 @@ fn kinds(id: &EraseId, has_subjects: bool) -> &'static [SuppressedKind] {
 
 /// Returns the change, the ids that it affects, and the ids that it leaves unchanged.
 fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(BlockChange, Vec<String>, Vec<String>)> {
-    let hiding = hiding_of(newest)?;
+    let pseudonymizer = pseudonymizer_of(newest)?;
     let list = SuppressList::of(newest)?;
     let has_subjects = newest.entry().settings.has_subjects();
     let (mut add, mut remove) = (Vec::new(), HashSet::new());
@@ -123,11 +123,11 @@ fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(Block
         }
         if options.lift {
             let similar = kinds.iter().filter_map(|kind| kind.similar());
-            remove.extend(kinds.iter().map(|kind| (hashed(salt, hiding.as_ref(), &id.id), *kind)));
-            remove.extend(similar.map(|kind| (hashed(salt, hiding.as_ref(), &normal_form(&id.id)), kind)));
+            remove.extend(kinds.iter().map(|kind| (hashed(salt, pseudonymizer.as_ref(), &id.id), *kind)));
+            remove.extend(similar.map(|kind| (hashed(salt, pseudonymizer.as_ref(), &normal_form(&id.id)), kind)));
         } else {
             refuse_records(newest, id)?;
-            add.extend(rows(salt, hiding.as_ref(), &id.id, kinds[0]));
+            add.extend(rows(salt, pseudonymizer.as_ref(), &id.id, kinds[0]));
         }
         changed.push(id.id.clone());
     }
@@ -135,13 +135,13 @@ fn plan(newest: &Snapshot, salt: &Salt, options: &BlockOptions) -> Result<(Block
     Ok((change, changed, unchanged))
 }
 
-fn hashed(salt: &Salt, hiding: Option<&Hiding>, id: &str) -> KeyedHash {
-    salt.hash(Asked::new(hiding, id).text())
+fn hashed(salt: &Salt, pseudonymizer: Option<&Pseudonymizer>, id: &str) -> KeyedHash {
+    salt.hash(IdQuery::new(pseudonymizer, id).text())
 }
 
-fn rows(salt: &Salt, hiding: Option<&Hiding>, id: &str, kind: SuppressedKind) -> Vec<Suppressed> {
+fn rows(salt: &Salt, pseudonymizer: Option<&Pseudonymizer>, id: &str, kind: SuppressedKind) -> Vec<Suppressed> {
     let row = |text: &str, kind| Suppressed {
-        hash: hashed(salt, hiding, text),
+        hash: hashed(salt, pseudonymizer, text),
         kind,
         source: None,
         version: Version(0),
@@ -171,8 +171,9 @@ fn arguments(newest: &Snapshot, options: &BlockOptions) -> Result<BTreeMap<Strin
     }
     out.insert("ids".to_owned(), options.ids.len().to_string());
     if let Some(erasures) = &newest.entry().erasures {
-        let (salt, hiding) = (erasures.salt()?, hiding_of(newest)?);
-        let hashes: Vec<String> = options.ids.iter().map(|id| hex(&hashed(&salt, hiding.as_ref(), &id.id))).collect();
+        let (salt, pseudonymizer) = (erasures.salt()?, pseudonymizer_of(newest)?);
+        let hashes: Vec<String> =
+            options.ids.iter().map(|id| hex(&hashed(&salt, pseudonymizer.as_ref(), &id.id))).collect();
         out.insert("hmac_sha256".to_owned(), hashes.join(","));
     }
     Ok(out)

@@ -12,14 +12,14 @@ use crate::{
     codec::Codec,
     dataset::{
         ContentHashes, Counts, Dataset, NewShard, Order, Publication, SegmentMerge, Settings, ShardMeta, Snapshot,
-        Transaction, check_folders, commit, note_beside,
+        Transaction, check_folders, commit, record_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
         budget::Budget,
         compact::{Merge, Merged, Merger},
-        constants::Kinds,
+        constants::ConstantSets,
         index::wids_list,
         live::refresh,
         ordered::ordered,
@@ -204,17 +204,17 @@ fn compact_version(
     if let Some(order) = &options.order {
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
         check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
-        let kinds = Kinds::of_shards(dataset.store().as_ref(), shards)?;
-        let sorting = Sorting { context, snapshot, settings, order, kinds };
+        let constants = ConstantSets::of_shards(dataset.store().as_ref(), shards)?;
+        let sorting = Sorting { context, snapshot, settings, order, constants };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
         return Ok(report);
     }
     let shards = snapshot.shards()?;
-    let (plan, kinds) = planned(snapshot, shards, &settings, &compact_options)?;
+    let (plan, constants) = planned(snapshot, shards, &settings, &compact_options)?;
     let mut report = report(snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
-        Compaction { context, snapshot, settings, plan: &plan, kinds, options }.run(&mut report)?;
+        Compaction { context, snapshot, settings, plan: &plan, constants, options }.run(&mut report)?;
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left outdated indexes.
@@ -240,20 +240,25 @@ fn planned(
     shards: &[ShardMeta],
     settings: &Settings,
     options: &CompactOptions,
-) -> Result<(CompactPlan, Kinds)> {
+) -> Result<(CompactPlan, ConstantSets)> {
     let store = snapshot.dataset().store().as_ref();
-    let first = plan(&candidates(snapshot, shards, settings, &Kinds::default()), options);
+    let first = plan(&candidates(snapshot, shards, settings, &ConstantSets::default()), options);
     let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
     check_folders(store, merged())?;
-    let kinds = Kinds::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
-    if !kinds.any() {
-        return Ok((first, kinds));
+    let constants = ConstantSets::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
+    if !constants.any() {
+        return Ok((first, constants));
     }
-    let kinds = Kinds::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
-    Ok((plan(&candidates(snapshot, shards, settings, &kinds), options), kinds))
+    let constants = ConstantSets::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
+    Ok((plan(&candidates(snapshot, shards, settings, &constants), options), constants))
 }
 
-fn candidates(snapshot: &Snapshot, shards: &[ShardMeta], settings: &Settings, kinds: &Kinds) -> Vec<Candidate> {
+fn candidates(
+    snapshot: &Snapshot,
+    shards: &[ShardMeta],
+    settings: &Settings,
+    constants: &ConstantSets,
+) -> Vec<Candidate> {
     let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
     shards
         .iter()
@@ -265,17 +270,17 @@ fn candidates(snapshot: &Snapshot, shards: &[ShardMeta], settings: &Settings, ki
             committed_at: snapshot.committed_at(s.version, s.committed_at),
             sorted: s.order.is_some(),
             settled: s.compacted_for >= settings.target_shard.0,
-            joins: settings.shard_format == OutputFormat::Parquet
+            mergeable: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
-            partition: place(&s.path, kinds),
+            partition: place(&s.path, constants),
         })
         .collect()
 }
 
 /// Returns the part of a shard's folder that follows the name of a compaction: only shards that may share a folder are
 /// merged.
-pub(super) fn place(path: &str, kinds: &Kinds) -> String {
-    let serial = match kinds.of(path) {
+pub(super) fn place(path: &str, constants: &ConstantSets) -> String {
+    let serial = match constants.of(path) {
         0 => String::new(),
         kind => format!("-{}", kind + 1),
     };
@@ -304,7 +309,7 @@ struct Compaction<'a> {
     snapshot: &'a Snapshot,
     settings: Settings,
     plan: &'a CompactPlan,
-    kinds: Kinds,
+    constants: ConstantSets,
     options: &'a Options,
 }
 
@@ -325,7 +330,7 @@ impl Compaction<'_> {
             indexes: self.settings.indexes.clone(),
         };
         let dataset = self.snapshot.dataset();
-        dataset.prove_store()?;
+        dataset.test_store()?;
         let publication = Publication::begin(dataset, &transaction, "compact", self.snapshot.version())?;
         let (done, failed) = self.merge_all(&naming)?;
         if done.is_empty() {
@@ -333,7 +338,7 @@ impl Compaction<'_> {
         }
         report.folder = Some(naming.tag);
         // A damaged index is no reason to discard merged shards.
-        let (merged, failed) = match segments::merge_crowded(self.context, self.snapshot) {
+        let (merged, failed) = match segments::merge_segments(self.context, self.snapshot) {
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             Err(error) => (segments::Merged::default(), failed.or(Some(error))),
             Ok(merged) => (merged, failed),
@@ -358,8 +363,8 @@ impl Compaction<'_> {
             self.settings.row_group,
         );
         // While one merge of Parquet waits for its input, another one uses the processor.
-        let most = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
-        let at_once = memory.rewrites_at_once(naming.format, most);
+        let max = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
+        let concurrent = memory.concurrent_rewrites(naming.format, max);
         let merges = self.merges()?;
         let merger = Merger {
             rewriter: Rewriter {
@@ -369,7 +374,7 @@ impl Compaction<'_> {
                 cancel: &context.cancel,
             },
             naming,
-            at_once: Budget::new(at_once as u64),
+            concurrent_merges: Budget::new(concurrent as u64),
             check_crc: !self.options.no_check,
             hashes: ContentHashes::of(self.snapshot),
             compare: self.options.proof == Proof::Full,
@@ -377,7 +382,7 @@ impl Compaction<'_> {
         let merger = &merger;
         std::thread::scope(|scope| {
             let input = merges.into_iter().map(Ok);
-            let window = at_once + ENDING_AT_ONCE;
+            let window = concurrent + ENDING_AT_ONCE;
             let results = ordered(scope, input, window, window, &context.cancel, move |merge| merger.merge(&merge));
             let (mut done, mut failed) = (Vec::new(), None);
             for (group, result) in results.enumerate() {
@@ -413,7 +418,7 @@ impl Compaction<'_> {
         };
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let merge = |group: &crate::plan::compact::Group| {
-            let partition = group.inputs.first().map_or_else(String::new, |i| place(&shards[*i].path, &self.kinds));
+            let partition = group.inputs.first().map_or_else(String::new, |i| place(&shards[*i].path, &self.constants));
             let number = numbers.entry(partition.clone()).or_default();
             *number += 1;
             let inputs = group.inputs.iter().map(input).collect();
@@ -475,7 +480,7 @@ impl Compaction<'_> {
             let mut publishing = self.descriptions(&groups)?;
             let described: Vec<String> = publishing.iter().map(|staged| staged.path.clone()).collect();
             publishing.append(&mut staged);
-            note_beside(groups.iter_mut().map(|group| &mut group.merged.finished.shard), &publishing);
+            record_beside(groups.iter_mut().map(|group| &mut group.merged.finished.shard), &publishing);
             publication.publish(publishing)?;
             let transaction = Transaction {
                 id: publication.id().clone(),
@@ -524,7 +529,7 @@ impl Compaction<'_> {
             let folder = published.merged.finished.folder();
             let Some(input) = self.plan.groups[published.group].inputs.first() else { continue };
             if folders.insert(folder) {
-                staged.extend(self.kinds.stage(store, &shards[*input].path, folder)?);
+                staged.extend(self.constants.stage(store, &shards[*input].path, folder)?);
             }
         }
         Ok(staged)

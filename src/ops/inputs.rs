@@ -11,10 +11,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{Hiding, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
+    dataset::{Pseudonymizer, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
     error::{Error, Kind, Result},
     events::Event,
-    exec::constants::Kinds,
+    exec::constants::ConstantSets,
     format::files::split_key,
     id::Version,
     scan::{SourceFile, content_hash},
@@ -76,8 +76,8 @@ pub fn partition(
     let Some(snapshot) = snapshot else {
         return Ok(Partition { fresh: found, ..Partition::default() });
     };
-    let hiding = Hiding::of(&snapshot.entry().settings, context.id_key.as_ref())?;
-    let known = recall(&found, snapshot, hiding.as_ref())?;
+    let pseudonymizer = Pseudonymizer::of(&snapshot.entry().settings, context.id_key.as_ref())?;
+    let known = recall(&found, snapshot, pseudonymizer.as_ref())?;
     let states: Vec<State> = found
         .par_iter()
         .zip(&known)
@@ -89,18 +89,18 @@ pub fn partition(
             Known::Touched(_, 0) if file.is_remote() => Ok(State::Changed),
             // Copied or touched: only the content decides.
             Known::Touched(_, hash) => {
-                Ok(if stored_hash(file, hiding.as_ref())? == *hash { State::Same } else { State::Changed })
+                Ok(if stored_hash(file, pseudonymizer.as_ref())? == *hash { State::Same } else { State::Changed })
             }
         })
         .collect::<Result<_>>()?;
     let mut partition = Partition::default();
     let mut states = states;
     if identity == Identity::Content {
-        find_moved(context, &found, snapshot, hiding.as_ref(), &mut states)?;
+        find_moved(context, &found, snapshot, pseudonymizer.as_ref(), &mut states)?;
     }
     if on_changed == OnChanged::Replace {
         replace(&found, &known, &mut states);
-        let stored = |file: &SourceFile| stored_uri(file, hiding.as_ref());
+        let stored = |file: &SourceFile| stored_uri(file, pseudonymizer.as_ref());
         let changed = found.iter().zip(&states).filter(|(_, state)| matches!(state, State::Changed));
         partition.replaced = changed.map(|(file, _)| stored(file)).collect();
     }
@@ -203,8 +203,8 @@ impl Live {
     /// When the constants differ, or the store fails.
     pub fn constants(&self, files: &[String]) -> Result<Option<Bytes>> {
         let shards = || files.iter().filter(|uri| self.live.contains(*uri)).filter_map(|uri| self.path(uri));
-        let kinds = Kinds::of_shards(self.store.as_ref(), shards())?;
-        kinds.common(shards()).map_err(|(one, other)| {
+        let constants = ConstantSets::of_shards(self.store.as_ref(), shards())?;
+        constants.common(shards()).map_err(|(one, other)| {
             Error::input("expected shards whose records have the same constants, found others")
                 .at(self.store.location().join(&other).to_string())
                 .hint(format!("shards of other constants are in {one}"))
@@ -231,7 +231,7 @@ fn find_moved(
     context: &Context<'_>,
     found: &[SourceFile],
     snapshot: &Snapshot,
-    hiding: Option<&Hiding>,
+    pseudonymizer: Option<&Pseudonymizer>,
     states: &mut [State],
 ) -> Result<()> {
     let new = found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, State::New));
@@ -266,7 +266,9 @@ fn find_moved(
         .par_iter()
         .zip(states.par_iter())
         .map(|(file, state)| match state {
-            State::New if sizes.contains(&file.bytes()) => Ok(files.get(&(file.bytes(), stored_hash(file, hiding)?))),
+            State::New if sizes.contains(&file.bytes()) => {
+                Ok(files.get(&(file.bytes(), stored_hash(file, pseudonymizer)?)))
+            }
             _ => Ok(None),
         })
         .collect::<Result<_>>()?;
@@ -275,7 +277,7 @@ fn find_moved(
         *state = State::Moved;
         tell(file, place);
     }
-    for (parts, place) in moved_samples(found, states, (&samples, &part_sizes), hiding)? {
+    for (parts, place) in moved_samples(found, states, (&samples, &part_sizes), pseudonymizer)? {
         parts.iter().for_each(|at| states[*at] = State::Moved);
         tell(&found[parts[0]], place);
     }
@@ -314,7 +316,7 @@ fn moved_samples<'a>(
     found: &[SourceFile],
     states: &[State],
     (samples, sizes): (&'a BTreeMap<(Version, u64), SampleContent>, &HashSet<u64>),
-    hiding: Option<&Hiding>,
+    pseudonymizer: Option<&Pseudonymizer>,
 ) -> Result<Vec<(Vec<usize>, &'a Place)>> {
     if samples.is_empty() {
         return Ok(Vec::new());
@@ -327,7 +329,7 @@ fn moved_samples<'a>(
     let look = |parts: Vec<usize>| -> Result<Option<(Vec<usize>, &'a Place)>> {
         let mut sample = SampleContent::default();
         for at in &parts {
-            sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], hiding)?);
+            sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], pseudonymizer)?);
         }
         Ok(known.get(&sample.key()).map(|place| (parts, *place)))
     };
@@ -365,15 +367,15 @@ fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) 
 }
 
 /// Returns the hash of a file's content as the dataset stores it.
-fn stored_hash(file: &SourceFile, hiding: Option<&Hiding>) -> Result<u64> {
+fn stored_hash(file: &SourceFile, pseudonymizer: Option<&Pseudonymizer>) -> Result<u64> {
     let hash = content_hash(file)?;
-    Ok(hiding.map_or(hash, |hiding| hiding.content(hash)))
+    Ok(pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content(hash)))
 }
 
 /// Returns the URI of a file as the dataset stores it.
-fn stored_uri(file: &SourceFile, hiding: Option<&Hiding>) -> String {
+fn stored_uri(file: &SourceFile, pseudonymizer: Option<&Pseudonymizer>) -> String {
     let uri = file.uri();
-    hiding.map_or_else(|| uri.clone(), |hiding| hiding.uri(&uri).into_owned())
+    pseudonymizer.map_or_else(|| uri.clone(), |pseudonymizer| pseudonymizer.uri(&uri).into_owned())
 }
 
 impl Known {
@@ -386,8 +388,12 @@ impl Known {
 }
 
 /// Returns what the dataset records about each found file, and whether the file was one part of a sample.
-fn recall(found: &[SourceFile], snapshot: &Snapshot, hiding: Option<&Hiding>) -> Result<Vec<(Known, bool)>> {
-    let stored = |file: &SourceFile| stored_uri(file, hiding);
+fn recall(
+    found: &[SourceFile],
+    snapshot: &Snapshot,
+    pseudonymizer: Option<&Pseudonymizer>,
+) -> Result<Vec<(Known, bool)>> {
+    let stored = |file: &SourceFile| stored_uri(file, pseudonymizer);
     let mut known = vec![(Known::No, false); found.len()];
     let mut places: Vec<(u64, u32)> =
         found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(stored(file).as_bytes()), at)).collect();

@@ -177,7 +177,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         return dataset(context, &location, &snapshot);
     }
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
-    scan::pass_over_companions(&mut found.files);
+    scan::ignore_companions(&mut found.files);
     if found.files.is_empty() {
         return Err(Error::usage("expected files, found none").at(source));
     }
@@ -549,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_score_is_the_share_of_opening() {
+    fn the_score_is_the_share_of_time_for_opening_files() {
         assert_eq!(score(&[]), 0);
         assert_eq!(score(&[128 << 20; 10]), 3);
         assert_eq!(score(&[4 << 20]), 50);
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_by_name() {
+    fn ids_are_recognised_by_name() {
         assert!(["patient_id", "PatientID", "mrn", "user"].iter().all(|n| is_subject(n)));
         assert!(["id", "record_id", "recordId", "UUID"].iter().all(|n| is_id(n)));
         assert!(!is_id("idle") && !is_subject("userland") && !is_id("valid"));

@@ -14,7 +14,7 @@ use super::{
     remove::RemoveReport, revert::RevertReport,
 };
 use crate::{
-    dataset::{Counts, Hiding, PrivateChoice, PrivateIds, choose_private},
+    dataset::{Counts, PrivateChoice, PrivateIds, Pseudonymizer, choose_private},
     error::{Error, Result},
     events::Event,
     id::{Version, run_uuid},
@@ -105,7 +105,12 @@ impl From<&RevertReport> for Outcome {
 ///
 /// # Errors
 /// Only those of the run itself, and when `to` is not a valid destination of events.
-pub fn told<R>(context: &Context<'_>, to: Option<&str>, job: &Job<'_>, run: impl FnOnce() -> Result<R>) -> Result<R>
+pub fn with_events<R>(
+    context: &Context<'_>,
+    to: Option<&str>,
+    job: &Job<'_>,
+    run: impl FnOnce() -> Result<R>,
+) -> Result<R>
 where
     for<'r> Outcome: From<&'r R>,
 {
@@ -206,7 +211,7 @@ impl Emitter<'_> {
     fn inputs(&self) -> Vec<Value> {
         let mut names: BTreeSet<(String, String)> = BTreeSet::new();
         let redacted = self.private.as_ref().filter(|private| private.redacted_sources);
-        let hiding = redacted.map(|private| Hiding::by(private, self.context.id_key.as_ref()));
+        let pseudonymizer = redacted.map(|private| Pseudonymizer::by(private, self.context.id_key.as_ref()));
         if self.job.sources.is_empty() {
             names.insert(name_of(self.job.output));
         }
@@ -214,10 +219,10 @@ impl Emitter<'_> {
             if source == "-" {
                 names.insert(("file".to_owned(), "/dev/stdin".to_owned()));
             } else if let Some(folder) = source_folder(self.context, source) {
-                match &hiding {
+                match &pseudonymizer {
                     None => drop(names.insert(name_of(&folder))),
-                    Some(Ok(hiding)) => {
-                        let name = hiding.uri(&folder.to_string()).into_owned();
+                    Some(Ok(pseudonymizer)) => {
+                        let name = pseudonymizer.uri(&folder.to_string()).into_owned();
                         names.insert(("shardify".to_owned(), name));
                     }
                     // Without the key, the folder cannot be determined.

@@ -129,7 +129,7 @@ fn is_overtaken(dataset: &Dataset, seen: Option<&Snapshot>, error: &Error) -> bo
     // An error after this run's own commit is not caused by other runs.
     error.effect() == Effect::None
         && matches!(error.kind(), Kind::Storage | Kind::Integrity | Kind::Input)
-        && dataset.is_overtaken(seen).is_ok_and(|overtaken| overtaken)
+        && dataset.has_lost_data(seen).is_ok_and(|overtaken| overtaken)
 }
 
 /// Maximum difference between clocks that is not reported.

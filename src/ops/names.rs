@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_refused_renamed_or_left_out() {
+    fn names_are_refused_renamed_or_skipped() {
         let paths = ["a b.jpg", "a b.txt", "c.jpg", "d e.jpg", "README"];
         let dali = [IndexKind::Dali];
         let error = checked(&paths, &dali, None, OnMissing::Keep).unwrap_err();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn default_kinds_give_way_to_names() {
+    fn default_indexes_are_dropped_for_names_that_they_cannot_store() {
         let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
         let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
         assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_samples_are_counted_named_or_left_out() {
+    fn incomplete_samples_are_counted_named_or_skipped() {
         let paths = ["a.jpg", "a.txt", "b.jpg", "c.txt", "d.jpg", "d.txt"];
         assert_eq!(checked(&paths, &[], None, OnMissing::Keep).unwrap().incomplete, 2);
         let left = checked(&paths, &[], None, OnMissing::Skip).unwrap().rejected;

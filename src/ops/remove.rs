@@ -22,11 +22,11 @@ use super::{
 };
 use crate::{
     dataset::{
-        Asked, Counts, Dataset, Hiding, Numbers, Publication, Retraction, ShardMeta, Snapshot, SourceRow, Transaction,
-        commit, hiding_of, sidecar_batches, token_of,
+        Counts, Dataset, IdQuery, Numbers, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot, SourceRow,
+        Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
     error::{Error, Kind, Result},
-    exec::{erase::Victim, live::refresh},
+    exec::{erase::AffectedShard, live::refresh},
     format::files::split_key,
     id::{TransactionId, Version},
     storage::Location,
@@ -140,25 +140,25 @@ impl<'a> Removal<'a> {
         if let Some(run) = options.run {
             check_run(newest, run)?;
         }
-        let hiding = if options.sources.is_empty() { None } else { hiding_of(newest)? };
-        let mut names = Names::new(context, &options.sources, hiding.as_ref());
+        let pseudonymizer = if options.sources.is_empty() { None } else { pseudonymizer_of(newest)? };
+        let mut names = Names::new(context, &options.sources, pseudonymizer.as_ref());
         let run = options.run;
         let mut wanted = |row: &SourceRow| run.is_none_or(|run| row.version == run) && names.take(row);
-        let selection = Selection::of(newest, hiding.as_ref(), &mut wanted)?;
+        let selection = Selection::of(newest, pseudonymizer.as_ref(), &mut wanted)?;
         let missing = names.missing()?;
         Ok(Self { context, dataset, newest, options, selection, missing })
     }
 
     fn run(self) -> Result<RemoveReport> {
-        let victims = self.selection.victims(self.newest)?;
-        let mut report = self.report(&victims);
-        if self.options.dry_run || (victims.is_empty() && self.selection.sources.is_empty()) {
+        let affected_shards = self.selection.affected_shards(self.newest)?;
+        let mut report = self.report(&affected_shards);
+        if self.options.dry_run || (affected_shards.is_empty() && self.selection.sources.is_empty()) {
             return Ok(report);
         }
-        self.dataset.prove_store()?;
+        self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
         let mut publication = Publication::begin(self.dataset, &transaction, "remove", self.newest.version())?;
-        let rewritten = rewrite::publish(self.context, self.newest, victims, &mut publication, &mut 0)?;
+        let rewritten = rewrite::publish(self.context, self.newest, affected_shards, &mut publication, &mut 0)?;
         report.counts = Counts {
             records_removed: rewritten.records,
             bytes_out: rewritten.bytes,
@@ -193,9 +193,10 @@ impl<'a> Removal<'a> {
         Ok(report)
     }
 
-    fn report(&self, victims: &[Victim]) -> RemoveReport {
-        let records: u64 = victims.iter().map(|victim| victim.ordinals.len() as u64).sum();
-        let dropped = victims.iter().filter(|victim| victim.ordinals.len() as u64 == victim.shard.records).count();
+    fn report(&self, affected_shards: &[AffectedShard]) -> RemoveReport {
+        let records: u64 = affected_shards.iter().map(|affected| affected.ordinals.len() as u64).sum();
+        let dropped =
+            affected_shards.iter().filter(|affected| affected.ordinals.len() as u64 == affected.shard.records).count();
         RemoveReport {
             dataset: self.dataset.store().location().to_string(),
             version: self.newest.version(),
@@ -203,7 +204,7 @@ impl<'a> Removal<'a> {
             counts: Counts::default(),
             records,
             records_left: self.newest.entry().totals.records - records,
-            shards_rewritten: (victims.len() - dropped) as u64,
+            shards_rewritten: (affected_shards.len() - dropped) as u64,
             shards_dropped: dropped as u64,
             sources: self.selection.sources.len() as u64,
             missing: self.missing.clone(),
@@ -249,11 +250,13 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(context: &Context<'_>, sources: &'a [String], hiding: Option<&Hiding>) -> Self {
+    fn new(context: &Context<'_>, sources: &'a [String], pseudonymizer: Option<&Pseudonymizer>) -> Self {
         let texts = |text: &'a String| {
             let uri = context.location(text).map_or_else(|_| text.clone(), |location| location.to_string());
-            match hiding {
-                Some(hiding) => (text.as_str(), hiding.source(text).into_owned(), hiding.uri(&uri).into_owned()),
+            match pseudonymizer {
+                Some(pseudonymizer) => {
+                    (text.as_str(), pseudonymizer.source(text).into_owned(), pseudonymizer.uri(&uri).into_owned())
+                }
                 None => (text.as_str(), text.clone(), uri),
             }
         };
@@ -324,7 +327,7 @@ impl Selection {
     /// When the list of sources cannot be read.
     pub(super) fn of(
         newest: &Snapshot,
-        hiding: Option<&Hiding>,
+        pseudonymizer: Option<&Pseudonymizer>,
         wanted: &mut dyn FnMut(&SourceRow) -> bool,
     ) -> Result<Self> {
         let mut starts: Vec<Start> = Vec::new();
@@ -361,7 +364,7 @@ impl Selection {
         if !parts.is_empty() {
             selection.with_other_parts(newest, &parts)?;
         }
-        let stored = |key: String| Asked::new(hiding, &key).text().to_owned();
+        let stored = |key: String| IdQuery::new(pseudonymizer, &key).text().to_owned();
         selection.samples = parts
             .into_iter()
             .map(|((first, _), keys)| ((first, end(first)), keys.into_iter().map(stored).collect()))
@@ -394,11 +397,11 @@ impl Selection {
     ///
     /// # Errors
     /// When sidecars or record numbers cannot be read.
-    pub(super) fn victims(&self, newest: &Snapshot) -> Result<Vec<Victim>> {
+    pub(super) fn affected_shards(&self, newest: &Snapshot) -> Result<Vec<AffectedShard>> {
         let store = newest.dataset().store();
         let table = newest.runs()?;
         let by_shard = table.by_shard(newest.version());
-        let mut victims = Vec::new();
+        let mut affected_shards = Vec::new();
         for shard in newest.shards()? {
             let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
             let mut rows = rewrite::rows_in(store, runs, table, &self.ranges)?;
@@ -409,10 +412,10 @@ impl Selection {
             rows.sort_unstable();
             rows.dedup();
             if !rows.is_empty() {
-                victims.push(rewrite::victim(newest, shard, runs, rows));
+                affected_shards.push(rewrite::affected_shard(newest, shard, runs, rows));
             }
         }
-        Ok(victims)
+        Ok(affected_shards)
     }
 }
 

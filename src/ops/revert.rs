@@ -23,7 +23,7 @@ use crate::{
         SuppressList, Transaction, commit, sidecar_batches, tombstones,
     },
     error::{Error, Kind, Result},
-    exec::{erase::Victim, live::refresh},
+    exec::{erase::AffectedShard, live::refresh},
     id::{TransactionId, Version},
     storage::Location,
 };
@@ -99,7 +99,7 @@ struct Revert<'a> {
 #[derive(Default)]
 struct Wanted<'a> {
     whole: HashSet<&'a str>,
-    victims: Vec<Victim>,
+    affected_shards: Vec<AffectedShard>,
     kept_out: u64,
 }
 
@@ -119,16 +119,18 @@ impl<'a> Revert<'a> {
         };
         let mut report = self.report(dry_run, removes.len() as u64, restored.kept_out)?;
         let same_sources = self.same_sources(&removed_by)?;
-        let same = removes.is_empty() && restored.whole.is_empty() && restored.victims.is_empty() && same_sources;
+        let same =
+            removes.is_empty() && restored.whole.is_empty() && restored.affected_shards.is_empty() && same_sources;
         if dry_run || (same && self.newest.entry().settings == self.then.entry().settings) {
             return Ok(report);
         }
-        self.dataset.prove_store()?;
+        self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
         let mut publication = Publication::begin(self.dataset, &transaction, REVERT, self.newest.version())?;
         let (whole, places) = Restored::of(self.then, &restored.whole)?;
         // Their record numbers are those of the older version.
-        let mut rewritten = rewrite::publish(self.context, self.then, restored.victims, &mut publication, &mut 0)?;
+        let mut rewritten =
+            rewrite::publish(self.context, self.then, restored.affected_shards, &mut publication, &mut 0)?;
         let known: BTreeSet<&str> = self.newest.entry().places.iter().map(|place| place.path.as_str()).collect();
         rewritten.places.extend(places.into_iter().filter(|place| !known.contains(place.path.as_str())));
         report.counts.bytes_out = rewritten.bytes;
@@ -209,7 +211,7 @@ impl<'a> Revert<'a> {
                     out.whole.insert(shard.path.as_str());
                 }
                 all if all == shard.records => {}
-                _ => out.victims.push(rewrite::victim(self.newest, shard, runs, rows)),
+                _ => out.affected_shards.push(rewrite::affected_shard(self.newest, shard, runs, rows)),
             }
         }
         Ok(out)

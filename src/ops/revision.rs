@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    dataset::{Hiding, Revision},
+    dataset::{Pseudonymizer, Revision},
     storage::Location,
 };
 
@@ -22,13 +22,13 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_STEPS: usize = 5;
 
 /// Returns the revisions of the repositories that contain the sources.
-pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hiding>) -> Vec<Revision> {
+pub(super) fn all(sources: impl Iterator<Item = Location>, pseudonymizer: Option<&Pseudonymizer>) -> Vec<Revision> {
     let mut sources: Vec<Location> = sources.collect();
     sources.sort();
     sources.dedup();
-    let hidden = |revision: Revision| match hiding {
-        Some(hiding) => {
-            let source = hiding.uri(&revision.source).into_owned();
+    let pseudonymized = |revision: Revision| match pseudonymizer {
+        Some(pseudonymizer) => {
+            let source = pseudonymizer.uri(&revision.source).into_owned();
             // The name of a folder or branch could reveal what is private.
             let is_shown = source == revision.source;
             let root = revision.root.filter(|_| is_shown);
@@ -37,7 +37,7 @@ pub(super) fn all(sources: impl Iterator<Item = Location>, hiding: Option<&Hidin
         }
         None => revision,
     };
-    sources.iter().flat_map(revisions).map(hidden).collect()
+    sources.iter().flat_map(revisions).map(pseudonymized).collect()
 }
 
 /// Returns the revisions of the repositories that contain a source.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_of_lakefs_are_told_by_their_length() {
+    fn commits_of_lakefs_are_recognised_by_their_length() {
         let id = "a".repeat(64);
         let of = |text: &str| revisions(&Location::parse(text, Path::new("/")).unwrap());
         assert_eq!(of(&format!("s3://repo/{id}/raw"))[0].revision, id);

@@ -10,13 +10,13 @@ use super::Context;
 use crate::{
     dataset::{
         ContentHashes, Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot,
-        check_folders, folder_of, note_beside, numbered,
+        check_folders, folder_of, numbered, record_beside,
     },
     error::Result,
     events::Event,
     exec::{
         constants,
-        erase::{Eraser, Made, Spared, Victim},
+        erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
         index::wids_list,
         ordered::ordered,
         rewrite::Rewriter,
@@ -28,19 +28,19 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Names the new shards of `victims`, whose naming contains only the partition so far: each old folder becomes one
-/// folder of the run. `folders` counts the folders that the run has named.
-pub(super) fn name(victims: &mut [Victim], id: &TransactionId, folders: &mut usize) {
-    let mut by_folder: BTreeMap<String, Vec<&mut Victim>> = BTreeMap::new();
-    for victim in victims {
-        by_folder.entry(folder_of(&victim.shard.path).to_owned()).or_default().push(victim);
+/// Names the new shards of `affected_shards`, whose naming contains only the partition so far: each old folder becomes
+/// one folder of the run. `folders` counts the folders that the run has named.
+pub(super) fn name(affected_shards: &mut [AffectedShard], id: &TransactionId, folders: &mut usize) {
+    let mut by_folder: BTreeMap<String, Vec<&mut AffectedShard>> = BTreeMap::new();
+    for affected in affected_shards {
+        by_folder.entry(folder_of(&affected.shard.path).to_owned()).or_default().push(affected);
     }
-    for victims in by_folder.into_values() {
+    for affected_shards in by_folder.into_values() {
         let tag = id.tag_of(*folders);
         *folders += 1;
-        for (number, victim) in victims.into_iter().enumerate() {
-            victim.naming.tag = format!("{tag}/{}", victim.naming.tag).trim_end_matches('/').to_owned();
-            victim.number = number;
+        for (number, affected) in affected_shards.into_iter().enumerate() {
+            affected.naming.tag = format!("{tag}/{}", affected.naming.tag).trim_end_matches('/').to_owned();
+            affected.number = number;
         }
     }
 }
@@ -53,13 +53,13 @@ pub(super) fn write(
     context: &Context<'_>,
     (dataset, settings): (&Dataset, &Settings),
     eraser: &Eraser<'_>,
-    victims: &[Victim],
-) -> Result<Vec<Spared>> {
-    check_folders(dataset.store().as_ref(), victims.iter().map(|victim| &victim.shard))?;
-    let at_once = memory(context, settings).rewrites_at_once(settings.shard_format, context.jobs);
+    affected_shards: &[AffectedShard],
+) -> Result<Vec<RewrittenShard>> {
+    check_folders(dataset.store().as_ref(), affected_shards.iter().map(|affected| &affected.shard))?;
+    let concurrent = memory(context, settings).concurrent_rewrites(settings.shard_format, context.jobs);
     std::thread::scope(|scope| {
-        let input = victims.iter().map(Ok);
-        ordered(scope, input, at_once, at_once, &context.cancel, move |victim| eraser.erase(victim)).collect()
+        let input = affected_shards.iter().map(Ok);
+        ordered(scope, input, concurrent, concurrent, &context.cancel, move |affected| eraser.erase(affected)).collect()
     })
 }
 
@@ -80,17 +80,17 @@ pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> 
 /// When the old folders cannot be read or the store fails.
 pub(super) fn describe<'v>(
     store: &dyn Store,
-    victims: &'v [Victim],
-    spared: &[Spared],
+    affected_shards: &'v [AffectedShard],
+    rewritten: &[RewrittenShard],
 ) -> Result<BTreeMap<&'v str, Vec<Staged>>> {
     let mut folders: BTreeMap<&str, (&str, Vec<usize>)> = BTreeMap::new();
-    for (i, victim) in victims.iter().enumerate().filter(|(i, _)| spared[*i].finished.is_some()) {
-        folders.entry(&victim.naming.tag).or_insert((folder_of(&victim.shard.path), Vec::new())).1.push(i);
+    for (i, affected) in affected_shards.iter().enumerate().filter(|(i, _)| rewritten[*i].finished.is_some()) {
+        folders.entry(&affected.naming.tag).or_insert((folder_of(&affected.shard.path), Vec::new())).1.push(i);
     }
     let mut out = BTreeMap::new();
     for (folder, (was, members)) in folders {
         let mut own: Vec<Staged> = Vec::new();
-        own.extend(wids_list(store, members.iter().filter_map(|i| spared[*i].finished.as_ref()))?);
+        own.extend(wids_list(store, members.iter().filter_map(|i| rewritten[*i].finished.as_ref()))?);
         own.extend(types::copy(store, was, folder)?);
         own.extend(constants::copy(store, was, folder)?);
         out.insert(folder, own);
@@ -163,7 +163,12 @@ pub(super) fn rows_in(
 }
 
 /// Returns the rewrite of a shard: the new shard has the same format, codec and partition.
-pub(super) fn victim(snapshot: &Snapshot, shard: &ShardMeta, runs: &[&crate::dataset::Run], rows: Vec<u64>) -> Victim {
+pub(super) fn affected_shard(
+    snapshot: &Snapshot,
+    shard: &ShardMeta,
+    runs: &[&crate::dataset::Run],
+    rows: Vec<u64>,
+) -> AffectedShard {
     let settings = &snapshot.entry().settings;
     let naming = ShardNaming {
         // The leading folder is named when the shard is written.
@@ -173,7 +178,7 @@ pub(super) fn victim(snapshot: &Snapshot, shard: &ShardMeta, runs: &[&crate::dat
         indexes: settings.indexes.clone(),
     };
     let runs = runs.iter().map(|run| (*run).clone()).collect();
-    Victim { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }
+    AffectedShard { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }
 }
 
 /// Rewritten shards that are published.
@@ -193,48 +198,48 @@ pub(super) struct Rewritten {
     pub(super) bytes: u64,
 }
 
-/// Rewrites the victims under names of the publication's run, publishes the new shards and reads them back.
+/// Rewrites the shards under names of the publication's run, publishes the new shards and reads them back.
 ///
 /// # Errors
 /// When a shard is damaged or the store fails.
 pub(super) fn publish(
     context: &Context<'_>,
     snapshot: &Snapshot,
-    mut victims: Vec<Victim>,
+    mut affected_shards: Vec<AffectedShard>,
     publication: &mut Publication<'_>,
     folders: &mut usize,
 ) -> Result<Rewritten> {
     let (dataset, settings) = (snapshot.dataset(), &snapshot.entry().settings);
     let store = dataset.store().as_ref();
-    name(&mut victims, publication.id(), folders);
+    name(&mut affected_shards, publication.id(), folders);
     let eraser = Eraser {
         rewriter: rewriter(context, snapshot),
         runs: snapshot.runs()?,
         hashes: ContentHashes::of(snapshot),
-        needles: &[],
+        erased_ids: &[],
     };
-    let total = victims.iter().map(|victim| victim.shard.bytes).sum();
+    let total = affected_shards.iter().map(|affected| affected.shard.bytes).sum();
     context.observer.event(Event::Phase { name: "rewriting", bytes: Some(total) });
-    let spared = write(context, (dataset, settings), &eraser, &victims)?;
-    let mut staged: Vec<Staged> = describe(store, &victims, &spared)?.into_values().flatten().collect();
+    let rewritten = write(context, (dataset, settings), &eraser, &affected_shards)?;
+    let mut staged: Vec<Staged> = describe(store, &affected_shards, &rewritten)?.into_values().flatten().collect();
     let mut out = Rewritten::default();
-    let mut made: Vec<Made> = Vec::new();
-    for (victim, mut one) in victims.iter().zip(spared) {
-        made.extend(one.made());
+    let mut expected: Vec<ExpectedShard> = Vec::new();
+    for (affected, mut one) in affected_shards.iter().zip(rewritten) {
+        expected.extend(one.expected());
         staged.append(&mut one.staged);
         out.places.append(&mut one.places);
-        out.removes.push(victim.shard.path.clone());
-        out.records += victim.ordinals.len() as u64;
+        out.removes.push(affected.shard.path.clone());
+        out.records += affected.ordinals.len() as u64;
         if let Some(mut finished) = one.finished {
             staged.append(&mut finished.staged);
             out.bytes += finished.shard.meta.bytes;
             out.shards.push(finished.shard);
         }
     }
-    note_beside(out.shards.iter_mut(), &staged);
+    record_beside(out.shards.iter_mut(), &staged);
     out.paths = staged.iter().map(|staged| staged.path.clone()).collect();
     publication.publish(staged)?;
-    made.par_iter().try_for_each(|made| eraser.prove(made))?;
+    expected.par_iter().try_for_each(|expected| eraser.verify_rewritten(expected))?;
     Ok(out)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Context, compact::CompactReport};
 use crate::{
-    dataset::{Counts, MergedSegment, Publication, SegmentMerge, Snapshot, Transaction, crowded, merge},
+    dataset::{Counts, MergedSegment, Publication, SegmentMerge, Snapshot, Transaction, merge, segments_to_merge},
     error::Result,
     events::Event,
     storage::Staged,
@@ -21,15 +21,15 @@ pub(super) struct Merged {
 
 /// Returns the number of segments that a run would merge.
 pub(super) fn to_merge(snapshot: &Snapshot) -> u64 {
-    crowded(&snapshot.entry().segments).iter().map(|group| group.len() as u64).sum()
+    segments_to_merge(&snapshot.entry().segments).iter().map(|group| group.len() as u64).sum()
 }
 
 /// Merges segments of a size of which there are too many.
 ///
 /// # Errors
 /// When one of them is damaged, or the store fails.
-pub(super) fn merge_crowded(context: &Context<'_>, snapshot: &Snapshot) -> Result<Merged> {
-    let groups = crowded(&snapshot.entry().segments);
+pub(super) fn merge_segments(context: &Context<'_>, snapshot: &Snapshot) -> Result<Merged> {
+    let groups = segments_to_merge(&snapshot.entry().segments);
     let mut all = Merged::default();
     if groups.is_empty() {
         return Ok(all);
@@ -50,9 +50,9 @@ pub(super) fn merge_crowded(context: &Context<'_>, snapshot: &Snapshot) -> Resul
 /// Merges segments in a version of their own: if no shard is to be rewritten, or after a shard was rewritten.
 ///
 /// # Errors
-/// As [`merge_crowded`], and when the commit fails.
+/// As [`merge_segments`], and when the commit fails.
 pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &mut CompactReport) -> Result<()> {
-    let Merged { merges, staged } = merge_crowded(context, snapshot)?;
+    let Merged { merges, staged } = merge_segments(context, snapshot)?;
     if merges.is_empty() {
         return Ok(());
     }

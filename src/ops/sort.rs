@@ -8,11 +8,11 @@ use super::{
     compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, note_beside},
+    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, record_beside},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
-        constants::Kinds,
+        constants::ConstantSets,
         live::refresh,
         rewrite::Rewriter,
         shard::ShardNaming,
@@ -39,7 +39,7 @@ pub(super) struct Sorting<'a> {
     /// The requested order.
     pub(super) order: &'a Order,
     /// Constants of the shards.
-    pub(super) kinds: Kinds,
+    pub(super) constants: ConstantSets,
 }
 
 /// A group and its result.
@@ -91,7 +91,7 @@ impl Sorting<'_> {
                     self.snapshot.committed_at(shard.version, shard.committed_at),
                     options,
                 ),
-                partition: place(&shard.path, &self.kinds),
+                partition: place(&shard.path, &self.constants),
                 order: shard.order.clone(),
                 range: None,
             })
@@ -140,7 +140,7 @@ impl Sorting<'_> {
             indexes: self.settings.indexes.clone(),
         };
         let dataset = self.snapshot.dataset();
-        dataset.prove_store()?;
+        dataset.test_store()?;
         let publication = Publication::begin(dataset, &transaction, "compact", self.snapshot.version())?;
         let total = plan.groups.iter().map(|g| g.bytes).sum();
         context.observer.event(Event::Phase { name: "sorting", bytes: Some(total) });
@@ -220,7 +220,7 @@ impl Sorting<'_> {
             if let (Some((folder, _)), Some(input)) = (first, group.inputs().next())
                 && folders.insert(folder.to_owned())
             {
-                staged.extend(self.kinds.stage(store, &shards[input].path, folder)?);
+                staged.extend(self.constants.stage(store, &shards[input].path, folder)?);
             }
             places.extend(one.places);
             staged.extend(one.staged);
@@ -235,7 +235,7 @@ impl Sorting<'_> {
         let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
-        note_beside(adds.iter_mut(), &staged);
+        record_beside(adds.iter_mut(), &staged);
         publication.publish(staged)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_nothing_else() {
+    fn names_that_could_mean_anything_else_are_refused() {
         for good in ["train-2026-11", "validation", "release/1.0", "v2-final", "a"] {
             assert!(check(good).is_ok(), "{good}");
         }

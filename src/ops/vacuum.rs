@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, ObjectKind, PendingDeletion, Retention, Unneeded, Unreferenced, expire, leases, open_tags,
-        still_unneeded, unreferenced,
+        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Unreferenced, expire, leases, open_tags,
+        retain_deletable, unreferenced,
     },
     error::{Error, Result},
     events::Event,
@@ -181,7 +181,7 @@ fn carry_out(
         report.version = expire(dataset, found, &arguments)?.version();
     }
     let newest = dataset.open()?;
-    super::or_overtaken(Some(&newest), still_unneeded(dataset, found))?;
+    super::or_overtaken(Some(&newest), retain_deletable(dataset, found))?;
     let objects = std::mem::take(&mut found.objects);
     let (unchanged, changed) = check_files(context, dataset, objects)?;
     report.files_changed = changed;
@@ -233,14 +233,14 @@ fn delete_lock(dataset: &Dataset, name: &str) -> Result<()> {
 fn check_files(
     context: &Context<'_>,
     dataset: &Dataset,
-    objects: Vec<Unneeded>,
-) -> Result<(Vec<Unneeded>, Vec<String>)> {
+    objects: Vec<DeletableObject>,
+) -> Result<(Vec<DeletableObject>, Vec<String>)> {
     let (mut unchanged, mut changed) = (Vec::with_capacity(objects.len()), Vec::new());
     for object in objects {
         context.cancel.check()?;
         let is_same = object.checksum.is_none() || {
             let path = object.facts.path.clone();
-            PendingDeletion { path, blake3: object.checksum }.is_there(dataset)?
+            PendingDeletion { path, blake3: object.checksum }.is_deletable(dataset)?
         };
         if is_same { unchanged.push(object) } else { changed.push(object.facts.path) }
     }
@@ -248,7 +248,7 @@ fn check_files(
 }
 
 /// Deletes objects, kind by kind.
-fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[Unneeded]) -> Result<()> {
+fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
     let bytes = objects.iter().map(|o| o.facts.bytes).sum();
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
     let pool = rayon::ThreadPoolBuilder::new()
@@ -268,7 +268,7 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[Unneeded]) -> Res
     Ok(())
 }
 
-fn delete_one(dataset: &Dataset, object: &Unneeded) -> Result<()> {
+fn delete_one(dataset: &Dataset, object: &DeletableObject) -> Result<()> {
     let store = dataset.store();
     let path = &object.facts.path;
     // An object that has changed is not the one that was examined.
@@ -278,7 +278,7 @@ fn delete_one(dataset: &Dataset, object: &Unneeded) -> Result<()> {
     store.delete(path)
 }
 
-fn count(report: &mut VacuumReport, objects: Vec<Unneeded>) {
+fn count(report: &mut VacuumReport, objects: Vec<DeletableObject>) {
     for object in objects {
         let bytes = object.facts.bytes;
         report.objects_deleted += 1;

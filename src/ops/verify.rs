@@ -22,8 +22,8 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Audit, ContentHashes, Dataset, Hiding, NumberSet, Run, ShardMeta, Snapshot, SuppressList, check_root,
-        hiding_of, is_shard_name, leftovers, numbered, read_places, read_sidecar, says_values,
+        Audit, ContentHashes, Dataset, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList, check_root,
+        hashes_cover_values, is_shard_name, leftovers, numbered, pseudonymizer_of, read_places, read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -113,20 +113,20 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     let snapshot = super::manifest::snapshot(context, location, at)?;
     // Ids in the data are plain, and without the key their tokens cannot be computed.
     let private = snapshot.entry().settings.private.is_some();
-    let hiding = if private && dataset.key().is_some() { hiding_of(&snapshot)? } else { None };
-    let compare = read_data && (!private || hiding.is_some());
+    let pseudonymizer = if private && dataset.key().is_some() { pseudonymizer_of(&snapshot)? } else { None };
+    let compare = read_data && (!private || pseudonymizer.is_some());
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
     let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
     // Older versions may still contain records that were erased later.
     let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
     let (dataset, snapshot) = (&dataset, &snapshot);
     let hashes = ContentHashes::of(snapshot);
-    let verification = Verification { context, dataset, snapshot, read_data, columns, hiding, hashes, suppress };
+    let verification = Verification { context, dataset, snapshot, read_data, columns, pseudonymizer, hashes, suppress };
     report.version = Some(snapshot.version());
     report.erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
     // Objects that another run deleted are not damage.
-    if !report.problems.is_empty() && snapshot.is_overtaken().is_ok_and(|overtaken| overtaken) {
+    if !report.problems.is_empty() && snapshot.has_lost_data().is_ok_and(|overtaken| overtaken) {
         return Err(super::overtaken(dataset));
     }
     report.problem_count = report.problems.len() as u64;
@@ -162,7 +162,7 @@ struct Verification<'a> {
     /// Id columns of all versions so far: records added before other columns were named keep their ids.
     columns: Vec<IdColumns>,
     /// How ids are stored, if they are private and their key is known.
-    hiding: Option<Hiding>,
+    pseudonymizer: Option<Pseudonymizer>,
     /// How content hashes are compared.
     hashes: ContentHashes,
     /// Ids that must not occur; known for the newest version only.
@@ -339,10 +339,10 @@ impl Verification<'_> {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
                     let agree = |(features, told): &(IdFeatures, bool)| {
                         let subject = subject.filter(|_| !told);
-                        match &self.hiding {
+                        match &self.pseudonymizer {
                             None => features.agree(data, record, subject),
-                            Some(hiding) => {
-                                features.agree_with(data, record, subject, &|stored, id| hiding.is(stored, id))
+                            Some(pseudonymizer) => {
+                                features.agree_with(data, record, subject, &|stored, id| pseudonymizer.is(stored, id))
                             }
                         }
                     };
@@ -370,8 +370,8 @@ impl Verification<'_> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.sidecar())?;
         let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
-        let hashed = says_values(self.dataset.store(), &shard.sidecar())?;
-        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.hiding.as_ref());
+        let hashed = hashes_cover_values(self.dataset.store(), &shard.sidecar())?;
+        let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.pseudonymizer.as_ref());
         for batch in file.batches(BATCH_ROWS) {
             self.context.cancel.check()?;
             let batch = batch?;
@@ -532,13 +532,13 @@ struct SidecarIds<'a> {
     ordinal: u64,
     /// Whether the id columns never changed, so that every row with a value has an id.
     all_named: bool,
-    hiding: Option<&'a Hiding>,
+    pseudonymizer: Option<&'a Pseudonymizer>,
 }
 
 impl<'a> SidecarIds<'a> {
-    fn new(sidecar: &'a [RecordBatch], all_named: bool, hiding: Option<&'a Hiding>) -> Self {
+    fn new(sidecar: &'a [RecordBatch], all_named: bool, pseudonymizer: Option<&'a Pseudonymizer>) -> Self {
         let rows = sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
-        Self { rows: Box::new(rows), ordinal: 0, all_named, hiding }
+        Self { rows: Box::new(rows), ordinal: 0, all_named, pseudonymizer }
     }
 
     /// Compares with the ids from the columns, record ids first, and with the hashes of the rows.
@@ -560,12 +560,12 @@ impl<'a> SidecarIds<'a> {
                 let found = |ids: &StringArray| ids.is_valid(row).then(|| ids.value(row).to_owned());
                 let is = |ids: &StringArray| match (stored, found(ids)) {
                     (None, None) => true,
-                    (Some(stored), Some(id)) => is_stored(self.hiding, stored, &id),
+                    (Some(stored), Some(id)) => is_stored(self.pseudonymizer, stored, &id),
                     _ => false,
                 };
                 if !ids.iter().any(is) && (stored.is_some() || self.all_named) {
                     // The message contains neither form of a private id.
-                    let found = if self.hiding.is_some() { None } else { found(newest) };
+                    let found = if self.pseudonymizer.is_some() { None } else { found(newest) };
                     return Err(Error::integrity(format!(
                         "expected the id `{}` in row {}, found `{}`",
                         stored.unwrap_or_default(),
@@ -581,8 +581,8 @@ impl<'a> SidecarIds<'a> {
 }
 
 /// Returns whether a stored id is the stored form of `id`.
-fn is_stored(hiding: Option<&Hiding>, stored: &str, id: &str) -> bool {
-    hiding.map_or(stored == id, |hiding| hiding.is(stored, id))
+fn is_stored(pseudonymizer: Option<&Pseudonymizer>, stored: &str, id: &str) -> bool {
+    pseudonymizer.map_or(stored == id, |pseudonymizer| pseudonymizer.is(stored, id))
 }
 
 /// Returns an error unless a record agrees with its row in the sidecar.

@@ -45,7 +45,7 @@ pub struct Candidate {
     /// Commit time of that version.
     pub committed_at: Timestamp,
     /// Whether it can be merged with the others: shards that are copied must be compressed in the same way.
-    pub joins: bool,
+    pub mergeable: bool,
     /// Partition values from its folders; only shards of one partition are merged.
     pub partition: String,
     /// Whether it is the result of a compaction for this target or a larger one.
@@ -147,7 +147,7 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
         .iter()
         .map(|shard| match shard.bytes as f64 / target {
             _ if !in_window(shard.version, shard.committed_at, options) => Choice::OutsideWindow,
-            _ if !shard.joins => Choice::OtherCodec,
+            _ if !shard.mergeable => Choice::OtherCodec,
             part if part > LARGE => Choice::Oversized,
             part if part >= SMALL => Choice::RightSize,
             _ if shard.sorted => Choice::Sorted,
@@ -333,7 +333,7 @@ mod tests {
                 records: *bytes,
                 version: Version(i as u64 + 1),
                 committed_at: Timestamp::from_second(i64::try_from(i).unwrap() * 86_400).unwrap(),
-                joins: true,
+                mergeable: true,
                 partition: String::new(),
                 settled: false,
                 sorted: false,
@@ -446,7 +446,7 @@ mod tests {
         }
 
         #[test]
-        fn bounded_runs_come_to_the_same_end(sizes in prop::collection::vec(1_u64..300, 0..80)) {
+        fn bounded_runs_end_in_the_same_state(sizes in prop::collection::vec(1_u64..300, 0..80)) {
             let mut bounded = options(100);
             bounded.max_bytes = Some(Size(200));
             let mut left = shards(&sizes);

@@ -10,7 +10,7 @@
 /// Number of quantile bins for numbers.
 pub const QUANTILES: usize = 10;
 /// Maximum number of distinct values of a column that gets one bin per value.
-pub const FEW_VALUES: usize = 20;
+pub const MAX_VALUE_BINS: usize = 20;
 /// Minimum share of a bin: an empty one would make the index infinite.
 pub const MIN_SHARE: f64 = 1e-4;
 
@@ -20,7 +20,7 @@ pub const MIN_SHARE: f64 = 1e-4;
 pub fn edges(values: &[f64]) -> Vec<f64> {
     let mut distinct: Vec<f64> = values.to_vec();
     distinct.dedup();
-    if distinct.len() <= FEW_VALUES {
+    if distinct.len() <= MAX_VALUE_BINS {
         return distinct;
     }
     let mut edges: Vec<f64> =

@@ -62,14 +62,14 @@ impl MemoryPlan {
         Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }
 
-    /// Returns how many shards are rewritten at a time, from 1 to `most`. Rewriting Parquet holds a row group and its
+    /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
     /// encoded form.
-    pub fn rewrites_at_once(&self, format: OutputFormat, most: usize) -> usize {
+    pub fn concurrent_rewrites(&self, format: OutputFormat, max: usize) -> usize {
         let fit = match format {
             OutputFormat::Parquet => usize::try_from(self.bytes / (4 * self.unit_bytes)).unwrap_or(1),
             OutputFormat::Tar | OutputFormat::TfRecord => CONCURRENT_COPIES,
         };
-        fit.clamp(1, most.max(1))
+        fit.clamp(1, max.max(1))
     }
 
     /// Estimates the peak memory of the pipeline, in bytes.

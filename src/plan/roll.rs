@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn rolling_goes_to_the_nearer_side() {
+    fn shards_roll_at_the_nearer_size() {
         assert!(!rolls_before(0, 1000, 10));
         assert!(!rolls_before(90, 10, 100));
         assert!(rolls_before(95, 20, 100));

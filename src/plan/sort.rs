@@ -31,7 +31,7 @@ use crate::{
 pub const RANK_BITS: u32 = 12;
 
 /// Maximum number of columns of a Z-order: more would leave too few bits of each to be useful.
-pub const MOST_ZORDER_COLUMNS: usize = 5;
+pub const MAX_ZORDER_COLUMNS: usize = 5;
 
 /// Minimum and maximum value, as bytes that compare like the values.
 pub type Range = (Vec<u8>, Vec<u8>);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_set_in_the_wanted_order_is_left_alone() {
+    fn a_set_already_in_the_requested_order_is_not_sorted_again() {
         for by in [Arrangement::Sort, Arrangement::ZOrder] {
             let sorted = || candidate(10, [1, 9], Some((by, "a")));
             assert!(plan(&[sorted(), sorted()], &options(by)).groups.is_empty());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_overlaps_is_sorted_again() {
+    fn only_overlapping_shards_are_sorted_again() {
         let set = |range| candidate(100, range, Some((Arrangement::Sort, "a")));
         let all = [set([0, 3]), set([3, 5]), set([5, 8]), set([8, 9]), candidate(10, [4, 6], None)];
         assert_eq!(undecided(&all, &options(Arrangement::Sort).order), [[0, 1, 2, 3, 4]]);
@@ -382,7 +382,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MOST_ZORDER_COLUMNS), at in any::<prop::sample::Index>()) {
+        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MAX_ZORDER_COLUMNS), at in any::<prop::sample::Index>()) {
             let mut greater = ranks.clone();
             greater[at.index(ranks.len())] += 1;
             prop_assert!(interleave(&ranks) < interleave(&greater));

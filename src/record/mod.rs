@@ -4,6 +4,7 @@
 //! the split, a hash of its source bytes, and the rejects between them. Nothing is lost: `records + rejects` of a block
 //! is the number of records of the split.
 
+pub mod buffer_pool;
 pub mod coded;
 pub mod duration;
 pub mod hash;
@@ -13,7 +14,6 @@ pub mod numbers;
 pub mod parts;
 pub mod path;
 pub mod size;
-pub mod spare;
 pub mod spelling;
 pub mod subject;
 pub mod time;
@@ -221,7 +221,7 @@ pub struct RecordBlock {
     /// Unusual lines of the split.
     pub remarks: Vec<Remark>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
-    pub passed_over: u64,
+    pub ignored: u64,
     /// Bytes of input that this block accounts for.
     pub bytes_in: u64,
 }
@@ -239,13 +239,13 @@ impl RecordBlock {
             blank_lines: 0,
             padded: 0,
             remarks: Vec::new(),
-            passed_over: 0,
+            ignored: 0,
             bytes_in: 0,
         }
     }
 
     /// Gives each record its own number and hash, so that single records can be removed.
-    pub fn list_each(&mut self) {
+    pub fn expand(&mut self) {
         if self.rows.is_empty() {
             self.rows = (0..).take(self.payload.len()).collect();
         }

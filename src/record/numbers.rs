@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// An arithmetic sequence: `first`, `first + step`, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Progression {
     /// The first number.
     pub first: u64,
     /// Difference between consecutive numbers.
@@ -16,7 +16,7 @@ pub struct Stretch {
     pub count: usize,
 }
 
-impl Stretch {
+impl Progression {
     /// Returns the number at a position.
     pub fn at(&self, place: usize) -> u64 {
         self.first.wrapping_add(self.step.wrapping_mul(place as u64))
@@ -38,7 +38,7 @@ pub enum Numbers {
     /// Listed one by one.
     Each(Vec<u64>),
     /// Arithmetic sequences, none of them empty.
-    Stretches(Vec<Stretch>),
+    Progressions(Vec<Progression>),
 }
 
 impl From<Vec<u64>> for Numbers {
@@ -55,26 +55,26 @@ impl FromIterator<u64> for Numbers {
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self::Stretches(Vec::new())
+        Self::Progressions(Vec::new())
     }
 }
 
 impl Numbers {
     /// Creates numbers that count up from `first`.
     pub fn counting(first: u64, count: usize) -> Self {
-        Self::of(std::iter::once(Stretch { first, step: 1, count }))
+        Self::of(std::iter::once(Progression { first, step: 1, count }))
     }
 
     /// Creates numbers each of which applies to `sharing` consecutive records.
     pub fn shared(each: Vec<u64>, sharing: usize) -> Self {
         match sharing {
             1 => Self::Each(each),
-            count => Self::of(each.into_iter().map(|first| Stretch { first, step: 0, count })),
+            count => Self::of(each.into_iter().map(|first| Progression { first, step: 0, count })),
         }
     }
 
-    fn of(stretches: impl Iterator<Item = Stretch>) -> Self {
-        Self::Stretches(stretches.filter(|stretch| stretch.count > 0).collect())
+    fn of(progressions: impl Iterator<Item = Progression>) -> Self {
+        Self::Progressions(progressions.filter(|progression| progression.count > 0).collect())
     }
 
     /// Returns the numbers with `map` applied to each.
@@ -82,8 +82,12 @@ impl Numbers {
     pub fn mapped(self, map: impl Fn(u64) -> u64) -> Self {
         match self {
             Self::Each(each) => Self::Each(each.into_iter().map(map).collect()),
-            Self::Stretches(stretches) if stretches.iter().all(|stretch| stretch.step == 0) => {
-                Self::of(stretches.into_iter().map(|stretch| Stretch { first: map(stretch.first), ..stretch }))
+            Self::Progressions(progressions) if progressions.iter().all(|progression| progression.step == 0) => {
+                Self::of(
+                    progressions
+                        .into_iter()
+                        .map(|progression| Progression { first: map(progression.first), ..progression }),
+                )
             }
             other => other.iter().map(map).collect(),
         }
@@ -93,7 +97,7 @@ impl Numbers {
     pub fn len(&self) -> usize {
         match self {
             Self::Each(each) => each.len(),
-            Self::Stretches(stretches) => stretches.iter().map(|stretch| stretch.count).sum(),
+            Self::Progressions(progressions) => progressions.iter().map(|progression| progression.count).sum(),
         }
     }
 
@@ -104,22 +108,22 @@ impl Numbers {
 
     /// Iterates over the numbers.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let (each, stretches) = match self {
+        let (each, progressions) = match self {
             Self::Each(each) => (each.as_slice(), &[][..]),
-            Self::Stretches(stretches) => (&[][..], stretches.as_slice()),
+            Self::Progressions(progressions) => (&[][..], progressions.as_slice()),
         };
-        each.iter().copied().chain(stretches.iter().copied().flat_map(Stretch::iter))
+        each.iter().copied().chain(progressions.iter().copied().flat_map(Progression::iter))
     }
 
     /// Returns the number of a record.
     pub fn get(&self, mut at: usize) -> Option<u64> {
         match self {
             Self::Each(each) => each.get(at).copied(),
-            Self::Stretches(stretches) => stretches.iter().find_map(|stretch| {
-                if at < stretch.count {
-                    return Some(stretch.at(at));
+            Self::Progressions(progressions) => progressions.iter().find_map(|progression| {
+                if at < progression.count {
+                    return Some(progression.at(at));
                 }
-                at -= stretch.count;
+                at -= progression.count;
                 None
             }),
         }
@@ -133,12 +137,12 @@ impl Numbers {
                 let end = range.end.min(each.len());
                 Self::Each(each.get(range.start.min(end)..end).unwrap_or_default().to_vec())
             }
-            Self::Stretches(stretches) => {
+            Self::Progressions(progressions) => {
                 let mut start = 0;
-                Self::of(stretches.iter().map(|stretch| {
-                    let within = |at: usize| at.saturating_sub(start).min(stretch.count);
-                    let part = stretch.part(within(range.start)..within(range.end));
-                    start += stretch.count;
+                Self::of(progressions.iter().map(|progression| {
+                    let within = |at: usize| at.saturating_sub(start).min(progression.count);
+                    let part = progression.part(within(range.start)..within(range.end));
+                    start += progression.count;
                     part
                 }))
             }
@@ -149,7 +153,7 @@ impl Numbers {
     pub fn split_off(&mut self, at: usize) -> Self {
         match self {
             Self::Each(each) => Self::Each(each.split_off(at.min(each.len()))),
-            Self::Stretches(_) => {
+            Self::Progressions(_) => {
                 let tail = self.slice(at..usize::MAX);
                 *self = self.slice(0..at);
                 tail
@@ -161,9 +165,9 @@ impl Numbers {
     pub fn append(&mut self, other: Self) {
         match (&mut *self, other) {
             (own, other) if own.is_empty() => *own = other,
-            (Self::Stretches(own), Self::Stretches(mut other)) => own.append(&mut other),
+            (Self::Progressions(own), Self::Progressions(mut other)) => own.append(&mut other),
             (Self::Each(own), other) => own.extend(other.iter()),
-            (Self::Stretches(_), other) => *self = Self::Each(self.iter().chain(other.iter()).collect()),
+            (Self::Progressions(_), other) => *self = Self::Each(self.iter().chain(other.iter()).collect()),
         }
     }
 }
@@ -175,16 +179,17 @@ mod tests {
     use super::*;
 
     fn numbers() -> impl Strategy<Value = Numbers> {
-        let stretch = (0_u64..9, 0_u64..2, 1_usize..5).prop_map(|(first, step, count)| Stretch { first, step, count });
+        let progression =
+            (0_u64..9, 0_u64..2, 1_usize..5).prop_map(|(first, step, count)| Progression { first, step, count });
         prop_oneof![
             proptest::collection::vec(0_u64..9, 0..6).prop_map(Numbers::Each),
-            proptest::collection::vec(stretch, 0..4).prop_map(Numbers::Stretches),
+            proptest::collection::vec(progression, 0..4).prop_map(Numbers::Progressions),
         ]
     }
 
     proptest! {
         #[test]
-        fn stretches_equal_listed_numbers(one in numbers(), other in numbers(), at in 0_usize..20, end in 0_usize..20) {
+        fn progressions_equal_listed_numbers(one in numbers(), other in numbers(), at in 0_usize..20, end in 0_usize..20) {
             let list: Vec<u64> = one.iter().collect();
             prop_assert_eq!(one.len(), list.len());
             prop_assert_eq!(one.get(at), list.get(at).copied());

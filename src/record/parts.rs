@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_a_part_and_null_is_none() {
+    fn every_value_is_a_part_and_null_is_not() {
         let tags = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None]), None]);
         let rows = batch(vec![
             ("__key__", Arc::new(StringArray::from(vec!["a", "b"]))),

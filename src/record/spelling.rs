@@ -72,7 +72,7 @@ fn unit(text: &str) -> Option<(Vec<u16>, usize)> {
 }
 
 /// Decodes bytes in each encoding that they may be in.
-pub fn readings(bytes: &[u8]) -> Vec<String> {
+pub fn possible_decodings(bytes: &[u8]) -> Vec<String> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return vec![text.to_owned()];
     }
@@ -85,7 +85,7 @@ pub fn readings(bytes: &[u8]) -> Vec<String> {
 }
 
 /// Whether a byte next to a text makes the text a part of a longer word.
-pub fn is_inner(byte: Option<&u8>) -> bool {
+pub fn continues_word(byte: Option<&u8>) -> bool {
     byte.is_some_and(|b| b.is_ascii_alphanumeric() || !b.is_ascii())
 }
 
@@ -93,13 +93,14 @@ pub fn is_inner(byte: Option<&u8>) -> bool {
 /// did.
 pub fn any_span(text: &str, visit: &mut dyn FnMut(&str) -> bool) -> bool {
     let bytes = text.as_bytes();
-    let is_border =
-        |at: &usize| !is_inner(at.checked_sub(1).and_then(|before| bytes.get(before))) || !is_inner(bytes.get(*at));
+    let is_border = |at: &usize| {
+        !continues_word(at.checked_sub(1).and_then(|before| bytes.get(before))) || !continues_word(bytes.get(*at))
+    };
     let borders: Vec<usize> = (0..=bytes.len()).filter(is_border).filter(|at| text.is_char_boundary(*at)).collect();
     for (i, begin) in borders.iter().enumerate() {
         let mut words = 0;
         for end in &borders[i + 1..] {
-            words += usize::from(is_inner(bytes.get(end - 1)));
+            words += usize::from(continues_word(bytes.get(end - 1)));
             if words > MAX_WORDS {
                 break;
             }
@@ -145,8 +146,8 @@ mod tests {
         assert_eq!(undone(r"\ud83d\ude00 \q \u12"), "\u{1f600} \\q \\u12");
         assert_eq!(undone(r#""a ""b"" c""#), r#""a "b" c""#);
         assert_eq!(unescaped("plain"), None);
-        assert_eq!(readings(b"J\xf6rg")[1], "Jörg");
-        assert_eq!(readings(b"P\0\xf6\0")[2], "Pö");
+        assert_eq!(possible_decodings(b"J\xf6rg")[1], "Jörg");
+        assert_eq!(possible_decodings(b"P\0\xf6\0")[2], "Pö");
     }
 
     #[test]

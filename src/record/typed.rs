@@ -28,7 +28,7 @@ use serde::de::IgnoredAny;
 
 use super::{
     json, time,
-    widen::{Unfit, cast_array},
+    widen::{ValueMismatch, cast_array},
 };
 use crate::{codec::base64::from_base64, error::Result, schema};
 
@@ -305,7 +305,7 @@ pub type Converted = (ArrayRef, Vec<(usize, String)>);
 ///
 /// # Errors
 /// When the type can hold no value of the column.
-pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Converted, Unfit>> {
+pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Converted, ValueMismatch>> {
     if let DataType::Dictionary(_, value) = array.data_type() {
         return convert(&cast(array, value)?, &from.clone().with_data_type(value.as_ref().clone()), to);
     }
@@ -376,7 +376,7 @@ fn cast_part(
     to: &Field,
     parts: &mut Vec<ArrayRef>,
     unfit: &mut Vec<(usize, String)>,
-) -> Result<(), Unfit> {
+) -> Result<(), ValueMismatch> {
     match cast_array(array, from, to) {
         Ok(cast) => parts.push(cast),
         Err(error) if !error.by_value => return Err(error),

@@ -24,7 +24,7 @@ use crate::{
 
 /// Reason why rows do not fit a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit {
+pub struct ValueMismatch {
     /// Name of the column.
     pub column: String,
     /// Row of the value within the batch, from 0; 0 for values inside of lists.
@@ -43,7 +43,7 @@ pub struct Unfit {
 /// [`Kind::Internal`](crate::error::Kind::Internal) when the batch has a column that `schema` lacks or cannot hold, and
 /// [`Kind::Input`](crate::error::Kind::Input) when a value has no equal in the wider type.
 pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    cast_or_unfit(batch, schema)?.map_err(|Unfit { column, value, expected, by_value, .. }| {
+    try_cast_to(batch, schema)?.map_err(|ValueMismatch { column, value, expected, by_value, .. }| {
         if by_value {
             Error::input(format!("expected values that fit into {expected}, found {value}"))
                 .column(column)
@@ -58,7 +58,7 @@ pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
 ///
 /// # Errors
 /// When the schema has non-nullable columns that the batch lacks.
-pub fn cast_or_unfit(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<RecordBatch, Unfit>> {
+pub fn try_cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<RecordBatch, ValueMismatch>> {
     if batch.schema_ref() == schema {
         return Ok(Ok(batch.clone()));
     }
@@ -68,13 +68,13 @@ pub fn cast_or_unfit(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<R
             let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows)?)
         }
-        Err(unfit) => Err(unfit),
+        Err(mismatch) => Err(mismatch),
     })
 }
 
-fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) -> Result<Vec<ArrayRef>, Unfit> {
+fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) -> Result<Vec<ArrayRef>, ValueMismatch> {
     if let Some(lost) = from.iter().find(|field| to.find(field.name()).is_none()) {
-        return Err(Unfit {
+        return Err(ValueMismatch {
             column: lost.name().clone(),
             row: 0,
             value: "one more".to_owned(),
@@ -94,7 +94,7 @@ fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) ->
 ///
 /// # Errors
 /// When a value does not fit, or the types have no values in common.
-pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
+pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     use DataType::{
         Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
     };
@@ -131,22 +131,22 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
             relist(array, LargeList(Arc::clone(item)), to)
         }
         (Map(given, _), Map(entries, sorted)) => cast_map(array, given, entries, *sorted, to),
-        (given, target) if given.is_nested() || target.is_nested() => Err(unfit_type(array, to)),
+        (given, target) if given.is_nested() || target.is_nested() => Err(type_mismatch(array, to)),
         _ => cast_scalars(array, to),
     }
 }
 
 /// Converts tensors of one shape to tensors with individual shapes.
-fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Unfit> {
+fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let (DataType::FixedSizeList(given, length), DataType::Struct(parts)) = (from.data_type(), to.data_type()) else {
-        return Err(unfit_type(array, to));
+        return Err(type_mismatch(array, to));
     };
     let (Some(list), Some(shape)) = (array.as_fixed_size_list_opt(), schema::tensor_shape(from)) else {
-        return Err(unfit_type(array, to));
+        return Err(type_mismatch(array, to));
     };
     let (DataType::List(item), DataType::FixedSizeList(size, rank)) = (parts[0].data_type(), parts[1].data_type())
     else {
-        return Err(unfit_type(array, to));
+        return Err(type_mismatch(array, to));
     };
     let each = usize::try_from(*length).unwrap_or(0);
     let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(each, list.len()));
@@ -165,17 +165,17 @@ fn is_text(data_type: &DataType) -> bool {
 }
 
 /// Casts with Arrow where that only changes the packing of values.
-fn repack(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+fn repack(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, target, &options).map_err(|_| unfit_type(array, to))
+    cast_with_options(array, target, &options).map_err(|_| type_mismatch(array, to))
 }
 
-fn unpack(array: &ArrayRef, value: &DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+fn unpack(array: &ArrayRef, value: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let plain = repack(array, value, to)?;
     cast_array(&plain, &Field::new(to.name(), value.clone(), true), to)
 }
 
-fn relist(array: &ArrayRef, target: DataType, to: &Field) -> Result<ArrayRef, Unfit> {
+fn relist(array: &ArrayRef, target: DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let lists = repack(array, &target, to)?;
     cast_array(&lists, &Field::new(to.name(), target, true), to)
 }
@@ -185,7 +185,7 @@ fn cast_lists<O: OffsetSizeTrait>(
     given: &Field,
     item: &FieldRef,
     to: &Field,
-) -> Result<ArrayRef, Unfit> {
+) -> Result<ArrayRef, ValueMismatch> {
     let source = array.as_list::<O>();
     let values = cast_array(source.values(), given, item)?;
     let nulls = source.nulls().cloned();
@@ -193,15 +193,21 @@ fn cast_lists<O: OffsetSizeTrait>(
 }
 
 /// Matches keys and values of a map by position, because their names differ between writers.
-fn cast_map(array: &ArrayRef, given: &Field, entries: &FieldRef, sorted: bool, to: &Field) -> Result<ArrayRef, Unfit> {
+fn cast_map(
+    array: &ArrayRef,
+    given: &Field,
+    entries: &FieldRef,
+    sorted: bool,
+    to: &Field,
+) -> Result<ArrayRef, ValueMismatch> {
     let source = array.as_map();
     let (DataType::Struct(pair), DataType::Struct(wider)) = (given.data_type(), entries.data_type()) else {
-        return Err(unfit_type(array, to));
+        return Err(type_mismatch(array, to));
     };
     let columns = [source.keys(), source.values()].into_iter().zip(pair).zip(wider);
     let columns = columns.map(|((column, given), field)| cast_array(column, given, field)).collect::<Result<_, _>>()?;
     let nulls = source.entries().nulls().cloned();
-    let pairs = StructArray::try_new(wider.clone(), columns, nulls).map_err(|_| unfit_type(array, to))?;
+    let pairs = StructArray::try_new(wider.clone(), columns, nulls).map_err(|_| type_mismatch(array, to))?;
     let (offsets, nulls) = (source.offsets().clone(), source.nulls().cloned());
     built(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, sorted), array, to)
 }
@@ -210,20 +216,20 @@ fn built<A: Array + 'static>(
     cast: Result<A, arrow::error::ArrowError>,
     array: &ArrayRef,
     to: &Field,
-) -> Result<ArrayRef, Unfit> {
-    cast.map(|cast| Arc::new(cast) as ArrayRef).map_err(|_| unfit_type(array, to))
+) -> Result<ArrayRef, ValueMismatch> {
+    cast.map(|cast| Arc::new(cast) as ArrayRef).map_err(|_| type_mismatch(array, to))
 }
 
 /// Casts plain values and checks that they cast back to the same values.
-fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, Unfit> {
+fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let options = |safe| CastOptions { safe, ..CastOptions::default() };
     // Values that do not fit become null, which reveals them.
-    let cast = cast_with_options(array, to.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
-    let back = cast_with_options(&cast, array.data_type(), &options(true)).map_err(|_| unfit_type(array, to))?;
-    let same = not_distinct(&back, array).map_err(|_| unfit_type(array, to))?;
+    let cast = cast_with_options(array, to.data_type(), &options(true)).map_err(|_| type_mismatch(array, to))?;
+    let back = cast_with_options(&cast, array.data_type(), &options(true)).map_err(|_| type_mismatch(array, to))?;
+    let same = not_distinct(&back, array).map_err(|_| type_mismatch(array, to))?;
     match same.values().iter().position(|same| !same) {
         None => Ok(cast),
-        Some(row) => Err(Unfit {
+        Some(row) => Err(ValueMismatch {
             column: to.name().clone(),
             row,
             value: json::text_of(array, row).unwrap_or_default(),
@@ -250,8 +256,8 @@ fn render(array: &ArrayRef, to: &Field) -> ArrayRef {
     cast_with_options(&texts, to.data_type(), &CastOptions::default()).unwrap_or(texts)
 }
 
-fn unfit_type(array: &ArrayRef, to: &Field) -> Unfit {
-    Unfit {
+fn type_mismatch(array: &ArrayRef, to: &Field) -> ValueMismatch {
+    ValueMismatch {
         column: to.name().clone(),
         row: 0,
         value: array.data_type().to_string(),

@@ -134,8 +134,8 @@ impl RecordSource {
     }
 
     /// Returns whether its records are samples rather than rows.
-    pub fn gives_samples(&self) -> bool {
-        self.reader.gives_samples()
+    pub fn yields_samples(&self) -> bool {
+        self.reader.yields_samples()
     }
 }
 
@@ -213,7 +213,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
 }
 
 /// Removes files that only describe shards next to them, such as indexes and job markers; returns how many.
-pub fn pass_over_companions(found: &mut Vec<SourceFile>) -> u64 {
+pub fn ignore_companions(found: &mut Vec<SourceFile>) -> u64 {
     let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
     let shards: HashSet<String> = found
         .par_iter()
@@ -316,8 +316,8 @@ fn refuse_arrays_and_others(sources: &[RecordSource]) -> Result<()> {
 }
 
 fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
-    let samples = sources.iter().find(|s| s.gives_samples());
-    let rows = sources.iter().find(|s| !s.gives_samples());
+    let samples = sources.iter().find(|s| s.yields_samples());
+    let rows = sources.iter().find(|s| !s.yields_samples());
     match (samples, rows) {
         (Some(samples), Some(rows)) => Err(Error::usage(format!(
             "expected either samples or rows, found both: `{}` contains samples, `{}` rows",

@@ -22,7 +22,7 @@ use rayon::{
 };
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-pub use kind::{Input, InputFormat, RecordSource, classify, pass_over_companions};
+pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions};
 pub use partitions::{folders_of, with_partitions};
 pub use sniff::SniffOptions;
 pub use stored::{Listed as ListedSource, Reopener};
@@ -210,7 +210,7 @@ impl SourceFile {
     /// # Errors
     /// Fails if it cannot be read.
     pub fn head(&self, limit: usize) -> Result<Head> {
-        let (input, packed) = self.unpacked(self.object().begin()?)?;
+        let (input, packed) = self.unpacked(self.object().read_start()?)?;
         let mut bytes = Vec::new();
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
@@ -279,7 +279,7 @@ pub struct Found {
     pub faults: Vec<Error>,
     /// Number of files ignored because they are hidden, configuration or part of another dataset, and of links to
     /// folders.
-    pub passed_over: u64,
+    pub ignored: u64,
     /// How many of them are in the system folder of a source that is a dataset.
     pub system_files: u64,
     /// How many of them are links to folders.
@@ -325,7 +325,7 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         name == "zarr.json" || name.starts_with(".z")
     };
     if found.files.par_iter().any(marked) {
-        found.passed_over += stores::gather(&mut found.files)?;
+        found.ignored += stores::gather(&mut found.files)?;
         found.files = sorted(found.files);
     }
     if distinguish(&mut found.files) {
@@ -429,13 +429,13 @@ impl Scan {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
                 Listed::Object(facts) if is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
-                    self.found.passed_over += 1;
+                    self.found.ignored += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }
                 Listed::Object(facts) => self.add(&below, facts),
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_ignored(&path));
-                    self.found.passed_over += 1;
+                    self.found.ignored += 1;
                 }
                 Listed::Fault(fault) => {
                     if self.excludes(root, &fault) {
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_and_filters_choose() {
+    fn globs_and_filters_select_files() {
         let folder = tree(&["a/1.csv", "a/2.txt", "b/3.csv", "4.csv"]);
         let all = ScanOptions::default();
         assert_eq!(names(&["**/*.csv"], folder.path(), &all), ["4.csv", "a/1.csv", "b/3.csv"]);
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_outgrows_its_memory_says_what_it_takes() {
+    fn a_list_beyond_the_memory_limit_states_its_size() {
         let names: Vec<String> = (0..1000).map(|i| format!("{i}.jpg")).collect();
         let folder = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let scan = |memory| {

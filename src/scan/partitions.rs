@@ -85,7 +85,7 @@ fn with_columns(mut source: RecordSource, mut partition_columns: Vec<(Field, Opt
         source.fields.find(name).is_some() || source.reader.columns().is_some_and(|columns| columns.contains(name))
     };
     partition_columns.retain(|(field, _)| !own(field.name()));
-    if partition_columns.is_empty() || source.gives_samples() {
+    if partition_columns.is_empty() || source.yields_samples() {
         return source;
     }
     let fields: Fields = partition_columns.iter().map(|(field, _)| field.clone()).collect();
@@ -163,8 +163,8 @@ impl RecordReader for Partition {
         self.inner.splits(input, split_bytes, max_record_bytes)
     }
 
-    fn reads_by_itself(&self) -> bool {
-        self.inner.reads_by_itself()
+    fn reads_own_source(&self) -> bool {
+        self.inner.reads_own_source()
     }
 
     fn columns(&self) -> Option<&[String]> {
@@ -210,7 +210,7 @@ impl RecordReader for Partition {
                 }
                 Parsed::Block(block)
             }
-            misfit @ Parsed::Misfit(_) => misfit,
+            mismatch @ Parsed::Mismatch(_) => mismatch,
         })
     }
 }

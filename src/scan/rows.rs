@@ -100,7 +100,7 @@ impl RecordReader for RowsInTar {
         let parsed = self.json.parse(&Split::of_bytes(0, Bytes::from(lines)), &self.carriers)?;
         let read = match parsed {
             Parsed::Block(read) => read,
-            Parsed::Misfit(misfit) => return Ok(Parsed::Misfit(misfit)),
+            Parsed::Mismatch(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
         };
         let number = |row: u32| accepted.get(row as usize).copied().unwrap_or_default();
         rejects.extend(read.rejects.into_iter().map(|r| Reject {
@@ -117,7 +117,7 @@ impl RecordReader for RowsInTar {
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
             rejects,
-            passed_over: block.passed_over,
+            ignored: block.ignored,
             bytes_in: block.bytes_in,
             ..RecordBlock::empty()
         }))
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_with_their_types() {
+    fn rows_round_trip_with_their_types() {
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("small", Arc::new(Int32Array::from(vec![Some(-1), None, Some(i32::MAX)]))),
             ("large", Arc::new(UInt64Array::from(vec![Some(u64::MAX), Some(0), None]))),

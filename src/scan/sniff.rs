@@ -307,7 +307,7 @@ fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
 /// The first records of a source; `None` when there are none, or when they are too large or damaged to tell anything.
 fn first_split(source: &RecordSource) -> Result<Option<Split>> {
     let input: Box<dyn Read + Send> =
-        if source.reader.reads_by_itself() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let mut splits = source.reader.splits(input, HEAD_BYTES, SAMPLE_BYTES);
     Ok(splits.next().and_then(Result::ok))
 }
@@ -449,7 +449,7 @@ impl RecordReader for Unreadable {
         }))
     }
 
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         true
     }
 

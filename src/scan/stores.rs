@@ -135,7 +135,7 @@ mod tests {
             scan(&[source.to_owned()], folder, &crate::storage::StoreSettings::default(), &ScanOptions::default())
                 .unwrap();
         let name = |file: &super::SourceFile| format!("{}{}", file.name(), if file.is_store() { "!" } else { "" });
-        (found.files.iter().map(name).collect(), found.passed_over)
+        (found.files.iter().map(name).collect(), found.ignored)
     }
 
     #[test]

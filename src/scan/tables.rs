@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_are_told_by_their_places() {
+    fn logs_are_recognised_by_their_paths() {
         for (path, expected) in [
             ("_delta_log/00000000000000000000.json", Some((TableFormat::Delta, ""))),
             ("a/b/_delta_log/00000000000000000010.checkpoint.parquet", Some((TableFormat::Delta, "a/b"))),

@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Error message for a block that does not match its hash.
-pub const DAMAGED_BLOCK: &str = "expected bytes that match the checksum, found others";
+pub const BLOCK_MISMATCH: &str = "expected bytes that match the checksum, found others";
 
 /// Hint for damaged objects of a dataset.
-pub const RESTORE: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
+pub const RESTORE_HINT: &str = "restore the object from a copy of the dataset; `shardify verify` lists what is damaged";
 
 /// Expected content of an object.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Checks {
         let around = self.blocks.around(range);
         let found = object.fetched(around.clone())?;
         if let Some(at) = self.blocks.damage(around.start, &found) {
-            return Err(damaged(object, DAMAGED_BLOCK, at));
+            return Err(damaged(object, BLOCK_MISMATCH, at));
         }
         let start = within(range.start - around.start);
         if range.end <= body {
@@ -52,5 +52,5 @@ impl Checks {
 /// Returns the error for bytes that do not match.
 fn damaged(object: &Object, message: &str, byte: u64) -> Error {
     let place = object.store.location().join(object.path()).to_string();
-    Error::integrity(message).at(place).byte(byte).hint(RESTORE)
+    Error::integrity(message).at(place).byte(byte).hint(RESTORE_HINT)
 }

@@ -296,11 +296,11 @@ impl Store for LocalStore {
             Ok(()) => {
                 // Repeating the sync would prove nothing: the kernel reports a failed sync only once.
                 self.sync_folders(std::iter::once(staged.to.as_path()))
-                    .map_err(|e| self.failed(path, "syncing the folder")(e).effect_is(Effect::Certain))?;
+                    .map_err(|e| self.failed(path, "syncing the folder")(e).with_effect(Effect::Certain))?;
                 Ok(PutOutcome::Created)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
-            Err(e) => Err(self.failed(path, "creating")(e).effect_is(Effect::Possible)),
+            Err(e) => Err(self.failed(path, "creating")(e).with_effect(Effect::Possible)),
         }
     }
 

@@ -44,21 +44,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use checks::{DAMAGED_BLOCK, RESTORE};
+pub use checks::{BLOCK_MISMATCH, RESTORE_HINT};
 pub use deliver::{append_line, post_json};
 pub use folder::Folder;
 pub use local::LocalStore;
 pub use location::{Location, plain_urls};
 pub use object::{Object, RangeReader};
 pub use pin::Pin;
-pub use ranges::Ahead;
+pub use ranges::Prefetched;
 pub use remote::RemoteStore;
 pub use scratch::{Scratch, ScratchPath};
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
 pub use store::{Listed, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, checked_path};
-pub use watch::{Watch, listening, watched};
+pub use watch::{Watch, capture_fault, watched};
 
 use crate::error::{Error, Result};
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::{
     checks::Checks,
     pin::Pin,
-    ranges::{Ahead, Fetched, part, requests as requests_of},
+    ranges::{Fetched, Prefetched, part, requests as requests_of},
     store::{Store, beyond, changed},
     watch,
 };
@@ -128,7 +128,7 @@ impl Object {
     }
 
     /// Returns a range of a remote object if it is already in memory.
-    pub fn known(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub fn cached(&self, range: &Range<u64>) -> Option<Bytes> {
         // Verified objects are read in blocks.
         let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
         remote.fetched.get(range).or_else(|| {
@@ -141,11 +141,11 @@ impl Object {
     ///
     /// # Errors
     /// As [`range`](Self::range).
-    pub fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+    pub fn exact_range(&self, range: Range<u64>) -> Result<Bytes> {
         if self.checks.is_some() {
             return self.range(range);
         }
-        match self.known(&range) {
+        match self.cached(&range) {
             Some(found) => Ok(found),
             None => self.fetch(range),
         }
@@ -177,7 +177,7 @@ impl Object {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn ahead(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Ahead>> {
+    pub fn prefetch(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
         let Some(remote) = &self.remote else { return Ok(None) };
         let window = {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,8 +209,8 @@ impl Object {
     ///
     /// # Errors
     /// When the object is missing.
-    pub fn begin(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.begin(&self.path)
+    pub fn read_start(&self) -> Result<Box<dyn Read + Send>> {
+        self.store.read_start(&self.path)
     }
 
     /// Opens the object from its first byte, as [`Store::read_back`] does.

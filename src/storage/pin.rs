@@ -72,8 +72,8 @@ mod tests {
         store.put("a", bytes(2).into()).unwrap();
         for object in [&unknown, &known] {
             assert!(object.range(5 << 20..6 << 20).unwrap_err().to_string().contains("entity tag"));
-            assert!(object.piece(5 << 20..5 << 20 | 9).is_err());
-            assert!(object.ahead(vec![9 << 20..10 << 20, 15 << 20..16 << 20]).is_err());
+            assert!(object.exact_range(5 << 20..5 << 20 | 9).is_err());
+            assert!(object.prefetch(vec![9 << 20..10 << 20, 15 << 20..16 << 20]).is_err());
             assert!(object.read().map(drop).is_err());
         }
         assert!(std::io::copy(&mut begun, &mut std::io::sink()).is_err(), "the second half is of another object");

@@ -90,7 +90,7 @@ impl Fetched {
     }
 
     /// Holds spans, given by start and bytes, until the returned guard is dropped.
-    pub(super) fn hold(self: &Arc<Self>, found: impl Iterator<Item = (u64, Bytes)>) -> Ahead {
+    pub(super) fn hold(self: &Arc<Self>, found: impl Iterator<Item = (u64, Bytes)>) -> Prefetched {
         let mut spans = self.lock();
         let mut keys = Vec::new();
         for (start, bytes) in found {
@@ -100,7 +100,7 @@ impl Fetched {
             keys.push(key);
         }
         drop(spans);
-        Ahead { fetched: Arc::clone(self), keys }
+        Prefetched { fetched: Arc::clone(self), keys }
     }
 }
 
@@ -113,12 +113,12 @@ pub(super) fn part(start: u64, bytes: &Bytes, range: &Range<u64>) -> Option<Byte
 
 /// Guard that keeps prefetched ranges in memory.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct Prefetched {
     fetched: Arc<Fetched>,
     keys: Vec<(u64, u64)>,
 }
 
-impl Drop for Ahead {
+impl Drop for Prefetched {
     fn drop(&mut self) {
         let mut spans = self.fetched.lock();
         self.keys.iter().for_each(|key| drop(spans.held.remove(key)));

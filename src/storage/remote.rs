@@ -344,7 +344,7 @@ impl Store for RemoteStore {
         if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
     }
 
-    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
         match self.read_ranges(path, at.clone(), &Pin::default()) {
             // A plain web server need not support ranges.
@@ -438,7 +438,7 @@ impl Store for RemoteStore {
                     "this store cannot hold a dataset: it does not support create-if-absent, without which concurrent commits lose records",
                 ))
             }
-            Err(e) => Err(self.failed(path, "creating", &e).effect_is(Effect::Possible)),
+            Err(e) => Err(self.failed(path, "creating", &e).with_effect(Effect::Possible)),
         }
     }
 

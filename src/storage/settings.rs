@@ -26,7 +26,7 @@ impl StoreSettings {
 
     /// Returns the settings with `opener` opening all stores.
     #[must_use]
-    pub fn opened_by(self, opener: Arc<Opener>) -> Self {
+    pub fn with_opener(self, opener: Arc<Opener>) -> Self {
         Self { opener: Some(opener), ..self }
     }
 

@@ -148,7 +148,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// As [`Self::read`].
-    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         self.read(path)
     }
 

@@ -146,7 +146,7 @@ impl Uploads {
         let taken = stream::iter(taken).buffered(COMPLETIONS).collect::<Vec<_>>();
         let taken = runtime()?.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, taken).await });
         let all = taken.is_ok_and(|taken| taken.iter().all(|taken| taken.is_ok()));
-        Err(if all { error } else { error.effect_is(Effect::Possible) })
+        Err(if all { error } else { error.with_effect(Effect::Possible) })
     }
 }
 
@@ -283,7 +283,7 @@ impl StagedUpload {
             Ok(false) if matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
                 Err(occupied())
             }
-            Ok(false) | Err(_) => Err(self.failed("completing the upload", &error).effect_is(Effect::Possible)),
+            Ok(false) | Err(_) => Err(self.failed("completing the upload", &error).with_effect(Effect::Possible)),
         }
     }
 
@@ -300,7 +300,7 @@ impl StagedUpload {
         if let Err(error) = done
             && !matches!(self.is_present().await, Ok(true))
         {
-            return Err(self.failed("completing the upload", &error).effect_is(Effect::Possible));
+            return Err(self.failed("completing the upload", &error).with_effect(Effect::Possible));
         }
         self.finish_naming();
         Ok(())

@@ -10,8 +10,8 @@
 //!                      `---- first failure ------'
 //! ```
 //!
-//! Objects also report to their thread: [`listening`] calls a decoder and returns the failure beneath it, even if the
-//! decoder drops it.
+//! Objects also report to their thread: [`capture_fault`] calls a decoder and returns the failure beneath it, even if
+//! the decoder drops it.
 
 use std::{
     cell::RefCell,
@@ -53,12 +53,12 @@ impl Watch {
 }
 
 thread_local! {
-    /// The first failure in this thread while [`listening`] is active.
+    /// The first failure in this thread while [`capture_fault`] is active.
     static FIRST_FAULT: RefCell<Option<Option<Error>>> = const { RefCell::new(None) };
 }
 
 /// Calls a decoder that reads objects in this thread; also returns the store's first failure during the call.
-pub fn listening<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
+pub fn capture_fault<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
     let outer = FIRST_FAULT.replace(Some(None));
     let out = work();
     let fault = FIRST_FAULT.replace(outer).flatten();
@@ -68,7 +68,7 @@ pub fn listening<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
     (out, fault)
 }
 
-/// Reports a store failure to an active [`listening`] in this thread.
+/// Reports a store failure to an active [`capture_fault`] in this thread.
 pub(super) fn report(error: &Error) {
     if error.kind() == Kind::Storage {
         FIRST_FAULT.with_borrow_mut(|fault| {
@@ -178,8 +178,8 @@ impl Store for Watched {
         self.reader(path, self.inner.read_of(path, pin))
     }
 
-    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.begin(path))
+    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.read_start(path))
     }
 
     fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
@@ -265,15 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn listening_returns_the_failure_of_this_thread() {
+    fn capture_fault_returns_the_failure_of_this_thread() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let gone = Object::new(Arc::clone(&store), "gone", 100);
-        let (inner, outer) = listening(|| listening(|| gone.range(0..5).ok()).1);
+        let (inner, outer) = capture_fault(|| capture_fault(|| gone.range(0..5).ok()).1);
         assert!(inner.is_some() && outer.is_some_and(|fault| fault.kind() == Kind::Storage));
-        let (_, fault) = listening(|| gone.range(90..200).ok());
+        let (_, fault) = capture_fault(|| gone.range(90..200).ok());
         assert!(fault.is_none(), "an error about bytes is not a store failure");
         let _ = gone.range(0..5);
-        assert!(listening(|| ()).1.is_none(), "no failure was reported");
+        assert!(capture_fault(|| ()).1.is_none(), "no failure was reported");
     }
 
     #[test]

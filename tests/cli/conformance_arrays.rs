@@ -182,7 +182,7 @@ fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize)
                 Payload::Rows(rows) => rows,
                 Payload::Samples(_) => panic!("samples"),
             },
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         })
         .collect();
     concat_batches(&schema, &batches).unwrap()

@@ -63,7 +63,7 @@ fn rejects_are_counted_or_kept() {
 }
 
 #[test]
-fn a_late_misfit_widens_the_column_and_loses_nothing() {
+fn a_late_mismatch_widens_the_column_and_loses_nothing() {
     let folder = Folder::new();
     let mut text = "n,when,flag\n".to_owned();
     for i in 0..60_000 {

@@ -82,7 +82,7 @@ fn a_store_with_cut_metadata_is_an_error() {
 }
 
 #[test]
-fn what_stands_around_a_table_is_told() {
+fn lines_around_a_table_are_noted() {
     let folder = Folder::new();
     let number = std::cell::Cell::new(0);
     let read = |content: &str| {
@@ -101,11 +101,11 @@ fn what_stands_around_a_table_is_told() {
     assert_eq!(read("# note\nname\n"), ("# note".into(), [1, 0, 0], none()));
     assert_eq!(
         read("## made, by, us\n\n# note\na,b\n1,2\n"),
-        ("a b".into(), [1, 1, 0], "note: a.csv: 2 comment lines (`#`) before the table were left out".into())
+        ("a b".into(), [1, 1, 0], "note: a.csv: 2 comment lines (`#`) before the table were skipped".into())
     );
     assert_eq!(
         read("##x\n#a,b\n1,2\n"),
-        ("#a b".into(), [1, 0, 0], "note: a.csv: 1 comment line (`#`) before the table was left out".into())
+        ("#a b".into(), [1, 0, 0], "note: a.csv: 1 comment line (`#`) before the table was skipped".into())
     );
     let (.., told) = read("a,b,c\n1,2,3\n# note\n4,5,6\n");
     assert!(told.starts_with("note: a.csv, line 3: this looks like a comment"), "{told}");
@@ -131,14 +131,14 @@ fn what_stands_around_a_table_is_told() {
     );
     let (columns, counts, told) = read(&format!("Report of the office\n\n{}", table("")));
     assert_eq!((&*columns, counts[0]), ("id day town rain", 4));
-    assert_eq!(told, "note: a.csv: 1 line of text before the table was left out");
+    assert_eq!(told, "note: a.csv: 1 line of text before the table was skipped");
     folder.write("a.csv", table("Source: own survey of all towns\n"));
     let refused = folder.run("convert a.csv");
     assert!(refused.code == 6 && refused.stderr.contains("line 5") && refused.stderr.contains("a note"), "{refused:?}");
     let skipped = folder.run("convert a.csv --json --on-error skip --out skipped");
     let count = |name: &str| skipped.summary()[name].as_u64().unwrap();
     assert_eq!([count("records_in"), count("records_out"), count("records_rejected")], [5, 4, 1]);
-    folder.write("a.csv", table("4;2024-01-04;x;3.5\n,,,\n"));
+    folder.write("a.csv", table("4;2024-01-04;x;3.5\nid,day,town,rain\n"));
     let summary = folder.run("convert a.csv --json --out counted").ok().summary();
     assert_eq!((&summary["records_repaired"], &summary["lines_skipped"]), (&1.into(), &1.into()));
     // Lines of bad records are still counted from the first.

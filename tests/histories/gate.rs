@@ -200,9 +200,9 @@ impl Store for Gated {
         self.inner.read(path)
     }
 
-    fn begin(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         self.gate.call("begin", path)?;
-        self.inner.begin(path)
+        self.inner.read_start(path)
     }
 
     fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {

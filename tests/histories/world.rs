@@ -160,7 +160,7 @@ fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Ver
         let wanted = manifest::Wanted { ids: vec![id.clone()], ..manifest::Wanted::default() };
         let report = manifest::find_wanted(context, ds, Some(&at), &wanted, &mut |_| Ok(()))?;
         // Records that were erased from all versions in the meantime cannot be found.
-        if report.hits == 0 && !snapshot.is_overtaken()? {
+        if report.hits == 0 && !snapshot.has_lost_data()? {
             return Err(Error::integrity(format!("`{id}` was exported, and was not found")));
         }
     }
@@ -413,7 +413,7 @@ impl World {
     /// Returns settings that open stores behind a gate, if there is one.
     fn settings(&self, gate: Option<Arc<Gate>>) -> StoreSettings {
         let memory = Arc::clone(&self.memory);
-        StoreSettings::default().opened_by(Arc::new(move |location: &Location| {
+        StoreSettings::default().with_opener(Arc::new(move |location: &Location| {
             let inner: Arc<dyn Store> = match location.local_path() {
                 Some(path) => Arc::new(LocalStore::new(path.to_owned())),
                 None => Arc::new(memory.rooted_at(location)?),

@@ -292,14 +292,14 @@ impl Store for Careless {
 #[test]
 fn a_store_where_two_creators_win_is_refused_by_name() {
     let careful: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-    Dataset::new(careful).prove_store().unwrap();
+    Dataset::new(careful).test_store().unwrap();
     let careless: Arc<dyn Store> = Arc::new(Careless(RemoteStore::memory().unwrap()));
     let dataset = Dataset::new(Arc::clone(&careless));
-    let error = dataset.prove_store().unwrap_err();
+    let error = dataset.test_store().unwrap_err();
     assert_eq!(error.kind(), Kind::Storage);
     assert!(error.to_string().starts_with("memory:///"), "{error}");
     assert!(careless.list("").unwrap().is_empty(), "nothing is left behind");
-    assert!(dataset.prove_store().is_err(), "a refusal is not forgotten");
+    assert!(dataset.test_store().is_err(), "a refusal is not forgotten");
 }
 
 /// A whole read takes what was listed, and nothing else.

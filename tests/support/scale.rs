@@ -14,7 +14,7 @@ use shardify::{
     dataset::{
         Beside, Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, Retraction, SegmentMerge, SegmentRef,
         SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
-        Transaction, commit, crowded, merge,
+        Transaction, commit, merge, segments_to_merge,
     },
     error::Result,
     events::Cancel,
@@ -158,7 +158,7 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
     let mut replaced = Vec::new();
     loop {
         let snapshot = dataset.open()?;
-        let groups = crowded(&snapshot.entry().segments);
+        let groups = segments_to_merge(&snapshot.entry().segments);
         if groups.is_empty() {
             return Ok(replaced);
         }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_in_every_column() {
+    fn every_length_works_in_every_column() {
         for first in 0..=80 {
             for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33] {
                 let texts: Vec<Vec<u8>> = (0..count).map(|i| vec![0xb1 + i; (first + usize::from(i)) % 81]).collect();

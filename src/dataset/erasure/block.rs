@@ -43,7 +43,7 @@ pub fn change_blocked(
     arguments: &BTreeMap<String, String>,
     change: &mut dyn FnMut(&Snapshot, &Salt) -> Result<Option<BlockChange>>,
 ) -> Result<Snapshot> {
-    dataset.prove_store()?;
+    dataset.test_store()?;
     let id = TransactionId::fresh();
     let newest = dataset.open()?.version();
     let fresh = Salt::fresh();

@@ -24,14 +24,14 @@ use crate::{
             reindex::Reindexed,
             suppress::{self, Suppressed},
         },
-        ids::{IdKind, private::Asked, salt::Salt},
+        ids::{IdKind, private::IdQuery, salt::Salt},
         index::{self, SegmentRef, places::PlaceRef},
         log::{
             clock,
             commit::{Next, created_within},
             draft::{Draft, ListWriter},
             entry::{Counts, Entry, FORMAT_VERSION},
-            erased::{self, Rewritten, StandIns, Tombstone, rewritten_batch, tombstone_batch},
+            erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
             retraction::Retraction,
             runs::{self, Run, RunTable},
@@ -56,16 +56,16 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
     let entry = newest.entry();
     let (mut segments, mut sources) = (entry.segments.clone(), entry.sources.clone());
     if all_versions {
-        let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
+        let replacements = Replacements::of(dataset.store().as_ref(), entry)?;
         let before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
         let mut readable = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
-        for version in named_alone(newest) {
+        for version in tagged_only(newest) {
             readable.push(dataset.entry(version)?);
         }
         for old in readable {
-            let led = old.version < before;
-            segments.extend(if led { stand_ins.segments(&old.segments) } else { old.segments });
-            sources.extend(if led { stand_ins.lists(&old.sources) } else { old.sources });
+            let mapped = old.version < before;
+            segments.extend(if mapped { replacements.segments(&old.segments) } else { old.segments });
+            sources.extend(if mapped { replacements.lists(&old.sources) } else { old.sources });
         }
     }
     let mut seen = HashSet::new();
@@ -76,13 +76,13 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
 
 /// Returns versions that only their tags keep, while their neighbours were vacuumed: their runs are not in the run
 /// table of the newest version.
-fn named_alone(newest: &Snapshot) -> BTreeSet<Version> {
+fn tagged_only(newest: &Snapshot) -> BTreeSet<Version> {
     newest.tags().values().copied().filter(|version| *version < newest.readable_from()).collect()
 }
 
 /// Opened versions that only their tags keep, with what only they know.
 #[derive(Debug)]
-pub struct Named {
+pub struct TaggedVersions {
     snapshots: Vec<Snapshot>,
     /// Shards that are not in the run table of the newest version, each with a version that has it.
     shards: BTreeMap<String, Version>,
@@ -90,13 +90,13 @@ pub struct Named {
     runs: RunTable,
 }
 
-impl Named {
+impl TaggedVersions {
     /// Opens the versions that an erasure must search: all tagged ones for an erasure from all versions, else none.
     ///
     /// # Errors
     /// When one of them cannot be read.
     pub fn of(newest: &Snapshot, all_versions: bool) -> Result<Self> {
-        let versions = if all_versions { named_alone(newest) } else { BTreeSet::new() };
+        let versions = if all_versions { tagged_only(newest) } else { BTreeSet::new() };
         let snapshots: Vec<Snapshot> =
             versions.into_iter().map(|version| newest.dataset().at(version)).collect::<Result<_>>()?;
         let known: HashSet<&str> = newest.runs()?.all().iter().map(|run| run.shard.as_str()).collect();
@@ -127,32 +127,32 @@ impl Named {
 }
 
 /// Returns, for each id, the records that have it as their record id or subject id, with ids as stored: in the newest
-/// version, or in any readable one. `segments` are those of [`indexes`]; `named` has the versions that only tags keep.
+/// version, or in any readable one. `segments` are those of [`indexes`]; `tagged` has the versions that only tags keep.
 ///
 /// # Errors
 /// When the index, the run table or a sidecar cannot be read.
 pub fn lookup(
     newest: &Snapshot,
-    named: &Named,
+    tagged: &TaggedVersions,
     segments: &[SegmentRef],
-    ids: &[Asked<'_>],
+    ids: &[IdQuery<'_>],
     all_versions: bool,
 ) -> Result<Vec<Vec<Hit>>> {
     let store = newest.dataset().store();
     let mut hits: Vec<BTreeMap<(u64, IdKind), Hit>> = ids.iter().map(|_| BTreeMap::new()).collect();
-    for snapshot in std::iter::once(newest).chain(&named.snapshots) {
+    for snapshot in std::iter::once(newest).chain(&tagged.snapshots) {
         let origins = find::origins(snapshot, ids)?;
-        let look = |(asked, origins): (&Asked<'_>, &Vec<u64>)| {
+        let look = |(query, origins): (&IdQuery<'_>, &Vec<u64>)| {
             let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
             for segment in segments {
-                let records = index::lookup_one(store, segment, asked.hash)?;
+                let records = index::lookup_one(store, segment, query.hash)?;
                 candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
             }
             candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
             let mut hits = find::Resolver::new(snapshot).resolve(&candidates)?;
             hits.retain(|_, hit| match hit.kind {
-                IdKind::Record => asked.is(&hit.record_id),
-                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
+                IdKind::Record => query.is(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.is(stored)),
             });
             // Vacuumed places are deleted already.
             hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
@@ -276,7 +276,7 @@ pub struct Erasure {
 /// then nothing was committed, and the run can be repeated. If the store fails.
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
-    dataset.prove_store()?;
+    dataset.test_store()?;
     created_within(ATTEMPTS, dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
@@ -373,11 +373,11 @@ impl Erasure {
         let adds: Vec<ShardMeta> = self.rewrites.iter().filter(|rewrite| rewrite.live).filter_map(meta).collect();
         let (shards, totals) = draft.shard_lists(Some(parent), &adds, &removed)?;
         let runs = if self.all_versions {
-            self.led_runs(draft, parent)?
+            self.mapped_runs(draft, parent)?
         } else {
             draft.run_lists(Some(parent), &removed, 0, version)?
         };
-        let stand_ins = StandIns::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
+        let replacements = Replacements::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
         Ok(Entry {
             format: FORMAT_VERSION,
             version,
@@ -393,8 +393,8 @@ impl Erasure {
             totals,
             shards,
             runs,
-            sources: stand_ins.lists(&old.sources),
-            segments: stand_ins.segments(&old.segments),
+            sources: replacements.lists(&old.sources),
+            segments: replacements.segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
             erasures: Some(self.erasures(draft, old, version)?),
             root: None,
@@ -403,7 +403,7 @@ impl Erasure {
     }
 
     /// Writes the run table, with the runs of rewritten shards mapped to their replacements.
-    fn led_runs(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Vec<ListRef>> {
+    fn mapped_runs(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Vec<ListRef>> {
         let rewrites: HashMap<&str, &Rewrite> =
             self.rewrites.iter().map(|rewrite| (rewrite.was.path.as_str(), rewrite)).collect();
         let mut old: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
@@ -416,7 +416,7 @@ impl Erasure {
         }
         for (shard, old) in old {
             let Some(now) = rewrites.get(shard).and_then(|rewrite| rewrite.now.as_ref()) else { continue };
-            rows.extend(led(now, &old));
+            rows.extend(replacement_runs(now, &old));
         }
         let level = parent.entry().runs.iter().map(|list| list.level).max().unwrap_or_default();
         let mut lists = ListWriter::new(draft, "runs");
@@ -471,7 +471,7 @@ impl Erasure {
 
 /// Returns the runs of a shard's replacement, in the versions that had the shard; a restored shard has several runs of
 /// one record.
-fn led<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
+fn replacement_runs<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
     now.runs.iter().flat_map(move |(first, records, ordinal)| {
         let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end());
         old.iter().filter(holds).map(move |was| Run {

@@ -31,10 +31,10 @@ use crate::{
     dataset::{
         ids::{
             IdKind,
-            private::{Hiding, token_of},
+            private::{Pseudonymizer, token_of},
             salt::{KeyedHash, Salt},
         },
-        log::{private::hiding_of, snapshot::Snapshot},
+        log::{private::pseudonymizer_of, snapshot::Snapshot},
         table::{self, column, sealed::Sealed},
     },
     error::{Error, Result},
@@ -184,7 +184,7 @@ pub struct SuppressList {
     rows: HashMap<(KeyedHash, SuppressedKind), Suppressed>,
     sources: std::collections::HashSet<KeyedHash>,
     /// Converts texts to their stored form; `None` if they are plain or their key is unknown.
-    hiding: Option<Hiding>,
+    pseudonymizer: Option<Pseudonymizer>,
     /// Whether stored ids are tokens.
     private: bool,
 }
@@ -196,7 +196,7 @@ impl SuppressList {
     /// When it cannot be read, or ids are private and their key is not known.
     pub fn of(snapshot: &Snapshot) -> Result<Option<Self>> {
         let Some(list) = Self::of_stored(snapshot)? else { return Ok(None) };
-        Ok(Some(Self { hiding: hiding_of(snapshot)?, ..list }))
+        Ok(Some(Self { pseudonymizer: pseudonymizer_of(snapshot)?, ..list }))
     }
 
     /// Like [`of`](Self::of) without the key of private ids: only [stored ids](Self::has_stored) can be checked.
@@ -210,7 +210,7 @@ impl SuppressList {
             salt: erasures.salt()?,
             rows: HashMap::new(),
             sources: Default::default(),
-            hiding: None,
+            pseudonymizer: None,
             private: snapshot.entry().settings.private.is_some(),
         };
         for list_ref in &erasures.suppressed {
@@ -229,7 +229,7 @@ impl SuppressList {
 
     /// Returns an id in the form that is hashed.
     fn id<'t>(&self, id: &'t str) -> Cow<'t, str> {
-        self.hiding.as_ref().map_or(Cow::Borrowed(id), |hiding| Cow::Owned(hiding.token(id)))
+        self.pseudonymizer.as_ref().map_or(Cow::Borrowed(id), |pseudonymizer| Cow::Owned(pseudonymizer.token(id)))
     }
 
     /// Whether records with this record id or subject id are blocked.
@@ -271,21 +271,23 @@ impl SuppressList {
 
     /// Whether a source, given by its URI, is blocked as a whole.
     pub fn has_source(&self, uri: &str) -> bool {
-        let uri = self.hiding.as_ref().map_or(Cow::Borrowed(uri), |hiding| hiding.uri(uri));
+        let uri = self.pseudonymizer.as_ref().map_or(Cow::Borrowed(uri), |pseudonymizer| pseudonymizer.uri(uri));
         self.get(&uri, SuppressedKind::Source).is_some()
     }
 
     /// Whether any record of a source was erased by its origin.
     pub fn has_origins_in(&self, source: &str) -> bool {
-        let hidden = |source| self.hiding.as_ref().map_or(Cow::Borrowed(source), |hiding| hiding.source(source));
-        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&hidden(source)))
+        let pseudonymized = |source| {
+            self.pseudonymizer.as_ref().map_or(Cow::Borrowed(source), |pseudonymizer| pseudonymizer.source(source))
+        };
+        !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&pseudonymized(source)))
     }
 
     /// Whether the record with this origin is blocked, given its content hash if that is comparable, which is one of
     /// the record's bytes.
     pub fn has_origin(&self, origin: &str, content: Option<u64>) -> bool {
-        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(origin));
-        let origin = hidden.as_deref().unwrap_or(origin);
+        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.origin(origin));
+        let origin = pseudonymized.as_deref().unwrap_or(origin);
         if self.has_any(origin, &[SuppressedKind::Origin]) {
             return true;
         }
@@ -293,7 +295,7 @@ impl SuppressList {
         match content.filter(|content| is_meant && *content != 0) {
             None => is_meant,
             Some(hash) => {
-                let stored = self.hiding.as_ref().map_or(hash, |hiding| hiding.content(hash));
+                let stored = self.pseudonymizer.as_ref().map_or(hash, |pseudonymizer| pseudonymizer.content(hash));
                 self.has_any(&content_text(origin, stored), &[SuppressedKind::Content])
             }
         }
@@ -307,8 +309,8 @@ impl SuppressList {
 
     /// Like [`find`](Self::find), for ids erased as one of some kinds.
     pub fn find_as(&self, id: &str, kinds: &[SuppressedKind]) -> Option<(Version, u64)> {
-        let hidden = self.hiding.as_ref().and_then(|hiding| hiding.origin(id));
-        let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(hidden.as_deref().unwrap_or(id))];
+        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.origin(id));
+        let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(pseudonymized.as_deref().unwrap_or(id))];
         let mut all = kinds.iter().flat_map(|kind| hashes.map(|hash| (hash, *kind)));
         let found = all.find_map(|key| self.rows.get(&key))?;
         Some((found.version, found.records))
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn salts_are_text_and_back_and_differ() {
+    fn salts_round_trip_as_text_and_differ() {
         let salt = Salt::fresh();
         assert_eq!(Salt::decode(&salt.encode()).unwrap(), salt);
         assert_ne!(Salt::fresh(), salt);

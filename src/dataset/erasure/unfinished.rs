@@ -28,7 +28,7 @@ use crate::{
         index::SegmentRef,
         log::{
             entry::Entry,
-            erased::StandIns,
+            erased::Replacements,
             erasures::Unfinished,
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
@@ -146,7 +146,7 @@ impl PendingDeletion {
     /// # Errors
     /// When the store fails.
     pub fn delete(&self, dataset: &Dataset) -> Result<bool> {
-        let there = self.is_there(dataset)?;
+        let there = self.is_deletable(dataset)?;
         if there {
             dataset.store().delete(&self.path)?;
         }
@@ -157,7 +157,7 @@ impl PendingDeletion {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn is_there(&self, dataset: &Dataset) -> Result<bool> {
+    pub fn is_deletable(&self, dataset: &Dataset) -> Result<bool> {
         let store = dataset.store();
         if store.head(&self.path)?.is_none() {
             return Ok(false);
@@ -199,7 +199,7 @@ fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
 ///
 /// # Errors
 /// When the store fails.
-pub fn put_out_of_use<'a>(
+pub fn replaced_objects<'a>(
     dataset: &Dataset,
     shards: impl Iterator<Item = &'a ShardMeta>,
     others: impl Iterator<Item = (&'a str, u64)>,
@@ -254,8 +254,8 @@ pub fn without_used(newest: &Snapshot, mut pending: Vec<PendingDeletion>) -> Res
 /// Returns the objects of readable versions.
 fn used(newest: &Snapshot) -> Result<HashSet<String>> {
     let (dataset, entry) = (newest.dataset(), newest.entry());
-    let stand_ins = StandIns::of(dataset.store().as_ref(), entry)?;
-    let led_before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
+    let replacements = Replacements::of(dataset.store().as_ref(), entry)?;
+    let mapped_before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
     let mut readable: Vec<Entry> = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
     for version in newest.tags().values().filter(|version| **version < newest.readable_from()) {
         readable.push(dataset.entry(*version)?);
@@ -263,18 +263,18 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
     let mut out: HashSet<String> = HashSet::new();
     let mut lists: HashMap<(String, bool), Sealed> = HashMap::new();
     for old in readable {
-        let led = old.version < led_before;
-        let (segments, sources) = match led {
-            true => (stand_ins.segments(&old.segments), stand_ins.lists(&old.sources)),
+        let mapped = old.version < mapped_before;
+        let (segments, sources) = match mapped {
+            true => (replacements.segments(&old.segments), replacements.lists(&old.sources)),
             false => (old.segments, old.sources),
         };
         out.extend(segments.iter().flat_map(|segment| segment.bucket_paths().collect::<Vec<_>>()));
         out.extend(sources.into_iter().map(|list| list.path));
-        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), led), list.sealed())));
+        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
     }
-    for ((_, led), list) in lists {
+    for ((_, mapped), list) in lists {
         for shard in shards::read(dataset.store().as_ref(), &list)? {
-            let now = if led { stand_ins.shard(shard) } else { Some(shard) };
+            let now = if mapped { replacements.shard(shard) } else { Some(shard) };
             out.extend(now.iter().flat_map(objects_of).map(|object| object.path));
         }
     }
@@ -307,15 +307,15 @@ pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
 /// As [`leftovers`].
 pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a str>) -> Result<Vec<PendingDeletion>> {
     let dataset = newest.dataset();
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
-    let gone = stand_ins.gone();
+    let replacements = Replacements::of(dataset.store().as_ref(), newest.entry())?;
+    let gone = replacements.gone();
     let pending: HashMap<String, PendingDeletion> =
         pending_deletions(newest)?.into_iter().map(|object| (object.path.clone(), object)).collect();
     let mut found = Vec::new();
     for path in listed {
         match pending.get(path) {
             Some(object) => found.push(object.clone()),
-            None if is_own(path) && stand_ins.is_gone(&gone, path) => {
+            None if is_own(path) && replacements.is_gone(&gone, path) => {
                 found.push(PendingDeletion { path: path.to_owned(), blake3: None });
             }
             None => {}
@@ -324,7 +324,7 @@ pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a s
     found.sort_by(|a, b| a.path.cmp(&b.path));
     let mut out = Vec::new();
     for object in without_used(newest, found)? {
-        if object.blake3.is_none() || object.is_there(dataset)? {
+        if object.blake3.is_none() || object.is_deletable(dataset)? {
             out.push(object);
         }
     }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_another_by_now_stays() {
+    fn a_file_that_was_replaced_is_not_deleted() {
         let dataset = dataset();
         let put = |bytes: &str| dataset.store().put("a.tar", bytes.to_owned().into()).unwrap();
         let pending = PendingDeletion { path: "a.tar".into(), blake3: Some(*blake3::hash(b"adopted").as_bytes()) };
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_with_a_shard_is_named_but_never_files_beside_those_of_a_user() {
+    fn objects_of_a_shard_never_include_files_beside_adopted_shards() {
         let paths =
             |path: &str| -> Vec<String> { objects_of(&shard(path)).into_iter().map(|object| object.path).collect() };
         let own = paths("0123456789ab/000000.tar");

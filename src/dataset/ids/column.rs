@@ -10,7 +10,7 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{codec::sha256, dataset::ids::private::Hiding, error, format::parquet, id::IdHash};
+use crate::{codec::sha256, dataset::ids::private::Pseudonymizer, error, format::parquet, id::IdHash};
 
 /// Rows after which grouping stops if nothing has repeated.
 const TRIAL_ROWS: u32 = 32_768;
@@ -118,13 +118,13 @@ impl IdColumn {
     ///
     /// # Errors
     /// If an id cannot be sealed.
-    pub fn hidden(&self, hiding: &Hiding) -> error::Result<Self> {
+    pub fn pseudonymized(&self, pseudonymizer: &Pseudonymizer) -> error::Result<Self> {
         let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
         let mut one = String::new();
         let mut known = Vec::new();
         if let Repeats::Known { firsts, .. } = &self.repeats {
             for row in firsts {
-                hiding.id(self.texts.value(*row as usize), &mut one)?;
+                pseudonymizer.id(self.texts.value(*row as usize), &mut one)?;
                 known.push(one.clone());
             }
         }
@@ -135,7 +135,7 @@ impl IdColumn {
                     out.append_value(known.get(keys[row] as usize).map_or("", String::as_str));
                 }
                 _ => {
-                    hiding.id(self.texts.value(row), &mut one)?;
+                    pseudonymizer.id(self.texts.value(row), &mut one)?;
                     out.append_value(&one);
                 }
             }

@@ -269,14 +269,14 @@ fn nonce(token: &[u8]) -> XNonce {
 
 /// Converts ids and source names to their stored form.
 #[derive(Debug, Clone)]
-pub struct Hiding {
+pub struct Pseudonymizer {
     pub(in crate::dataset) key: Arc<IdKey>,
     pub(in crate::dataset) mode: IdMode,
     sources: bool,
     hashes: bool,
 }
 
-impl Hiding {
+impl Pseudonymizer {
     /// Like [`Self::of`], from the settings of a dataset.
     ///
     /// # Errors
@@ -358,20 +358,20 @@ pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>
 
 /// An id in a query.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct IdQuery<'a> {
     /// Its hash in the index.
     pub hash: IdHash,
     id: &'a str,
     token: Option<String>,
-    hiding: Option<&'a Hiding>,
+    pseudonymizer: Option<&'a Pseudonymizer>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> IdQuery<'a> {
     /// Creates a query from a plain id.
-    pub fn new(hiding: Option<&'a Hiding>, id: &'a str) -> Self {
-        let token = hiding.map(|hiding| hiding.key.token(id));
+    pub fn new(pseudonymizer: Option<&'a Pseudonymizer>, id: &'a str) -> Self {
+        let token = pseudonymizer.map(|pseudonymizer| pseudonymizer.key.token(id));
         let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
-        Self { hash, id, token, hiding }
+        Self { hash, id, token, pseudonymizer }
     }
 
     /// Whether a stored id is this one.
@@ -384,8 +384,8 @@ impl<'a> Asked<'a> {
 
     /// Returns the stored form of the origin that the id may be.
     pub(in crate::dataset) fn origin(&self) -> Option<String> {
-        match self.hiding {
-            Some(hiding) => hiding.origin(self.id),
+        match self.pseudonymizer {
+            Some(pseudonymizer) => pseudonymizer.origin(self.id),
             None => self.id.contains('#').then(|| self.id.to_owned()),
         }
     }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_three_forms_and_never_told() {
+    fn keys_are_read_in_three_forms_and_never_printed() {
         let text = hex(&[7; 32]);
         let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
         for form in [text.as_str(), &format!("{text}\n"), base64, base64.trim_end_matches('=')] {

@@ -55,11 +55,11 @@ fn class_of(pairs: u64) -> u32 {
 }
 
 /// Returns the segments to merge, one group for each kind of id with too many.
-pub fn crowded(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
-    [IdKind::Record, IdKind::Subject].into_iter().filter_map(|kind| crowded_of(kind, segments)).collect()
+pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
+    [IdKind::Record, IdKind::Subject].into_iter().filter_map(|kind| segments_to_merge_of(kind, segments)).collect()
 }
 
-fn crowded_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
+fn segments_to_merge_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
     let mut left: Vec<&SegmentRef> = segments.iter().filter(|segment| segment.kind == kind).collect();
     left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
     // Segments chosen so far; their total determines a class as well.
@@ -204,7 +204,7 @@ mod tests {
 
     fn sizes(segments: &[u64]) -> Option<Vec<u64>> {
         let segments: Vec<_> = segments.iter().enumerate().map(|(i, n)| segment(*n, &i.to_string())).collect();
-        let mut groups = crowded(&segments);
+        let mut groups = segments_to_merge(&segments);
         assert!(groups.len() <= 1);
         groups.pop().map(|group| group.iter().map(|segment| segment.pairs).collect())
     }
@@ -234,7 +234,7 @@ mod tests {
             let pairs = 1 + i * 7919 % 3_000_000;
             total += pairs;
             segments.push(segment(pairs, &i.to_string()));
-            for group in crowded(&segments) {
+            for group in segments_to_merge(&segments) {
                 let merged: u64 = group.iter().map(|one| one.pairs).sum();
                 written += merged;
                 segments.retain(|one| !group.contains(one));

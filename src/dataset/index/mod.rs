@@ -50,7 +50,7 @@ use crate::{
     storage::{Staged, Store},
 };
 
-pub use merge::{MergedSegment, crowded, merge};
+pub use merge::{MergedSegment, merge, segments_to_merge};
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
 pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pushed_id_is_found_and_no_other() {
+    fn exactly_the_added_ids_are_found() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
         for record in 0..50_000_u64 {

@@ -287,7 +287,7 @@ impl Around {
             self.kept.extend(self.before.take());
         }
         let block = |(index, pairs): (u64, Vec<u8>)| {
-            let path = chunk_tree::way(&self.chunks, usize::try_from(index).unwrap_or(usize::MAX));
+            let path = chunk_tree::siblings(&self.chunks, usize::try_from(index).unwrap_or(usize::MAX));
             Block { index, pairs, path }
         };
         self.kept.into_iter().map(block).collect()
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_were_changed_are_noticed() {
+    fn changed_pairs_are_detected() {
         let (store, segment) = written(1_000);
         let (_, other) = written(1_001);
         let wrong = SegmentRef { root: other.root, ..segment.clone() };

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn corrections_stay_few_and_the_newest_holds() {
+    fn corrections_are_limited_and_the_newest_is_kept() {
         let mut all = Vec::new();
         for i in 0..40 {
             all = with(all, Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) });

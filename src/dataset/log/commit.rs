@@ -42,7 +42,7 @@ const ATTEMPTS: usize = 100;
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 
 /// The longest wait before any attempt.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
 ///
@@ -51,8 +51,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) if the store fails.
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
-    dataset.prove_store()?;
-    leases::give_way(dataset, &transaction.id)?;
+    dataset.test_store()?;
+    leases::wait_for_erasure(dataset, &transaction.id)?;
     until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -148,15 +148,15 @@ pub(in crate::dataset) fn created_within(
 /// Waits before an attempt to commit, for a random time that grows with the number of attempts: writers that wait
 /// equally long would keep colliding.
 fn wait(attempt: usize) {
-    let Some(most) = longest_wait(attempt) else { return };
-    let random = RandomState::new().hash_one(attempt) % u64::try_from(most.as_micros()).unwrap_or(u64::MAX).max(1);
+    let Some(max) = max_wait(attempt) else { return };
+    let random = RandomState::new().hash_one(attempt) % u64::try_from(max.as_micros()).unwrap_or(u64::MAX).max(1);
     std::thread::sleep(Duration::from_micros(random));
 }
 
 /// Returns the maximum wait before an attempt; `None` for the first.
-fn longest_wait(attempt: usize) -> Option<Duration> {
+fn max_wait(attempt: usize) -> Option<Duration> {
     let doublings = u32::try_from(attempt.checked_sub(1)?).unwrap_or(u32::MAX);
-    Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(LONGEST_WAIT))
+    Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(MAX_WAIT))
 }
 
 /// Returns the error of an attempt unless other runs have committed since `seen`: then `vacuum` may have deleted what
@@ -214,7 +214,7 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
     {
         // Reading back would find the entry in memory, which proves nothing about the disk.
         let message = format!("version {} was written, but it may not survive a power cut", entry.version);
-        let error = Error::storage(message).at(store.location().join(&path).to_string()).effect_is(Effect::Certain);
+        let error = Error::storage(message).at(store.location().join(&path).to_string()).with_effect(Effect::Certain);
         return Err(error.cause(e.to_string()).hint(
             "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
         ));
@@ -226,9 +226,9 @@ fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
         (Ok(None), Err(e)) => Err(e),
         (Ok(None), Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
             .at(store.location().join(&path).to_string())
-            .effect_is(Effect::Possible)
+            .with_effect(Effect::Possible)
             .hint("nothing was deleted; run the command again once the store is consistent")),
-        (Err(e), _) => Err(e.effect_is(Effect::Possible)),
+        (Err(e), _) => Err(e.with_effect(Effect::Possible)),
     }
 }
 
@@ -317,12 +317,12 @@ fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
             .hint("nothing was committed; give the file another name, or adopt it into another dataset with --out"))
     };
     let used = parent.paths_in_use()?;
-    let stand_ins = erased::StandIns::of(parent.dataset().store().as_ref(), parent.entry())?;
+    let replacements = erased::Replacements::of(parent.dataset().store().as_ref(), parent.entry())?;
     for path in foreign {
         if used.contains(path) {
             return refused(path, "a shard of a version that can be read");
         }
-        if stand_ins.has_shard(path) {
+        if replacements.has_shard(path) {
             return refused(path, "a shard from which somebody was erased");
         }
     }
@@ -377,13 +377,13 @@ mod tests {
 
     #[test]
     fn waits_grow_and_end() {
-        let waits: Vec<_> = (0..200).map(longest_wait).collect();
+        let waits: Vec<_> = (0..200).map(max_wait).collect();
         assert_eq!(waits[..3], [None, Some(FIRST_WAIT), Some(2 * FIRST_WAIT)]);
-        assert!(waits.is_sorted() && waits[199] == Some(LONGEST_WAIT));
+        assert!(waits.is_sorted() && waits[199] == Some(MAX_WAIT));
     }
 
     #[test]
-    fn what_is_not_there_is_not_committed() {
+    fn missing_objects_are_not_committed() {
         let dataset = dataset();
         let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
         let store = dataset.store();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_or_an_entry_that_was_changed_is_noticed() {
+    fn a_changed_list_or_entry_is_detected() {
         let dataset = dataset();
         for i in 0..2 {
             let add = shard(&format!("s{i}"), 0, 1);

@@ -41,7 +41,7 @@ use crate::{
 pub(in crate::dataset) const FAN_OUT: usize = 8;
 
 /// Rows of a list that a small commit makes of others at most, 60 bytes each.
-const MOST_MERGED_ROWS: u64 = 12_288;
+const MAX_MERGED_ROWS: u64 = 12_288;
 
 /// One attempt to build the next version.
 pub(in crate::dataset) struct Draft<'a> {
@@ -132,7 +132,7 @@ impl Draft<'_> {
     /// Rows of lists that a commit may write again which adds so many: one shard more must not cost megabytes.
     fn most_rows(&self, added: usize) -> u64 {
         match self.transaction.numbers {
-            Numbers::Fresh(_) => MOST_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
+            Numbers::Fresh(_) => MAX_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
             Numbers::Kept => u64::MAX,
         }
     }
@@ -292,7 +292,7 @@ impl<'a> ListWriter<'a> {
         self.write(level, &mut |add| add(rows))
     }
 
-    /// Writes a list; one without rows is left out.
+    /// Writes a list; one without rows is skipped.
     fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
         let name = format!(
             "lists/{}-{}-{}-{}.parquet",

@@ -27,7 +27,7 @@ use crate::{
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
     record::subject::SubjectsFrom,
-    storage::{RESTORE, Store, checked_path},
+    storage::{RESTORE_HINT, Store, checked_path},
     units::Size,
 };
 
@@ -224,7 +224,7 @@ impl Counts {
         if accounted == self.records_in {
             return Ok(());
         }
-        Err(Error::mistaken(format!(
+        Err(Error::inconsistent_output(format!(
             "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated = {accounted}",
             self.records_in, self.records_out, self.records_rejected, self.records_deduplicated
         )))
@@ -332,14 +332,15 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
         format: u32,
     }
     let place = || store.location().join(path).to_string();
-    let changed = |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE);
+    let changed =
+        |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE_HINT);
     // An entry with a checksum is not trusted until the checksum is verified.
     let checked = json_is_whole(bytes);
     if checked == Some(false) {
         return Err(changed("its checksum does not match its bytes"));
     }
     let bad = |e: serde_json::Error| {
-        Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE).cause(e)
+        Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE_HINT).cause(e)
     };
     let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
     if head.format >= CHECKED_FORMAT && checked.is_none() {
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_which_a_bit_was_flipped_is_damaged() {
+    fn a_flipped_bit_in_an_entry_is_detected() {
         let store = crate::storage::RemoteStore::memory().unwrap();
         let entry = |format| {
             serde_json::json!({

@@ -235,14 +235,14 @@ fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
 
 /// Maps old objects to their replacements.
 #[derive(Debug, Default)]
-pub(in crate::dataset) struct StandIns {
+pub(in crate::dataset) struct Replacements {
     shards: HashMap<String, Option<ShardMeta>>,
     /// Sidecars of old shards whose paths do not follow from those of the shards.
     sidecars: Vec<String>,
     others: HashMap<String, Replaced>,
 }
 
-impl StandIns {
+impl Replacements {
     /// Returns the replacements that an entry lists.
     pub(in crate::dataset) fn of(store: &dyn Store, entry: &Entry) -> Result<Self> {
         let mut out = Self::default();
@@ -306,7 +306,7 @@ impl StandIns {
 
     /// Returns the current form of segments of the id index.
     pub(in crate::dataset) fn segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
-        let stand_in = |segment: &SegmentRef| match self.other(&segment.path) {
+        let replacement = |segment: &SegmentRef| match self.other(&segment.path) {
             None => Some(segment.clone()),
             Some(now) => now.map(|now| SegmentRef {
                 path: now.now.clone().unwrap_or_default(),
@@ -317,12 +317,12 @@ impl StandIns {
                 ..segment.clone()
             }),
         };
-        segments.iter().filter_map(stand_in).collect()
+        segments.iter().filter_map(replacement).collect()
     }
 
     /// Returns the current form of lists.
     pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Vec<ListRef> {
-        let stand_in = |list: &ListRef| match self.other(&list.path) {
+        let replacement = |list: &ListRef| match self.other(&list.path) {
             None => Some(list.clone()),
             Some(now) => {
                 let path = |now: &Replaced| now.now.clone().unwrap_or_default();
@@ -335,7 +335,7 @@ impl StandIns {
                 })
             }
         };
-        lists.iter().filter_map(stand_in).collect()
+        lists.iter().filter_map(replacement).collect()
     }
 
     /// Returns the objects that replace any for which `has` is true, by path: shards, and the paths of others.
@@ -401,10 +401,15 @@ pub(in crate::dataset) struct Gone {
 
 /// Maps the runs of a version that is not in the newest run table, because only a tag keeps it, to the replacements of
 /// its shards, without the numbers of records erased from all versions. `erased` holds these, in ascending order.
-fn mapped_runs(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], version: Version) -> Result<RunTable> {
+fn mapped_runs(
+    runs: &RunTable,
+    replacements: &Replacements,
+    erased: &[(u64, u64)],
+    version: Version,
+) -> Result<RunTable> {
     let mut out = Vec::new();
     for (shard, old) in runs.by_shard(version) {
-        let now = match stand_ins.end(shard) {
+        let now = match replacements.end(shard) {
             None => {
                 out.extend(old.into_iter().cloned());
                 continue;
@@ -412,7 +417,7 @@ fn mapped_runs(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], ver
             Some(None) => continue,
             Some(Some(now)) => now,
         };
-        let led = |run: &Run, first, records, ordinal| Run {
+        let mapped = |run: &Run, first, records, ordinal| Run {
             first,
             records,
             shard: now.path.clone(),
@@ -425,13 +430,13 @@ fn mapped_runs(runs: &RunTable, stand_ins: &StandIns, erased: &[(u64, u64)], ver
         for run in old {
             let (Some(scattered), Some(order)) = (&run.scattered, &now.order) else {
                 for (first, records) in without(run.first..run.end(), erased) {
-                    out.push(led(run, first, records, ordinal));
+                    out.push(mapped(run, first, records, ordinal));
                     ordinal += records;
                 }
                 continue;
             };
             let scattered = Some(Scattered { span: scattered.span, set: order.set.clone(), shard: 0 });
-            out.push(Run { scattered, ..led(run, run.first, now.records, 0) });
+            out.push(Run { scattered, ..mapped(run, run.first, now.records, 0) });
             ordinal = now.records;
         }
         if ordinal != now.records {
@@ -470,8 +475,8 @@ pub(in crate::dataset) struct View {
 /// runs is in the newest version's run table, unless only a tag keeps the version.
 pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
     let (dataset, entry, version) = (then.dataset(), then.entry().clone(), then.version());
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest.entry())?;
-    let shards: Vec<ShardMeta> = then.shards()?.iter().filter_map(|shard| stand_ins.shard(shard.clone())).collect();
+    let replacements = Replacements::of(dataset.store().as_ref(), newest.entry())?;
+    let shards: Vec<ShardMeta> = then.shards()?.iter().filter_map(|shard| replacements.shard(shard.clone())).collect();
     let mut places = newest.entry().places.clone();
     let runs = if version < newest.readable_from() {
         let mut erased = NumberSet::default();
@@ -481,7 +486,7 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
             });
         }
         places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
-        mapped_runs(then.runs()?, &stand_ins, &erased.ranges(), version)?
+        mapped_runs(then.runs()?, &replacements, &erased.ranges(), version)?
     } else {
         let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
         RunTable::new(
@@ -500,8 +505,8 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
         totals,
         shards: lists,
         root: None,
-        segments: stand_ins.segments(&entry.segments),
-        sources: stand_ins.lists(&entry.sources),
+        segments: replacements.segments(&entry.segments),
+        sources: replacements.lists(&entry.sources),
         runs: newest.runs.clone(),
         lineage: newest.lineage.clone(),
         places,
@@ -543,16 +548,16 @@ mod tests {
             ("y".to_owned(), None),
         ];
         let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
-        let stand_ins = StandIns {
+        let replacements = Replacements {
             shards: rows.into_iter().collect(),
             sidecars: vec!["_shardify/sidecar/t/adopted/a.parquet".into()],
             others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
         };
         let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
-        let now = stand_ins.shard(old).unwrap();
+        let now = replacements.shard(old).unwrap();
         assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
-        assert_eq!(stand_ins.shard(shard("x", 2)), None);
-        assert_eq!(stand_ins.shard(shard("z", 2)).unwrap().path, "z");
+        assert_eq!(replacements.shard(shard("x", 2)), None);
+        assert_eq!(replacements.shard(shard("z", 2)).unwrap().path, "z");
         let segment = |path: &str| SegmentRef {
             kind: IdKind::Record,
             path: path.into(),
@@ -563,25 +568,25 @@ mod tests {
             root: None,
             seals: Vec::new(),
         };
-        let led = stand_ins.segments(&[segment("s"), segment("other")]);
-        assert_eq!((led[0].path.as_str(), led[0].pairs, led[0].record_base), ("u", 7, 5));
-        assert_eq!(led[1], segment("other"));
+        let mapped = replacements.segments(&[segment("s"), segment("other")]);
+        assert_eq!((mapped[0].path.as_str(), mapped[0].pairs, mapped[0].record_base), ("u", 7, 5));
+        assert_eq!(mapped[1], segment("other"));
         let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: None };
-        assert_eq!(stand_ins.lists(&[list("l"), list("m")]), [list("m")]);
-        let (shards, objects) = stand_ins.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
+        assert_eq!(replacements.lists(&[list("l"), list("m")]), [list("m")]);
+        let (shards, objects) = replacements.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
         assert_eq!(shards.len(), 2);
         assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
-        let gone = stand_ins.gone();
+        let gone = replacements.gone();
         for path in ["a", "b", "y", "t/b=0001.parquet", "l", "_shardify/sidecar/t/adopted/a.parquet"] {
-            assert!(stand_ins.is_gone(&gone, path), "{path}");
+            assert!(replacements.is_gone(&gone, path), "{path}");
         }
         for path in ["c", "u/b=0000.parquet", "m"] {
-            assert!(!stand_ins.is_gone(&gone, path), "{path}");
+            assert!(!replacements.is_gone(&gone, path), "{path}");
         }
     }
 
     #[test]
-    fn runs_of_a_version_that_only_a_name_keeps_lose_what_was_erased() {
+    fn runs_of_a_version_kept_only_by_a_tag_omit_erased_records() {
         assert_eq!(without(10..20, &[]), [(10, 10)]);
         assert_eq!(without(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
         assert!(without(10..20, &[(5, 30)]).is_empty());
@@ -600,14 +605,14 @@ mod tests {
             let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
             Some(crate::dataset::ShardOrder { order, set: set.into() })
         };
-        let stand_ins = StandIns {
+        let replacements = Replacements {
             shards: HashMap::from([
                 ("a".to_owned(), Some(shard("b", 12))),
                 ("b".to_owned(), Some(shard("c", 11))),
                 ("x".to_owned(), None),
                 ("s".to_owned(), Some(ShardMeta { order: sorted("new"), ..shard("t", 9) })),
             ]),
-            ..StandIns::default()
+            ..Replacements::default()
         };
         let runs = RunTable::new(vec![
             run(100, 10, "a", 0, None),
@@ -617,7 +622,7 @@ mod tests {
             run(400, 10, "s", 0, Some("old")),
         ]);
         let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
-        let mapped = mapped_runs(&runs, &stand_ins, &erased, Version(3)).unwrap();
+        let mapped = mapped_runs(&runs, &replacements, &erased, Version(3)).unwrap();
         let mut shown: Vec<(&str, u64, u64, u64)> =
             mapped.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
         shown.sort_unstable();
@@ -627,7 +632,7 @@ mod tests {
         );
         let scattered = mapped.all().iter().find_map(|run| run.scattered.clone()).unwrap();
         assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
-        assert!(mapped_runs(&runs, &stand_ins, &[], Version(3)).is_err(), "more records than the shard has");
+        assert!(mapped_runs(&runs, &replacements, &[], Version(3)).is_err(), "more records than the shard has");
     }
 
     #[test]

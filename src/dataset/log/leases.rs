@@ -189,7 +189,7 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
 ///
 /// # Errors
 /// When the store fails.
-pub(in crate::dataset) fn give_way(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
+pub(in crate::dataset) fn wait_for_erasure(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
     let (begun, mut pause) = (Instant::now(), POLL);
     let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
     while begun.elapsed() < MAX_DELAY && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_holds_its_version_until_it_is_given_back_or_ends() {
+    fn a_lease_keeps_its_version_until_it_is_released_or_expires() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
         let take = |version| {
@@ -252,7 +252,7 @@ mod tests {
         let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
         let waited = |transaction: &TransactionId| {
             let begun = Instant::now();
-            give_way(&dataset, transaction).unwrap();
+            wait_for_erasure(&dataset, transaction).unwrap();
             begun.elapsed()
         };
         assert!(waited(&other) < POLL);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{entry::Settings, snapshot::Snapshot};
 use crate::{
-    dataset::ids::private::{Hiding, IdKey, IdMode, PrivateChoice, PrivateIds, SEPARATOR, checked, is_token},
+    dataset::ids::private::{IdKey, IdMode, PrivateChoice, PrivateIds, Pseudonymizer, SEPARATOR, checked, is_token},
     error::{Error, Result},
     id::{IdHash, TransactionId},
 };
@@ -111,12 +111,12 @@ pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
 ///
 /// # Errors
 /// If the key is missing or wrong.
-pub fn hiding_of(snapshot: &Snapshot) -> Result<Option<Hiding>> {
-    Hiding::of(&snapshot.entry().settings, snapshot.dataset().key())
+pub fn pseudonymizer_of(snapshot: &Snapshot) -> Result<Option<Pseudonymizer>> {
+    Pseudonymizer::of(&snapshot.entry().settings, snapshot.dataset().key())
         .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
 }
 
-impl Hiding {
+impl Pseudonymizer {
     /// Returns the conversion that the settings of a dataset require; `None` if ids are plain.
     ///
     /// # Errors

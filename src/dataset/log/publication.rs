@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_on_record_until_the_run_ends() {
+    fn published_objects_are_recorded_until_the_run_ends() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_back_while_nobody_knows_whether_it_was_committed() {
+    fn nothing_is_withdrawn_while_the_commit_is_uncertain() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();

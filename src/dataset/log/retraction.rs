@@ -17,7 +17,7 @@ use crate::{
     dataset::{
         index::places::PlaceRef,
         log::{
-            erased::StandIns,
+            erased::Replacements,
             runs::Run,
             shards::{NewShard, ShardMeta},
             snapshot::Snapshot,
@@ -115,10 +115,10 @@ impl Retraction<'_> {
             return Ok(());
         }
         let used = parent.paths_in_use()?;
-        let stand_ins = StandIns::of(parent.dataset().store().as_ref(), parent.entry())?;
+        let replacements = Replacements::of(parent.dataset().store().as_ref(), parent.entry())?;
         let gone = |restored: &&Restored| {
             let path = restored.shard.path.as_str();
-            !used.contains(path) || stand_ins.has_shard(path)
+            !used.contains(path) || replacements.has_shard(path)
         };
         match self.restored.iter().find(gone) {
             None => Ok(()),

@@ -275,13 +275,13 @@ pub fn check_folders<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a Sha
 }
 
 /// Records the staged objects beside new shards; must be called before they are published.
-pub fn note_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
+pub fn record_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
     let seals: BTreeMap<&str, Seal> =
         staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();
     for shard in shards {
         let meta = &mut shard.meta;
-        if let Some(noted) = Beside::noted(&meta.path, meta.beside.as_deref(), &seals) {
-            meta.beside = Some(Arc::new(noted));
+        if let Some(staged) = Beside::with_staged(&meta.path, meta.beside.as_deref(), &seals) {
+            meta.beside = Some(Arc::new(staged));
         }
     }
 }

@@ -13,10 +13,11 @@ use rayon::prelude::*;
 
 use super::{
     entry::{self, Entry, effective},
-    erased, proof,
+    erased,
     runs::{self, RunTable},
     shards::{self, ShardMeta},
     sources::{self, SourceRow},
+    store_test,
 };
 use crate::{
     codec::merkle::Hash,
@@ -192,7 +193,7 @@ impl Dataset {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn is_overtaken(&self, seen: Option<&Snapshot>) -> Result<bool> {
+    pub fn has_lost_data(&self, seen: Option<&Snapshot>) -> Result<bool> {
         let Some(now) = self.latest()? else { return Ok(false) };
         let (then, since) = match seen {
             Some(seen) => (seen.newest.clone(), seen.newest.version),
@@ -227,8 +228,8 @@ impl Dataset {
     ///
     /// # Errors
     /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where several win.
-    pub fn prove_store(&self) -> Result<()> {
-        proof::prove(self.store.as_ref())
+    pub fn test_store(&self) -> Result<()> {
+        store_test::test_conditional_create(self.store.as_ref())
     }
 
     /// Returns every object in the dataset's folder, sorted by path, and the places that cannot be listed: unreadable
@@ -358,12 +359,12 @@ impl Snapshot {
     }
 
     /// Whether data that could be read when this snapshot was opened has been taken away; see
-    /// [`Dataset::is_overtaken`].
+    /// [`Dataset::has_lost_data`].
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn is_overtaken(&self) -> Result<bool> {
-        self.dataset.is_overtaken(Some(self))
+    pub fn has_lost_data(&self) -> Result<bool> {
+        self.dataset.has_lost_data(Some(self))
     }
 
     /// Whether a version can still be read, according to the newest version.

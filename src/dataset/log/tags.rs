@@ -82,7 +82,7 @@ fn commit(
     arguments: &[(&str, String)],
     change: &mut dyn FnMut(&Snapshot) -> Result<Option<Tags>>,
 ) -> Result<Snapshot> {
-    dataset.prove_store()?;
+    dataset.test_store()?;
     let transaction = TransactionId::fresh();
     let arguments: BTreeMap<String, String> =
         arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();

@@ -24,10 +24,10 @@ use serde::Serialize;
 use crate::{
     array::origin::{Hyperslab, Layout},
     dataset::{
-        ids::{IdKind, private::Asked},
+        ids::{IdKind, private::IdQuery},
         index,
         log::{
-            private::hiding_of,
+            private::pseudonymizer_of,
             runs::{Run, RunTable},
             snapshot::Snapshot,
             sources::Catalog,
@@ -160,11 +160,12 @@ pub fn find_each<T: AsRef<str> + Sync>(
     ids: &[T],
     visit: &mut dyn FnMut(usize, Hit) -> Result<()>,
 ) -> Result<()> {
-    let hiding = hiding_of(snapshot)?;
-    let asked: Vec<Asked<'_>> = ids.par_iter().map(|id| Asked::new(hiding.as_ref(), id.as_ref())).collect();
+    let pseudonymizer = pseudonymizer_of(snapshot)?;
+    let queries: Vec<IdQuery<'_>> =
+        ids.par_iter().map(|id| IdQuery::new(pseudonymizer.as_ref(), id.as_ref())).collect();
     let mut resolver = Resolver::new(snapshot);
-    let mut candidates = resolver.beside(|| candidates(snapshot, &asked))?;
-    let origins: Vec<String> = asked.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    let mut candidates = resolver.beside(|| candidates(snapshot, &queries))?;
+    let origins: Vec<String> = queries.iter().map(|query| query.origin().unwrap_or_default()).collect();
     candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
     candidates.sort_unstable();
     candidates.dedup();
@@ -172,10 +173,10 @@ pub fn find_each<T: AsRef<str> + Sync>(
         let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
         for (number, record, kind) in candidates {
             let Some(hit) = hits.get(&(*record, *kind)) else { continue };
-            let asked = &asked[*number];
+            let query = &queries[*number];
             let carries = match kind {
-                IdKind::Record => asked.is(&hit.record_id),
-                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| asked.is(stored)),
+                IdKind::Record => query.is(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.is(stored)),
             };
             if carries {
                 visit(*number, shown(snapshot, hit.clone(), ids[*number].as_ref())?)?;
@@ -199,15 +200,15 @@ fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
 /// # Errors
 /// When the list of sources or a sidecar cannot be read, or the key of private ids is not known.
 pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
-    let hiding = hiding_of(snapshot)?;
-    let origin = Asked::new(hiding.as_ref(), id).origin().unwrap_or_default();
+    let pseudonymizer = pseudonymizer_of(snapshot)?;
+    let origin = IdQuery::new(pseudonymizer.as_ref(), id).origin().unwrap_or_default();
     Ok(!by_origin(snapshot, &[origin])?.is_empty())
 }
 
 /// Returns, for each id, the records that may have it as origin.
-pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Result<Vec<Vec<u64>>> {
+pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[IdQuery<'_>]) -> Result<Vec<Vec<u64>>> {
     let mut records = vec![Vec::new(); ids.len()];
-    let origins: Vec<String> = ids.iter().map(|asked| asked.origin().unwrap_or_default()).collect();
+    let origins: Vec<String> = ids.iter().map(|query| query.origin().unwrap_or_default()).collect();
     by_origin(snapshot, &origins)?.into_iter().for_each(|(id, record)| records[id].push(record));
     Ok(records)
 }
@@ -216,11 +217,11 @@ pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[Asked<'_>]) -> Res
 type Candidate = (usize, u64, IdKind);
 
 /// Returns what the id index has for the hashes of the ids.
-fn candidates(snapshot: &Snapshot, asked: &[Asked<'_>]) -> Result<Vec<Candidate>> {
+fn candidates(snapshot: &Snapshot, queries: &[IdQuery<'_>]) -> Result<Vec<Candidate>> {
     let store = snapshot.dataset().store();
     let segments = &snapshot.entry().segments;
     let mut wanted: Vec<(IdHash, usize)> =
-        asked.iter().enumerate().map(|(number, asked)| (asked.hash, number)).collect();
+        queries.iter().enumerate().map(|(number, query)| (query.hash, number)).collect();
     wanted.par_sort_unstable();
     let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
     hashes.dedup();

@@ -21,7 +21,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{TransactionId, Version},
-    storage::{RESTORE, Staged, Store},
+    storage::{RESTORE_HINT, Staged, Store},
 };
 
 /// Format of plans and outcomes.
@@ -192,7 +192,7 @@ pub(super) fn decode<T: for<'de> Deserialize<'de>>(
     if json_is_whole(bytes) != Some(true) {
         return Err(Error::integrity(format!("{what} is damaged: its checksum does not match its bytes"))
             .at(place())
-            .hint(RESTORE));
+            .hint(RESTORE_HINT));
     }
     serde_json::from_slice(bytes)
         .map_err(|e| Error::integrity(format!("{what} is damaged")).at(place()).line(e.line() as u64).cause(e))

@@ -15,7 +15,7 @@ use crate::{
     dataset::{
         log::{
             entry::{self, Entry},
-            erased::StandIns,
+            erased::Replacements,
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
         },
@@ -27,7 +27,7 @@ use crate::{
     },
     error::{Error, Kind, Result},
     id::Version,
-    storage::RESTORE,
+    storage::RESTORE_HINT,
 };
 
 /// The objects to be checked.
@@ -50,12 +50,12 @@ impl Audit {
         let mut audit = Self::default();
         let mut objects: BTreeMap<String, Option<Seal>> = BTreeMap::new();
         let store = dataset.store().as_ref();
-        let Some(stand_ins) = audit.recorded(StandIns::of(store, newest.entry()))? else { return Ok(audit) };
+        let Some(replacements) = audit.recorded(Replacements::of(store, newest.entry()))? else { return Ok(audit) };
         let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
         let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
         for entry in audit.entries(dataset, newest, only)? {
             let mapped = entry.version < before;
-            let all = references(&entry, &stand_ins, mapped);
+            let all = references(&entry, &replacements, mapped);
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
             for list in &entry.shards {
                 if !lists.contains_key(&list.path) {
@@ -63,7 +63,7 @@ impl Audit {
                     lists.insert(list.path.clone(), rows);
                 }
                 for shard in lists.get(&list.path).into_iter().flatten() {
-                    let now = if mapped { stand_ins.shard(shard.clone()) } else { Some(shard.clone()) };
+                    let now = if mapped { replacements.shard(shard.clone()) } else { Some(shard.clone()) };
                     let Some(now) = now else { continue };
                     objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
                     if with_shards {
@@ -115,7 +115,7 @@ impl Audit {
         for receipt in store.list(&system_path("receipts"))? {
             let Some(bytes) = store.get(&receipt.path)? else { continue };
             if !entry::receipt_is_whole(&bytes, json_is_whole(&bytes)) {
-                let damaged = Error::integrity("the receipt does not match its checksum").hint(RESTORE);
+                let damaged = Error::integrity("the receipt does not match its checksum").hint(RESTORE_HINT);
                 self.problems.push(damaged.at(store.location().join(&receipt.path).to_string()));
             }
         }
@@ -150,9 +150,9 @@ impl Audit {
 }
 
 /// Returns the objects that an entry names: lists, buckets and places.
-fn references(entry: &Entry, stand_ins: &StandIns, mapped: bool) -> Vec<Sealed> {
+fn references(entry: &Entry, replacements: &Replacements, mapped: bool) -> Vec<Sealed> {
     let (segments, sources) = match mapped {
-        true => (stand_ins.segments(&entry.segments), stand_ins.lists(&entry.sources)),
+        true => (replacements.segments(&entry.segments), replacements.lists(&entry.sources)),
         false => (entry.segments.clone(), entry.sources.clone()),
     };
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources].into_iter().flatten();

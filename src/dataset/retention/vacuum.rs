@@ -32,7 +32,7 @@ use crate::{
             commit::{Next, after, until_created},
             draft::FAN_OUT,
             entry::{Entry, FORMAT_VERSION},
-            erased::StandIns,
+            erased::Replacements,
             publication::Intent,
             runs::{self, Run, RunTable},
             shards::{self, ShardMeta},
@@ -107,7 +107,7 @@ pub struct Retention {
 
 /// An object that no retained version needs.
 #[derive(Debug, Clone)]
-pub struct Unneeded {
+pub struct DeletableObject {
     /// The object as it was listed.
     pub facts: ObjectFacts,
     /// Its kind.
@@ -136,7 +136,7 @@ pub struct Unreferenced {
     /// Tags of runs that must be abandoned before anything is deleted.
     pub abandoned: BTreeSet<String>,
     /// Objects that may be deleted, in the order of deletion.
-    pub objects: Vec<Unneeded>,
+    pub objects: Vec<DeletableObject>,
     /// Number of unreferenced objects younger than the cutoff.
     pub young: u64,
     /// Number of unreferenced objects that an active run may need.
@@ -182,15 +182,15 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     }
     let lost: Vec<Entry> = old.iter().filter(|entry| !tagged.contains(&entry.version)).cloned().collect();
     let (before, now): (Vec<Entry>, Vec<Entry>) = lost.into_iter().partition(|entry| entry.version < readable);
-    let stand_ins = StandIns::of(dataset.store().as_ref(), newest)?;
+    let replacements = Replacements::of(dataset.store().as_ref(), newest)?;
     let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
     let must_go: HashMap<String, Option<[u8; 32]>> =
         must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
-    let kept = References::of(dataset, &retained)?.with_replacements(&stand_ins);
+    let kept = References::of(dataset, &retained)?.with_replacements(&replacements);
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
     // Objects that erasures wrote for versions that have expired since are named only by the newest entry.
-    let expired_before = References::of_expired(dataset, &before, Some(&there))?.with_all_replacements(&stand_ins);
-    let expiring = References::of(dataset, &now)?.with_replacements(&stand_ins);
+    let expired_before = References::of_expired(dataset, &before, Some(&there))?.with_all_replacements(&replacements);
+    let expiring = References::of(dataset, &now)?.with_replacements(&replacements);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
         version: snapshot.version(),
@@ -252,7 +252,7 @@ impl Unreferenced {
             return self.add_uncommitted(facts, place, known, retention);
         };
         let (kind, checksum) = if let Place::System(kind) = place { (kind, None) } else { named };
-        self.objects.push(Unneeded { facts, kind, committed: true, run: None, checksum });
+        self.objects.push(DeletableObject { facts, kind, committed: true, run: None, checksum });
     }
 
     /// Adds an object that no entry names.
@@ -275,7 +275,7 @@ impl Unreferenced {
         } else {
             self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < FORMAT_VERSION;
             self.abandoned.extend(run.clone());
-            self.objects.push(Unneeded { facts, kind, committed: false, run, checksum: None });
+            self.objects.push(DeletableObject { facts, kind, committed: false, run, checksum: None });
         }
     }
 }
@@ -293,7 +293,7 @@ fn oldest_retained(snapshot: &Snapshot, readable: &[Entry], retention: &Retentio
 ///
 /// # Errors
 /// When the log or a list cannot be read; then nothing may be deleted.
-pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()> {
+pub fn retain_deletable(dataset: &Dataset, found: &mut Unreferenced) -> Result<()> {
     let newest = dataset.open()?;
     if newest.version() == found.version {
         return Ok(());
@@ -303,7 +303,7 @@ pub fn still_unneeded(dataset: &Dataset, found: &mut Unreferenced) -> Result<()>
     let readable: Vec<Entry> = entries.iter().filter(|entry| newest.can_read(entry.version)).cloned().collect();
     let needed = References::of(dataset, &readable)?;
     let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.tag()).collect();
-    let names = |object: &Unneeded| object.run.as_deref().is_some_and(|run| committed.contains(run));
+    let names = |object: &DeletableObject| object.run.as_deref().is_some_and(|run| committed.contains(run));
     found.objects.retain(|object| !needed.needs(&object.facts.path) && !names(object));
     Ok(())
 }
@@ -408,14 +408,14 @@ impl References {
     }
 
     /// Adds the replacements of those that were rewritten.
-    fn with_replacements(self, stand_ins: &StandIns) -> Self {
-        let found = stand_ins.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
+    fn with_replacements(self, replacements: &Replacements) -> Self {
+        let found = replacements.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
         self.with(found)
     }
 
     /// Adds all objects that erasures wrote as replacements.
-    fn with_all_replacements(self, stand_ins: &StandIns) -> Self {
-        self.with(stand_ins.needed_for(|_| true))
+    fn with_all_replacements(self, replacements: &Replacements) -> Self {
+        self.with(replacements.needed_for(|_| true))
     }
 
     fn with(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
@@ -492,7 +492,7 @@ const LIVE_FOLDERS: [&str; 1] = [".nv-meta/"];
 /// Commits the entry that must precede the deletion of the objects found: which versions can no longer be read, and
 /// which runs must no longer commit. Shards and records do not change; runs that only expired versions contain move
 /// from the run table to the lineage, which is kept for ever; scattered ones are dropped. Tagged versions stay
-/// readable. Runs that committed in the meantime are not abandoned; [`still_unneeded`] removes what they wrote.
+/// readable. Runs that committed in the meantime are not abandoned; [`retain_deletable`] removes what they wrote.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if other runs keep committing, or tagged a version that expires; if
@@ -589,7 +589,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_told_by_paths_below_the_system_folder() {
+    fn runs_are_recognised_by_paths_below_the_system_folder() {
         let run = "0123456789abcdef";
         for own in [
             format!("_shardify/lists/{run}{run}-0-shards-0.parquet"),
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_elsewhere_is_the_users_unless_an_entry_or_intent_names_it() {
+    fn unknown_paths_are_the_users_unless_an_entry_or_intent_names_them() {
         for path in ["notes.txt", "000000.tar", "0123456789abcdef/000000.tar", "_shardify/other/x"] {
             assert_eq!(kind_of(path), Place::Outside, "{path}");
         }
@@ -618,7 +618,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-    fn lists_that_another_vacuum_deletes_meanwhile_name_nothing() {
+    fn lists_deleted_by_another_vacuum_are_ignored() {
         let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
         let list = "_shardify/lists/x-0-shards-0.parquet";
         let entry: Entry = serde_json::from_value(serde_json::json!({

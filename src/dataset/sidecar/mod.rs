@@ -145,8 +145,8 @@ impl RowNumbers {
 
     fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
         match self {
-            Self::Known(Numbers::Stretches(stretches)) => {
-                chunks::encode(column, self.len(), &Values::Counted(stretches))
+            Self::Known(Numbers::Progressions(progressions)) => {
+                chunks::encode(column, self.len(), &Values::Counted(progressions))
             }
             other => chunks::encode(column, self.len(), &Values::Growing(&other.array())),
         }
@@ -415,18 +415,20 @@ impl SidecarColumns {
 
 /// Encodes hashes, which are random unless many records share one, as cells of a grid do.
 fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
-    let stretches = match hashes {
+    let progressions = match hashes {
         Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
-        Numbers::Stretches(stretches) if stretches.iter().all(|stretch| stretch.step == 0) => stretches,
-        Numbers::Stretches(_) => {
+        Numbers::Progressions(progressions) if progressions.iter().all(|progression| progression.step == 0) => {
+            progressions
+        }
+        Numbers::Progressions(_) => {
             let each: Vec<u64> = hashes.iter().collect();
             return chunks::encode(column, each.len(), &Values::Noise(&each));
         }
     };
-    let dictionary: Vec<u64> = stretches.iter().map(|stretch| stretch.first).collect();
+    let dictionary: Vec<u64> = progressions.iter().map(|progression| progression.first).collect();
     let mut keys = Vec::with_capacity(hashes.len());
-    for (stretch, key) in stretches.iter().zip(0_u32..) {
-        keys.resize(keys.len() + stretch.count, key);
+    for (progression, key) in progressions.iter().zip(0_u32..) {
+        keys.resize(keys.len() + progression.count, key);
     }
     chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
 }
@@ -616,7 +618,7 @@ const OF_VALUES: &str = "values";
 ///
 /// # Errors
 /// When the sidecar is missing or damaged.
-pub fn says_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
+pub fn hashes_cover_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
     Ok(described(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
 }
 
@@ -678,7 +680,7 @@ mod tests {
     use crate::storage::RemoteStore;
 
     #[test]
-    fn sources_are_told_apart_wherever_they_change() {
+    fn sources_are_distinguished_wherever_they_change() {
         for texts in [
             vec!["a"; 5],
             vec!["ab", "ab", "ba"],
@@ -736,7 +738,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_noticed_wherever_it_is_read() {
+    fn a_flipped_bit_is_detected_wherever_it_is_read() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet").unwrap();
         writer.append(columns(0..200_000)).unwrap();

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_between_runs_are_nobody() {
+    fn rows_between_runs_belong_to_no_record() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let runs = [run(10, 2, 0, None), run(50, 1, 3, None)];
         let table = RunTable::new(runs.to_vec());

@@ -231,7 +231,7 @@ impl SidecarWriter {
     }
 
     /// States that the hashes cover the rows as they are in the shard, which is Parquet.
-    pub fn set_of_values(&mut self) {
+    pub fn set_hashes_cover_values(&mut self) {
         self.writer.describe(HASHES_KEY, OF_VALUES.to_owned());
     }
 

@@ -89,7 +89,11 @@ impl Beside {
 impl Beside {
     /// Adds the seals of objects staged beside a shard, by path, to those already known. Returns `None` if there are
     /// none.
-    pub(in crate::dataset) fn noted(shard: &str, before: Option<&Self>, seals: &BTreeMap<&str, Seal>) -> Option<Self> {
+    pub(in crate::dataset) fn with_staged(
+        shard: &str,
+        before: Option<&Self>,
+        seals: &BTreeMap<&str, Seal>,
+    ) -> Option<Self> {
         let at = before.and_then(|before| before.at.clone());
         let mut known: BTreeMap<String, Seal> = before.map(|before| before.seals.clone()).unwrap_or_default().into();
         let mut note = |name: &str, path: &str| {

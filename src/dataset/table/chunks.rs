@@ -37,7 +37,7 @@ use crate::{
         put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
         put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
     },
-    record::numbers::{Numbers, Stretch},
+    record::numbers::{Numbers, Progression},
 };
 
 /// Rows per page, which is what a reader of one row decodes.
@@ -64,7 +64,7 @@ pub(in crate::dataset) enum Values<'a> {
     /// Dictionary-coded numbers with one key per row; neighbours are mostly equal.
     Repeated { keys: &'a [u32], dictionary: &'a [u64] },
     /// Numbers in long arithmetic progressions.
-    Counted(&'a [Stretch]),
+    Counted(&'a [Progression]),
     /// Numbers that increase, or differ little from one to the next.
     Growing(&'a UInt64Array),
     /// Like `Growing`, but the differences are random, so compression would not make them smaller.
@@ -108,9 +108,10 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
         Values::Noise(_) | Values::Repeated { .. } => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
-        Values::Counted(stretches) => {
-            let least = stretches.iter().map(|stretch| stretch.first).min()?;
-            let greatest = stretches.iter().map(|stretch| stretch.at(stretch.count.saturating_sub(1))).max()?;
+        Values::Counted(progressions) => {
+            let least = progressions.iter().map(|progression| progression.first).min()?;
+            let greatest =
+                progressions.iter().map(|progression| progression.at(progression.count.saturating_sub(1))).max()?;
             Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(0), false))
         }
         Values::Growing(numbers) | Values::Packed(numbers) => {
@@ -217,7 +218,7 @@ impl Pages {
                 self.page.push(width);
                 put_hybrid(&mut self.page, &keys[rows.clone()], width);
             }
-            Values::Counted(stretches) => put_counted(stretches, &rows, &mut self.page),
+            Values::Counted(progressions) => put_counted(progressions, &rows, &mut self.page),
             Values::Growing(numbers) | Values::Packed(numbers) => {
                 let slice = UInt64Array::slice(numbers, rows.start, rows.len());
                 if slice.null_count() == 0 {
@@ -319,11 +320,13 @@ fn offset(at: usize) -> Result<i64> {
 }
 
 /// Appends the numbers of some rows, encoded as differences.
-fn put_counted(stretches: &[Stretch], rows: &Range<usize>, out: &mut Vec<u8>) {
-    let part = Numbers::Stretches(stretches.to_vec()).slice(rows.clone());
+fn put_counted(progressions: &[Progression], rows: &Range<usize>, out: &mut Vec<u8>) {
+    let part = Numbers::Progressions(progressions.to_vec()).slice(rows.clone());
     match &part {
-        Numbers::Stretches(stretches) if stretches.len() == 1 => {
-            stretches.iter().for_each(|stretch| put_even(out, stretch.first, stretch.step, stretch.count));
+        Numbers::Progressions(progressions) if progressions.len() == 1 => {
+            progressions
+                .iter()
+                .for_each(|progression| put_even(out, progression.first, progression.step, progression.count));
         }
         part => put_differences(&part.iter().collect::<Vec<u64>>(), out),
     }

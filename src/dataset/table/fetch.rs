@@ -33,7 +33,7 @@ use super::{
 use crate::{
     codec::seal::{BLOCK_BYTES, Blocks, Seal},
     error::{Error, Result},
-    storage::{DAMAGED_BLOCK, Object, RESTORE, Store},
+    storage::{BLOCK_MISMATCH, Object, RESTORE_HINT, Store},
 };
 
 /// Maximum gap in bytes between two parts that are fetched with one request.
@@ -107,10 +107,10 @@ impl Parts {
     /// Checks fetched whole blocks against the seal.
     fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
         match self.blocks.as_ref().and_then(|blocks| blocks.damage(start, bytes)) {
-            Some(at) => Err(Error::integrity(DAMAGED_BLOCK)
+            Some(at) => Err(Error::integrity(BLOCK_MISMATCH)
                 .at(self.store.location().join(self.object.path()).to_string())
                 .byte(at)
-                .hint(RESTORE)),
+                .hint(RESTORE_HINT)),
             None => Ok(()),
         }
     }

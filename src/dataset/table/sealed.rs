@@ -21,7 +21,7 @@ use super::fault::{damaged, failed, guarded};
 use crate::{
     codec::seal::{Blocks, Seal, Sealer},
     error::{Error, Result},
-    storage::{DAMAGED_BLOCK, Object, RESTORE, Sink, Staged, Store},
+    storage::{BLOCK_MISMATCH, Object, RESTORE_HINT, Sink, Staged, Store},
 };
 
 /// Footer metadata key of a table's block hashes.
@@ -56,15 +56,17 @@ impl Sealed {
     }
 
     fn missing(&self, store: &dyn Store) -> Error {
-        Error::integrity("expected an object that the log refers to, found none").at(self.place(store)).hint(RESTORE)
+        Error::integrity("expected an object that the log refers to, found none")
+            .at(self.place(store))
+            .hint(RESTORE_HINT)
     }
 
     fn damaged(&self, store: &dyn Store, byte: u64) -> Error {
-        Error::integrity(DAMAGED_BLOCK).at(self.place(store)).byte(byte).hint(RESTORE)
+        Error::integrity(BLOCK_MISMATCH).at(self.place(store)).byte(byte).hint(RESTORE_HINT)
     }
 
     fn wrong_size(&self, store: &dyn Store, expected: u64, found: u64) -> Error {
-        Error::integrity(format!("expected {expected} bytes, found {found}")).at(self.place(store)).hint(RESTORE)
+        Error::integrity(format!("expected {expected} bytes, found {found}")).at(self.place(store)).hint(RESTORE_HINT)
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use arrow::datatypes::{DataType, SchemaRef};
 
-pub use self::{records::infer_all, samples::Reading};
+pub use self::{records::infer_all, samples::ReadPlan};
 use self::{
     records::{Parser, read_records},
     samples::{SampleReader, read_samples},
@@ -34,7 +34,7 @@ use crate::{
     dataset::Segments,
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
-    format::{Misfit, Parsed, files::Samples},
+    format::{Parsed, TypeMismatch, files::Samples},
     id::Writer,
     plan::{memory::MemoryPlan, roll::RowGroupPlanner},
     record::{Part, Payload, RecordBlock},
@@ -44,7 +44,7 @@ use crate::{
 
 /// Input of the pipeline.
 #[derive(Debug)]
-pub enum Work<'a> {
+pub enum PipelineInput<'a> {
     /// Sources that contain records; all are converted to one schema.
     Records {
         /// The sources.
@@ -59,15 +59,15 @@ pub enum Work<'a> {
         /// The samples.
         samples: &'a Samples,
         /// How the files are read.
-        reading: &'a Reading,
+        read_plan: &'a ReadPlan,
         /// Samples to reject without reading them, by number, with the reasons.
-        left_out: &'a BTreeMap<usize, String>,
+        rejected: &'a BTreeMap<usize, String>,
         /// Receives the hash of each file; empty if the hashes are not needed.
         hashes: &'a [AtomicU64],
     },
 }
 
-impl Work<'_> {
+impl PipelineInput<'_> {
     /// Returns the failure of a store of sources, if there was one.
     fn fault(&self) -> Option<Error> {
         match self {
@@ -87,7 +87,7 @@ const REMOTE_REQUESTS: usize = 64;
 ///
 /// # Errors
 /// Fails if threads cannot be started.
-pub fn opening<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
+pub fn with_io_threads<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
     let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
     if files <= rayon::current_num_threads() {
         return Ok(work());
@@ -150,7 +150,7 @@ pub struct Converted {
 ///
 /// # Errors
 /// Fails if a source cannot be read, a record is bad and `on_error` is `Fail`, or the store fails.
-pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
+pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
     tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
     let feedback = Arc::new(Feedback::default());
     std::thread::scope(|scope| {
@@ -162,11 +162,13 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
             Output::Parquet(parquet) => Some(parquet.schema()),
             Output::Stream(_) => None,
         };
-        let outcomes = match work {
-            Work::Records { sources, schema } => read_records(scope, Parser { pipeline, sources, schema, columns }),
-            Work::Samples { files, samples, reading, left_out: skipped, hashes } => {
-                let reader = SampleReader { pipeline, files, samples, skipped, hashes, columns };
-                read_samples(scope, reader, reading)
+        let outcomes = match input {
+            PipelineInput::Records { sources, schema } => {
+                read_records(scope, Parser { pipeline, sources, schema, columns })
+            }
+            PipelineInput::Samples { files, samples, read_plan, rejected, hashes } => {
+                let reader = SampleReader { pipeline, files, samples, rejected, hashes, columns };
+                read_samples(scope, reader, read_plan)
             }
         };
         let setup = GatherSetup {
@@ -185,7 +187,7 @@ pub fn run(pipeline: &Pipeline<'_>, work: &Work<'_>, tally: &Mutex<Tally>) -> Re
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
         let result = append(pipeline, encoded);
         // A decoder may have treated a failed read as the end of a source.
-        result.and_then(|converted| match work.fault() {
+        result.and_then(|converted| match input.fault() {
             Some(fault) => Err(fault),
             None => Ok(converted),
         })
@@ -251,18 +253,18 @@ fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>
     Ok(Converted { shards, records, segments })
 }
 
-/// Returns the block, or a misfit if one of its samples has a part without a column for it.
+/// Returns the block, or a type mismatch if one of its samples has a part without a column for it.
 fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
     let (Payload::Samples(samples), Some(schema)) = (&block.payload, columns) else { return Parsed::Block(block) };
-    let misfit = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {
+    let mismatch = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {
         None => Some("no part of this extension"),
         Some(DataType::Utf8) if simdutf8::basic::from_utf8(&part.bytes).is_err() => Some("text in UTF-8"),
         Some(_) => None,
     };
-    let found = samples.iter().find_map(|s| s.parts.iter().find_map(|part| Some((s, part, misfit(part)?))));
+    let found = samples.iter().find_map(|s| s.parts.iter().find_map(|part| Some((s, part, mismatch(part)?))));
     match found {
         None => Parsed::Block(block),
-        Some((sample, part, expected)) => Parsed::Misfit(Misfit {
+        Some((sample, part, expected)) => Parsed::Mismatch(TypeMismatch {
             column: part.extension.clone(),
             line: 0,
             byte: 0,

@@ -106,7 +106,7 @@ fn until_first_error<'a>(
 
 fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<'_> {
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let opens_source = source.reader.reads_by_itself();
+    let opens_source = source.reader.reads_own_source();
     let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
     let tap = {
         let hasher = Arc::clone(&hasher);
@@ -143,7 +143,7 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
 const SMALL_SOURCE: u64 = 256 << 10;
 
 fn is_small(source: &RecordSource) -> bool {
-    !source.packed && !source.reader.reads_by_itself() && source.file.bytes() <= SMALL_SOURCE
+    !source.packed && !source.reader.reads_own_source() && source.file.bytes() <= SMALL_SOURCE
 }
 
 /// Requests that may be in flight per full split, because small sources make small requests.
@@ -213,7 +213,7 @@ impl Parser<'_> {
             }
             parsed => parsed?,
         };
-        let (mut skipped, mut erased) = (Vec::new(), 0);
+        let (mut rejected, mut erased) = (Vec::new(), 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
             if let Some(resolver) = self.pipeline.subjects {
@@ -224,20 +224,20 @@ impl Parser<'_> {
             }
             if let Some(names) = self.pipeline.names {
                 let whole = std::mem::replace(block, RecordBlock::empty());
-                (*block, skipped) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
+                (*block, rejected) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
             }
             if let Some(parts) = self.pipeline.parts {
                 let whole = std::mem::replace(block, RecordBlock::empty());
                 let (rest, incomplete) = parts.pass(whole).map_err(at)?;
                 *block = rest;
-                skipped.extend(incomplete);
+                rejected.extend(incomplete);
             }
         }
         let parsed = match parsed {
             Parsed::Block(block) => fitting(block, self.columns),
-            misfit @ Parsed::Misfit(_) => misfit,
+            mismatch @ Parsed::Mismatch(_) => mismatch,
         };
-        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, skipped, erased })
+        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, rejected, erased })
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
     },
     format::files::{SampleFiles, Samples, plan_splits, read_block},
     plan::memory::MemoryPlan,
-    record::{Payload, RecordBlock, Reject, spare::Spare},
+    record::{Payload, RecordBlock, Reject, buffer_pool::BufferPool},
     scan::SourceFile,
 };
 
@@ -45,7 +45,7 @@ const REMOTE_FILES: usize = 8;
 
 /// Plan for reading the files of samples.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReadPlan {
     /// Ranges of samples that are read together.
     splits: Vec<Range<usize>>,
     /// Number of splits read at a time.
@@ -56,7 +56,7 @@ pub struct Reading {
     budget: u64,
 }
 
-impl Reading {
+impl ReadPlan {
     /// Plans to read the files within `memory`. The output does not depend on the plan.
     pub fn new(files: &[SourceFile], samples: &Samples, memory: MemoryPlan, jobs: usize) -> Self {
         let budget = 4 * memory.split_bytes * memory.parse_window as u64;
@@ -86,7 +86,7 @@ pub(super) struct SampleReader<'a> {
     pub(super) pipeline: &'a Pipeline<'a>,
     pub(super) files: &'a [SourceFile],
     pub(super) samples: &'a Samples,
-    pub(super) skipped: &'a BTreeMap<usize, String>,
+    pub(super) rejected: &'a BTreeMap<usize, String>,
     pub(super) hashes: &'a [AtomicU64],
     /// Columns that samples must fit; `None` if the format has none.
     pub(super) columns: Option<&'a SchemaRef>,
@@ -97,20 +97,20 @@ impl SampleReader<'_> {
         self.samples.range(range.clone(), self.files).map(SampleFiles::bytes).sum()
     }
 
-    fn read(&self, range: &Range<usize>, spare: &Spare) -> Result<ReadOutcome> {
-        let rejects = rejects_of(self.skipped, range);
-        let wanted: Vec<usize> = range.clone().filter(|i| !self.skipped.contains_key(i)).collect();
+    fn read(&self, range: &Range<usize>, pool: &BufferPool) -> Result<ReadOutcome> {
+        let rejects = rejects_of(self.rejected, range);
+        let wanted: Vec<usize> = range.clone().filter(|i| !self.rejected.contains_key(i)).collect();
         let sample = |i: usize| self.samples.get(i, self.files);
         // Stream formats hash the framed records instead.
         let hashed = self.columns.is_some();
-        let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, spare)?;
+        let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, pool)?;
         annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
         renumber(&mut block, &wanted, range.start);
         Ok(ReadOutcome::Parsed {
             source: 0,
             offset: 0,
             parsed: fitting(block, self.columns),
-            skipped: rejects,
+            rejected: rejects,
             erased: 0,
         })
     }
@@ -120,16 +120,16 @@ impl SampleReader<'_> {
 pub(super) fn read_samples<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     reader: SampleReader<'a>,
-    reading: &'a Reading,
+    plan: &'a ReadPlan,
 ) -> Outcomes<'scope> {
-    let budget = Arc::new(Budget::new(reading.budget));
+    let budget = Arc::new(Budget::new(plan.budget));
     let room = Arc::clone(&budget);
-    let ranges = reading.splits.iter().cloned().map(move |range| (reader.bytes_of(&range), range));
+    let ranges = plan.splits.iter().cloned().map(move |range| (reader.bytes_of(&range), range));
     let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
-    let spare = Spare::default();
-    let read = move |(bytes, range): (u64, Range<usize>)| Ok((bytes, reader.read(&range, &spare)?));
-    let requests = reading.requests.min(reading.splits.len());
-    let read = ordered(scope, ranges, requests, reading.window, reader.pipeline.cancel, read);
+    let pool = BufferPool::default();
+    let read = move |(bytes, range): (u64, Range<usize>)| Ok((bytes, reader.read(&range, &pool)?));
+    let requests = plan.requests.min(plan.splits.len());
+    let read = ordered(scope, ranges, requests, plan.window, reader.pipeline.cancel, read);
     Box::new(Released::new(read, budget))
 }
 
@@ -161,7 +161,7 @@ fn annotate_samples<'a>(
 }
 
 /// Returns the rejects for samples of a range that are not read.
-fn rejects_of(skipped: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Reject> {
+fn rejects_of(rejected: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Reject> {
     let reject = |(sample, reason): (&usize, &String)| Reject {
         row: row_in(range.start, *sample),
         line: 0,
@@ -170,7 +170,7 @@ fn rejects_of(skipped: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<Re
         reason: reason.clone(),
         raw: Bytes::new(),
     };
-    skipped.range(range.clone()).map(reject).collect()
+    rejected.range(range.clone()).map(reject).collect()
 }
 
 /// Maps rows of a block, read from some samples of a range, to rows of the range.
@@ -184,12 +184,12 @@ fn read_range<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>> + Clone,
     on_error: OnError,
     hashed: bool,
-    spare: &Spare,
+    pool: &BufferPool,
 ) -> Result<RecordBlock> {
-    match read_block(samples.clone(), hashed, spare, &read_file) {
+    match read_block(samples.clone(), hashed, pool, &read_file) {
         Err(e) if !can_skip(&e, on_error) => Err(e),
         // One file cannot be read: read sample by sample to find it, and keep the others.
-        Err(_) => read_one_by_one(samples, hashed, spare),
+        Err(_) => read_one_by_one(samples, hashed, pool),
         read => read,
     }
 }
@@ -204,12 +204,12 @@ fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
 fn read_one_by_one<'a>(
     samples: impl Iterator<Item = SampleFiles<'a, SourceFile>>,
     hashed: bool,
-    spare: &Spare,
+    pool: &BufferPool,
 ) -> Result<RecordBlock> {
     let mut all = RecordBlock::empty();
     let mut accepted = Vec::new();
     for (sample, row) in samples.zip(0..) {
-        match read_block(std::iter::once(sample), hashed, spare, &read_file) {
+        match read_block(std::iter::once(sample), hashed, pool, &read_file) {
             Ok(block) => {
                 if let Payload::Samples(samples) = block.payload {
                     all.rows.extend(samples.iter().map(|_| row));

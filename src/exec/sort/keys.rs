@@ -16,7 +16,7 @@ use arrow::{
 use crate::{
     dataset::{Arrangement, Order},
     error::{Error, Result},
-    plan::sort::{MOST_ZORDER_COLUMNS, RANK_BITS, interleave, spread},
+    plan::sort::{MAX_ZORDER_COLUMNS, RANK_BITS, interleave, spread},
 };
 
 /// Number of a column's values from which quantiles are computed.
@@ -58,8 +58,8 @@ pub(super) fn columns_of(schema: &SchemaRef, order: &Order) -> Result<Vec<usize>
         )));
     }
     match order.by {
-        Arrangement::ZOrder if !(2..=MOST_ZORDER_COLUMNS).contains(&columns.len()) => {
-            let message = format!("expected 2 to {MOST_ZORDER_COLUMNS} columns for --zorder, found {}", columns.len());
+        Arrangement::ZOrder if !(2..=MAX_ZORDER_COLUMNS).contains(&columns.len()) => {
+            let message = format!("expected 2 to {MAX_ZORDER_COLUMNS} columns for --zorder, found {}", columns.len());
             Err(Error::usage(message).hint("use --sort-by for one column"))
         }
         _ => Ok(columns),

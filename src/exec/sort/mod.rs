@@ -249,7 +249,7 @@ impl Sorter<'_> {
         let merged = Merged::new(&keys, runs, streams)?;
         let sorted = self.write(sort, &layout, merged, &written)?;
         if read.get() != written.get() {
-            return Err(Error::mistaken(format!(
+            return Err(Error::inconsistent_output(format!(
                 "expected the {} records that were read, found {} with other values",
                 read.get().0,
                 written.get().0

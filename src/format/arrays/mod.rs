@@ -22,7 +22,7 @@ use arrow::{
 
 pub use self::open::{OpenSources, Opened, Reopen};
 use self::{
-    open::{Ahead, Kept, Outline},
+    open::{Kept, Outline, Prefetched},
     stripes::{Across, Sizes, Striped},
 };
 use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
@@ -126,7 +126,7 @@ impl ArrayReader {
         }
         let opened = Opened { source: Striped::new(source), plan };
         let outline = open.outline(Outline::of(opened.header(), &opened.plan));
-        let mut state = State { kept: open.keep(opened.source.held()), ..State::default() };
+        let mut state = State { kept: open.keep(opened.source.memory_bytes()), ..State::default() };
         if state.kept.is_some() {
             state.opened = Some(Arc::new(opened));
         } else if outline.constants {
@@ -288,7 +288,7 @@ fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
         .at(name)
         .hint("choose variables with --var, or name another --record-dim"));
     }
-    let _ahead = opened.source.ahead(&wanted(&plan, 0, 1))?;
+    let _prefetched = opened.source.prefetch(&wanted(&plan, 0, 1))?;
     rows(&opened.source, &plan, 0, 1)
 }
 
@@ -323,7 +323,7 @@ impl RecordReader for ArrayReader {
         }))
     }
 
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         true
     }
 
@@ -366,7 +366,7 @@ impl RecordReader for ArrayReader {
         let opened = self.opened()?;
         let read = split.offset..split.offset + count;
         let _done = opened.source.reading(read.clone());
-        let _ahead = self.ahead(&opened, &read).map_err(|e| self.placed(e))?;
+        let _prefetched = self.prefetch(&opened, &read).map_err(|e| self.placed(e))?;
         if self.outline.cells {
             return self.parse_cells(&opened, read, schema, bytes).map_err(|e| self.placed(e));
         }
@@ -391,8 +391,8 @@ impl ArrayReader {
     }
 
     /// Prefetches everything that some rows need.
-    fn ahead(&self, opened: &Opened, read: &Range<u64>) -> Result<Ahead> {
-        opened.source.ahead(&wanted(&opened.plan, read.start, read.end - read.start))
+    fn prefetch(&self, opened: &Opened, read: &Range<u64>) -> Result<Prefetched> {
+        opened.source.prefetch(&wanted(&opened.plan, read.start, read.end - read.start))
     }
 
     fn parse_cells(&self, opened: &Opened, read: Range<u64>, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
@@ -515,7 +515,7 @@ mod tests {
                 Payload::Rows(rows) => plain(&rows).unwrap(),
                 Payload::Samples(_) => unreachable!(),
             },
-            Parsed::Misfit(_) => unreachable!(),
+            Parsed::Mismatch(_) => unreachable!(),
         };
         let batches: Vec<RecordBatch> = splits.par_iter().map(parse).collect();
         assert!(reader.state().opened.is_none(), "it is open although nobody will read it");
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_piece_is_read_once_whatever_its_axis_of_records() {
+    fn contiguous_arrays_are_read_once_for_any_record_axis() {
         let plain = |dims: &[(&str, u64)]| Header {
             variables: vec![Variable::plain("v", DType::UInt(2), dims)],
             ..Header::default()
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_of_chunks_goes_with_the_last_split_that_needs_it() {
+    fn blocks_are_dropped_after_the_last_split_that_needs_them() {
         let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
         let (_, reads, splits) = read(&options, 1, 1 << 13);
         assert_eq!(splits, 40);

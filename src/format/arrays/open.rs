@@ -174,7 +174,7 @@ impl Drop for Kept {
 }
 
 /// Keeps prefetched ranges in memory while they are needed.
-pub(super) type Ahead = Option<Box<dyn Any + Send>>;
+pub(super) type Prefetched = Option<Box<dyn Any + Send>>;
 
 #[cfg(test)]
 mod tests {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_there_once() {
+    fn equal_values_share_one_allocation() {
         let mut known = Vec::new();
         let first = alike(&mut known, 0);
         assert!(Arc::ptr_eq(&first, &alike(&mut known, 0)));

@@ -87,7 +87,7 @@ struct Stripe {
     blocks: Mutex<BTreeMap<u64, Waited>>,
     /// Windows by block, and by their position in it.
     windows: Mutex<BTreeMap<(u64, u64), Slot<Window>>>,
-    spare: Spare,
+    buffers: Buffers,
 }
 
 /// A value that is made by its first user.
@@ -102,19 +102,19 @@ struct Waited {
 
 /// Buffers of dropped windows. Rows are small and outlive windows: without reuse, the free space between rows would
 /// become too fragmented for a window.
-type Spare = Arc<Mutex<Vec<Vec<u8>>>>;
+type Buffers = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Records in memory, transposed.
 #[derive(Debug)]
 struct Window {
     area: Slab,
     bytes: Vec<u8>,
-    spare: Spare,
+    buffers: Buffers,
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -149,7 +149,7 @@ impl Striped {
                 sizes,
                 blocks: Mutex::default(),
                 windows: Mutex::default(),
-                spare: Spare::default(),
+                buffers: Buffers::default(),
             };
             Some((number, stripe))
         };
@@ -191,15 +191,15 @@ impl Arrays for Striped {
     }
 
     /// Chunks that are kept on disk are prefetched when the block is made.
-    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+    fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         let stripes = self.stripes.get().filter(|stripes| !stripes.is_empty());
-        let Some(stripes) = stripes else { return self.inner.ahead(wanted) };
+        let Some(stripes) = stripes else { return self.inner.prefetch(wanted) };
         let rest: Vec<_> = wanted.iter().filter(|(variable, _)| !stripes.contains_key(variable)).cloned().collect();
-        self.inner.ahead(&rest)
+        self.inner.prefetch(&rest)
     }
 
-    fn held(&self) -> u64 {
-        self.inner.held()
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
     }
 }
 
@@ -257,11 +257,11 @@ impl Stripe {
             let (block, piece) = number;
             let first = piece * self.sizes.piece;
             let area = self.area(block * self.records() + first, self.sizes.piece.min(self.records() - first));
-            let mut bytes = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            let mut bytes = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
             bytes.resize(area.bytes(self.width)?, 0);
             let to = Place { start: &area.start, shape: &area.count };
             self.block(source, variable, block)?.copy_to(&area, to, &mut bytes)?;
-            Ok(Window { area, bytes, spare: Arc::clone(&self.spare) })
+            Ok(Window { area, bytes, buffers: Arc::clone(&self.buffers) })
         })
     }
 

@@ -1,11 +1,11 @@
 //! Builds Arrow columns from the fields of a chunk, one column after the other.
 //!
-//! A whole column of a chunk is handed to its builder in one call, so that the type is looked at once per chunk and the
-//! loop over the values is made for that type. The parser is tried on the field as it stands first; what it does not
-//! take is null if it is empty, and otherwise looked at more closely: quoted, or a value that does not fit.
+//! A builder receives a whole column of a chunk in one call, so that the type is matched once per chunk and the loop
+//! over the values is compiled for that type. The parser is first tried on the raw field. If it fails, an empty field
+//! is null; other fields may be quoted, or do not fit.
 //!
-//! Values and validity are written straight to where Arrow wants them. No branch of the usual way depends on how long a
-//! value is, whether it is there, or whether it is quoted, as these change from row to row and cannot be foreseen:
+//! Values and validity are written in Arrow's layout. On the fast path no branch depends on the length of a value, on
+//! whether it is present, or on whether it is quoted, because these vary from row to row and cannot be predicted:
 //!
 //! ```text
 //! text      start --copy 32 bytes--> values   the next value overwrites the excess; for longer values 128
@@ -33,13 +33,13 @@ use super::{
 };
 use crate::{
     record::{
-        spare,
+        buffer_pool,
         typed::{Form, Typed},
     },
     schema,
 };
 
-/// Bytes that are copied at once, of short values and of longer ones.
+/// Number of bytes copied at once: for short values, and for longer ones.
 const WIDE: usize = 32;
 const WIDER: usize = 128;
 
@@ -52,16 +52,16 @@ pub(super) struct Cells<'a> {
     pub(super) rows: &'a [Row],
     /// Ends of the fields, those of a row one after the other.
     pub(super) ends: &'a [u32],
-    /// Whether what begins with a quote also ends with one, and has no others.
+    /// Whether every field that begins with a quote also ends with one and contains no others.
     pub(super) plainly_quoted: bool,
-    /// Rows that the whole split will have, roughly: what builders make room for.
+    /// Approximate number of rows of the whole split, for which builders reserve memory.
     pub(super) expected: usize,
-    /// Unquoted text that means null, besides nothing.
+    /// Unquoted text that means null, in addition to the empty field.
     pub(super) null: Option<&'a [u8]>,
 }
 
 impl<'a> Cells<'a> {
-    /// The current chunk.
+    /// Returns the cells of the current chunk.
     pub(super) fn of(tokens: &'a Tokenizer<'a>, null: Option<&'a [u8]>) -> Self {
         Self {
             bytes: tokens.bytes,
@@ -73,7 +73,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Where the field begins and ends; both ends are the same for one that the row lacks.
+    /// Returns the start and end of a field; they are equal if the row lacks the field.
     #[inline]
     pub(super) fn span(&self, row: usize, column: usize) -> (usize, usize) {
         let row = &self.rows[row];
@@ -83,14 +83,14 @@ impl<'a> Cells<'a> {
         (start.min(end) as usize, end as usize)
     }
 
-    /// The field as it stands in the source.
+    /// Returns the raw field.
     #[inline]
     pub(super) fn raw(&self, row: usize, column: usize) -> &'a [u8] {
         let (start, end) = self.span(row, column);
         &self.bytes[start..end]
     }
 
-    /// The value of a field that is not text: nothing if it is null.
+    /// Returns the value of a field that is not text; `None` if it is null.
     #[inline]
     pub(super) fn value<'s>(&self, raw: &'s [u8], scratch: &'s mut Vec<u8>) -> Option<&'s [u8]> {
         if raw.first() == Some(&QUOTE) {
@@ -112,14 +112,15 @@ pub(super) struct Fault {
 
 /// A column that grows chunk by chunk.
 pub(super) trait Column {
-    /// Appends one value per row; a value that does not fit is appended as null and told to `faults`.
+    /// Appends one value per row; a value that does not fit is appended as null and reported in `faults`.
     fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>);
 
-    /// The column; the builder is empty afterwards.
+    /// Returns the column and empties the builder.
     fn finish(&mut self) -> Result<ArrayRef, ArrowError>;
 }
 
-/// The builder of a type, if delimited text can be read as that type. `pinned` tells that the user set the type.
+/// Returns the builder of a type; `None` if delimited text cannot be read as that type. `pinned` states that the user
+/// set the type.
 pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
     let data_type = field.data_type();
     Some(match data_type {
@@ -129,7 +130,7 @@ pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
         }
         DataType::Utf8 => Box::new(Text::default()),
         DataType::LargeUtf8 => Box::new(Cast(Text::default(), DataType::LargeUtf8)),
-        // Beside bytes of other sources text is the bytes that it is made of.
+        // If the type is binary because other sources contain bytes, text becomes its bytes.
         DataType::Binary | DataType::LargeBinary if !pinned => Box::new(Cast(Text::default(), data_type.clone())),
         DataType::Boolean => Box::new(Booleans::default()),
         DataType::Int8 => integer::<Int8Type>(pinned),
@@ -157,17 +158,18 @@ pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
     })
 }
 
-/// Parses the usual texts of a group; those it does not take are zero, and their bits are not set.
+/// Parses the usual texts of a group; the others are zero, and their bits are not set.
 #[derive(Clone, Copy)]
 enum Quick<N> {
     /// Texts of up to eight bytes.
     Short(fn(&Group, &mut [N; GROUP]) -> u64),
-    /// Date and time to the second, with this byte after them or none.
+    /// Date and time to the second, followed by this byte if there is one.
     Moment(fn(&Moments, &mut [N; GROUP]) -> u64, Option<u8>),
 }
 
 impl<N> Quick<N> {
-    /// Which texts are not empty, and which are values; `numbers` are the values. `group` holds anything before and after.
+    /// Returns which texts are not empty, and which are values; `numbers` receives the values. Other elements of
+    /// `group` are unspecified.
     fn parse(
         self,
         cells: Cells<'_>,
@@ -208,7 +210,7 @@ impl<N> Quick<N> {
     }
 }
 
-/// A column of numbers most of which `quick` takes; it gives the same as `parse`, which takes all.
+/// Returns a column of numbers, most of which `quick` parses; it agrees with `parse`, which parses all of them.
 fn quick<T: ArrowPrimitiveType>(
     quick: Quick<T::Native>,
     parse: impl Fn(&[u8]) -> Option<T::Native> + 'static,
@@ -229,7 +231,7 @@ where
     if pinned { plain::<T>(loose(parse)) } else { plain::<T>(parse) }
 }
 
-/// Also takes numbers in unusual forms.
+/// Extends a parser to numbers in unusual forms.
 fn loose<N>(parse: impl Fn(&[u8]) -> Option<N>) -> impl Fn(&[u8]) -> Option<N> {
     move |text| parse(text).or_else(|| parse(value::plain_number(text, &mut [0; 64])?))
 }
@@ -243,7 +245,7 @@ struct Bits {
 }
 
 impl Bits {
-    /// Appends the lowest `count` bits, of which there are at most 64; those above must be zero.
+    /// Appends the lowest `count` bits, at most 64; all higher bits must be zero.
     #[inline]
     fn push(&mut self, bits: u64, count: usize) {
         let used = self.length % GROUP;
@@ -266,7 +268,7 @@ impl Bits {
         BooleanBuffer::new(Buffer::from_vec(words), 0, length)
     }
 
-    /// The bits as validity; nothing if all values are valid.
+    /// Returns the bits as validity; `None` if all values are valid.
     fn take_nulls(&mut self) -> Option<NullBuffer> {
         if self.ones == self.length {
             *self = Self::default();
@@ -283,7 +285,7 @@ struct Primitives<T: ArrowPrimitiveType, P> {
     data_type: DataType,
     values: Vec<T::Native>,
     valid: Bits,
-    /// Room for what is parsed at a time.
+    /// Buffers for the values that are parsed at a time.
     group: Group,
     numbers: [T::Native; GROUP],
     scratch: Vec<u8>,
@@ -308,7 +310,7 @@ where
         }
     }
 
-    /// Values of some rows by `quick`, which are at most a group.
+    /// Appends the values of at most a group of rows with `quick`.
     fn append_quickly(
         &mut self,
         quick: Quick<T::Native>,
@@ -329,7 +331,7 @@ where
         self.valid.push(valid, rows.len());
     }
 
-    /// Any value: nothing if it is null or does not fit.
+    /// Parses any value; `None` if it is null or does not fit.
     fn look_at(&mut self, cells: Cells<'_>, row: usize, faults: &mut Faults<'_>) -> Option<T::Native> {
         let raw = cells.raw(row, faults.column);
         if let Some(value) = (self.parse)(raw)
@@ -346,7 +348,7 @@ where
     }
 }
 
-/// Where values that do not fit are told.
+/// Collects values that do not fit.
 struct Faults<'a> {
     column: usize,
     found: &'a mut Vec<Fault>,
@@ -416,11 +418,11 @@ impl Column for Booleans {
 struct Others {
     values: Typed,
     valid: Bits,
-    /// Whether values are no documents yet, because the column holds some of other sources.
+    /// Whether values must be converted to JSON documents, because other sources have documents in this column.
     as_documents: bool,
 }
 
-/// The document that holds a value: a number as it is, and any other as a string.
+/// Returns the JSON document of a value: a number unchanged, anything else as a string.
 fn document(text: &str) -> String {
     let number = value::float64(text.as_bytes()).is_some() && serde_json::from_str::<serde_json::Number>(text).is_ok();
     if number { text.to_owned() } else { serde_json::Value::from(text).to_string() }
@@ -431,7 +433,7 @@ impl Column for Others {
         let mut scratch = Vec::new();
         for row in 0..cells.rows.len() {
             let value = cells.value(cells.raw(row, column), &mut scratch);
-            // Rows that are not UTF-8 are no rows.
+            // Rows that are not UTF-8 were rejected before.
             let text = value.map(|value| std::str::from_utf8(value).unwrap_or_default());
             let taken = text.is_some_and(|text| match self.as_documents {
                 true => self.values.push(Form::Text(&document(text))),
@@ -452,7 +454,7 @@ impl Column for Others {
     }
 }
 
-/// Text that is cast in the end.
+/// Text that is cast at the end.
 struct Cast(Text, DataType);
 
 impl Column for Cast {
@@ -468,14 +470,14 @@ impl Column for Cast {
 /// Text, which takes every value.
 #[derive(Default)]
 struct Text {
-    /// The values, and behind them whatever was there before.
+    /// The values, followed by unused bytes.
     values: Vec<u8>,
     /// Bytes of the values.
     used: usize,
-    /// Ends of the values, with a zero before them.
+    /// Ends of the values, preceded by a zero.
     offsets: Vec<i32>,
     valid: Bits,
-    /// A value whose quotes had to be taken out.
+    /// Buffer for a value whose quotes are removed.
     scratch: Vec<u8>,
 }
 
@@ -487,7 +489,7 @@ impl Column for Text {
             self.offsets.push(0);
         }
         if self.used == 0 && rows > 0 {
-            // A little more than all of it takes if it is like this chunk.
+            // Slightly more than the whole column takes if the other chunks are like this one.
             let chunk: usize = (0..rows).map(|row| cells.raw(row, column).len()).sum();
             let whole = chunk as u64 * cells.expected as u64 / rows as u64;
             self.make_room(usize::try_from(whole + whole / 32).unwrap_or(0));
@@ -504,17 +506,17 @@ impl Column for Text {
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         values.truncate(used);
-        let values = Buffer::from(spare::of_columns().lend(values));
+        let values = Buffer::from(buffer_pool::column_buffers().lend(values));
         Ok(Arc::new(StringArray::try_new(offsets, values, valid.take_nulls())?))
     }
 }
 
 impl Text {
-    /// Makes room for so many bytes more, and for what is copied beyond them.
+    /// Ensures room for this many more bytes, and for the excess bytes that are copied beyond them.
     fn make_room(&mut self, bytes: usize) {
         let wanted = self.used + bytes + WIDER;
         if self.values.capacity() == 0 {
-            self.values = spare::of_columns().take_filled(wanted);
+            self.values = buffer_pool::column_buffers().take_filled(wanted);
         } else if self.values.len() < wanted {
             self.values.resize(wanted.max(self.values.capacity()), 0);
         }
@@ -533,7 +535,7 @@ impl Text {
             let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
             valid |= u64::from(there) << i;
             if quoted & !cells.plainly_quoted {
-                // Quotes are ASCII, so taking some of them away leaves UTF-8.
+                // Quotes are ASCII, so the text remains UTF-8 without them.
                 self.scratch.clear();
                 let value = unquote(&cells.bytes[start..end], &mut self.scratch);
                 out[at..at + value.len()].copy_from_slice(value);
@@ -552,7 +554,7 @@ impl Text {
     }
 }
 
-/// Copies so many bytes, and some behind them if there are any.
+/// Copies this many bytes, and some bytes after them if there are any.
 #[inline(always)]
 fn copy(from: &[u8], to: &mut [u8], length: usize) {
     match (from.first_chunk::<WIDE>(), to.first_chunk_mut::<WIDE>()) {
@@ -565,7 +567,7 @@ fn copy(from: &[u8], to: &mut [u8], length: usize) {
     }
 }
 
-/// A column that has nothing but nulls.
+/// A column that contains only nulls.
 struct Nulls(usize);
 
 impl Column for Nulls {
@@ -584,7 +586,7 @@ impl Column for Nulls {
     }
 }
 
-/// Texts of a split are shorter than 2 GiB, as the split is.
+/// Converts a position to an offset; texts of a split are shorter than 2 GiB, as the split is.
 #[inline(always)]
 fn offset(place: usize) -> i32 {
     i32::try_from(place).unwrap_or(i32::MAX)

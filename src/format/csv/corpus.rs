@@ -1,7 +1,8 @@
-//! Reads real files of many origins and compares with what Python's `csv` module makes of them.
+//! Reads real files of many origins and compares the result with that of Python's `csv` module.
 //!
-//! The files are not part of the repository (`format/corpus.rs`). `ORACLE.tsv` there says how many records, header and blank lines included, Python finds. Where
-//! there is a `python3`, it is asked for all records and fields, too.
+//! The files are not part of the repository (`format/corpus.rs`). `ORACLE.tsv` beside them has the number of records
+//! that Python finds, header and blank lines included. If `python3` is installed, all records and fields are compared
+//! with its output.
 
 use std::{collections::HashMap, fs, path::Path, process::Command, sync::Arc};
 
@@ -18,10 +19,10 @@ use crate::{
     schema::{schema_of, unite_fields, unite_lists},
 };
 
-/// Bytes that a source is recognised by.
+/// Number of bytes by which a source is recognised.
 const HEAD: usize = 256 << 10;
 
-/// All that reading a source gives.
+/// The result of reading a source.
 #[derive(Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) batch: RecordBatch,
@@ -37,7 +38,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether anything was read in another way than Python's.
+    /// Whether anything was read differently from Python.
     fn is_odd(&self) -> bool {
         const OTHERWISE: [&str; 4] = ["closing quote", "have the column's type", "like a note", "text in every column"];
         let otherwise = |reason: &str| OTHERWISE.iter().any(|part| reason.contains(part));
@@ -45,7 +46,7 @@ impl Outcome {
     }
 }
 
-/// Reads a whole source as a caller would: infer, parse, widen what does not fit, until all fits.
+/// Reads a whole source as a caller would: infers, parses, and widens types until all values fit.
 pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outcome {
     let splits: Vec<Split> = source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
     let start = usize::try_from(source.data_offset).unwrap();
@@ -89,7 +90,7 @@ fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result
     for split in splits {
         let block = match source.parse(split, schema).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Misfit(misfit) => return Err((misfit.column, split.clone())),
+            Parsed::Mismatch(mismatch) => return Err((mismatch.column, split.clone())),
         };
         check_numbers(&block.rows, &block.rejects);
         assert_eq!(block.rows.len(), block.hashes.len());
@@ -117,7 +118,7 @@ fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result
     Ok(out)
 }
 
-/// Rows and rejects share one numbering without gaps.
+/// Asserts that rows and rejects share one numbering without gaps.
 fn check_numbers(rows: &[u32], rejects: &[Reject]) {
     assert!(rows.is_sorted() && rejects.is_sorted_by_key(|r| r.row));
     let mut all: Vec<u32> = rows.iter().copied().chain(rejects.iter().map(|r| r.row)).collect();
@@ -125,11 +126,11 @@ fn check_numbers(rows: &[u32], rejects: &[Reject]) {
     assert!(all.iter().zip(0..).all(|(&number, i)| number == i));
 }
 
-/// Checks one file with one dialect; true if Python's count was compared.
+/// Checks one file with one dialect; returns whether Python's count was compared.
 fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) -> bool {
     let head = &bytes[..bytes.len().min(HEAD)];
     let Some(source) = sniff(head, head.len() == bytes.len(), options) else { return false };
-    // Tiny splits of large files would only take long.
+    // Tiny splits of large files would take too long.
     let fine = read(&source, bytes, if bytes.len() < 100_000 { 64 } else { 4096 });
     let coarse = read(&source, bytes, 1 << 20);
     assert!(fine == coarse, "{name}: results differ between sizes of splits");
@@ -167,8 +168,8 @@ fn real_files_agree_with_python() {
     assert!(yes > no);
 }
 
-/// Prints all records that are no blank lines: the number of fields, then length and bytes of each. Every byte is a
-/// character of Latin-1, and what matters to the reader is ASCII, so that text of any encoding passes unchanged.
+/// Prints all records except blank lines: the number of fields, then the length and bytes of each. Bytes are read as
+/// Latin-1, and the significant characters are ASCII, so text in any encoding passes unchanged.
 const SCRIPT: &str = r#"
 import csv, struct, sys
 csv.field_size_limit(1 << 30)
@@ -184,7 +185,7 @@ with open(sys.argv[1], encoding="latin-1", newline="") as file:
 
 type Fields = Vec<Vec<u8>>;
 
-/// Files of delimited text that are not packed.
+/// Returns uncompressed files of delimited text.
 fn tables(folder: &Path) -> Vec<String> {
     let oracle = fs::read_to_string(folder.join("ORACLE.tsv")).unwrap();
     let cells = oracle.lines().skip(1).map(|line| line.split('\t').collect::<Vec<_>>());
@@ -193,7 +194,7 @@ fn tables(folder: &Path) -> Vec<String> {
     tables.map(|cells| cells[0].to_owned()).collect()
 }
 
-/// What Python reads; nothing if it gives up.
+/// Returns the records that Python reads; `None` if it fails.
 fn python(file: &Path) -> Option<Vec<Fields>> {
     let output = Command::new("python3").arg("-c").arg(SCRIPT).arg(file).output().ok()?;
     output.status.success().then(|| {
@@ -220,7 +221,7 @@ fn take(rest: &mut &[u8]) -> Vec<u8> {
     field.to_vec()
 }
 
-/// Reads all columns as text, and compares every value with those of Python.
+/// Reads all columns as text and compares every value with Python's.
 fn check_values(name: &str, bytes: &[u8], python: &[Fields]) -> bool {
     let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let records: Vec<_> = oracle::records(text, b',').into_iter().filter(|r| r.start < r.end).collect();

@@ -1,12 +1,12 @@
-//! Finds out from the first bytes of a source whether it is delimited text, and of which kind.
+//! Detects by the first bytes of a source whether it is delimited text, and in which dialect.
 //!
 //! ```text
 //! [EF BB BF] blank lines  header record  | first split ...
 //! '-------------- data_offset ----------'
 //! ```
 //!
-//! The delimiter is the one with which most records have as many fields as the first one. A name is made for every
-//! column, and no two are the same.
+//! The delimiter is the one for which most records have as many fields as the first one. Every column gets a name, and
+//! the names are distinct.
 
 use std::ops::Range;
 
@@ -20,16 +20,17 @@ use super::{
 };
 use crate::schema::distinct_names;
 
-/// Delimiters looked for, the less likely part of a value first: that decides between equals.
+/// Delimiters in the order of preference between equals: those that are less likely within values come first.
 const DELIMITERS: [u8; 4] = *b"\t,;|";
-/// Records that are looked at to find the delimiter.
+/// Number of records in the sample that determines the delimiter.
 const SAMPLE_RECORDS: usize = 1000;
-/// Delimiters that are taken only if every record has them equally often, in a source that is said to be delimited text.
+/// Delimiters that are accepted only if every record has the same number of them, in a source that is declared to be
+/// delimited text.
 const RARE_DELIMITERS: [u8; 3] = *b"^~:";
-/// Records that must have a rare delimiter.
+/// Minimum number of records that must have a rare delimiter.
 const RARE_RECORDS: usize = 3;
-/// Records that must get the right number of fields by unusual quotes, for a source to have them.
-const LEAST_GAIN: f64 = 2.5;
+/// Minimum number of records that have the right number of fields only with unusual quotes.
+const MIN_GAIN: f64 = 2.5;
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// What the user said about a source.
@@ -39,15 +40,15 @@ pub struct CsvOptions {
     pub delimiter: Option<u8>,
     /// Whether the first record holds the names of the columns.
     pub has_header: bool,
-    /// Whether the user said that it is delimited text, so that a bracket at the begin is part of a value.
+    /// Whether the user declared the source to be delimited text, so that a bracket at the start is part of a value.
     pub certain: bool,
-    /// Whether at least its name says so.
+    /// Whether at least the source's name implies delimited text.
     pub named: bool,
-    /// Unquoted text that means null; an empty field always does.
+    /// Unquoted text that means null, in addition to the empty field.
     pub null: Option<String>,
-    /// Columns whose type the user set: records with values that do not fit are rejected, and the type stays.
+    /// Columns whose types the user set: records with values that do not fit are rejected, and the types do not change.
     pub pinned: Vec<String>,
-    /// Columns that are text whatever their values look like.
+    /// Columns that are text regardless of their values.
     pub text: Vec<String>,
 }
 
@@ -65,18 +66,18 @@ impl Default for CsvOptions {
     }
 }
 
-/// Recognises delimited text by its first bytes; `complete` tells that there are no more.
+/// Recognises delimited text by its first bytes; `complete` states that there are no more.
 ///
-/// Nothing if it is something else: NUL bytes, not UTF-8, the start of a JSON document; or if the first record is not
-/// complete, or its quotes are not closed. If `options` name the delimiter, the user knows that it is delimited text,
-/// and only an impossible delimiter or an incomplete first record speaks against it.
+/// Returns `None` for anything else: NUL bytes, invalid UTF-8 or the start of a JSON document; also if the first record
+/// is incomplete or its quotes are not closed. If `options` specify the delimiter, the source is delimited text unless
+/// the delimiter is impossible or the first record is incomplete.
 ///
-/// Text without a delimiter that fits is taken as well, with one column: see [`CsvSource::is_convincing`].
+/// Text in which no delimiter fits is accepted, too, as a table with one column: see [`CsvSource::is_convincing`].
 pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSource> {
     let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
     let mut text = &head[mark..];
     if !complete {
-        // A cut may have parted a CR from its LF.
+        // The end of the bytes may separate a CR from its LF.
         text = text.strip_suffix(&[CR]).unwrap_or(text);
     }
     if options.delimiter.is_none() && (!is_text(text, complete) || !options.certain && may_be_json(text)) {
@@ -149,8 +150,8 @@ struct Dialect {
     single_quotes: bool,
 }
 
-/// The dialect that fits best. Anything unusual is looked for only if the usual dialect leaves records of other lengths, or fields that
-/// are all in single quotes.
+/// Returns the dialect that fits best. Unusual dialects are tried only if the usual one results in records of different
+/// lengths, or in fields that are all in single quotes.
 fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
     let find = |text: &[u8]| match options.delimiter {
         Some(delimiter) => (delimiter, Sample::take(text, delimiter, complete)),
@@ -191,7 +192,7 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
         for delimiter in std::iter::once(own).chain(delimiters) {
             let sample = Sample::take(&quotes.apply(delimiter, text), delimiter, complete);
             let gain = (sample.consistency() - best.sample.consistency()) * sample.records as f64;
-            let better = sample.consistency() > 0.95 && gain >= LEAST_GAIN;
+            let better = sample.consistency() > 0.95 && gain >= MIN_GAIN;
             if sample.columns() > 1 && better {
                 best = Dialect { delimiter, sample, quotes, single_quotes: false };
             }
@@ -200,8 +201,8 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
     best
 }
 
-/// The delimiter with which most records have the same number of fields, although the first has another: where notes are before
-/// the table.
+/// Returns the delimiter for which most records have the same number of fields, even if the first record has another
+/// number, as when notes precede the table.
 fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
     let mut best: Option<(u8, f64, usize)> = None;
     for delimiter in DELIMITERS {
@@ -221,7 +222,7 @@ fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
     Some((delimiter, sample))
 }
 
-/// A rare delimiter that every record has equally often.
+/// Returns a rare delimiter that every record has equally often.
 fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
     let samples = RARE_DELIMITERS.into_iter().map(|one| (one, Sample::take(text, one, complete)));
     samples
@@ -232,12 +233,12 @@ fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
 /// Use of `'` as a quote in records that all have the right number of fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SingleQuotes {
-    /// Nothing suggests that it is one.
+    /// There is no evidence that `'` is a quote.
     None,
-    /// One record has a value that it encloses and that doubles it.
+    /// One record has a value in single quotes that doubles one of them.
     InOneRecord,
-    /// It encloses all values of a column, or values of several records, some of which double it; and no value has it only at
-    /// its start.
+    /// All values of a column are in single quotes, or values of several records are and some of them double one; and
+    /// no value has a single quote only at its start.
     Throughout,
 }
 
@@ -271,15 +272,16 @@ fn single_quotes(text: &[u8], delimiter: u8, complete: bool) -> SingleQuotes {
     }
 }
 
-/// Lines at the begin of a text that begin with `#` and belong to no table.
+/// Comment lines (`#`) before a table.
 #[derive(Debug, Default, Clone, Copy)]
 struct Comments {
     end: usize,
     lines: u64,
 }
 
-/// Finds comments before a header. A line that begins with `#` is one if what follows all such lines is a table of several
-/// columns, and it has another number of fields, or begins with `##`: `#id,name` may be the header itself.
+/// Finds comments before a header. A line that begins with `#` is a comment if all such lines are followed by a table
+/// of several columns, and the line has another number of fields or begins with `##`: `#id,name` may be the header
+/// itself.
 fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments {
     let mut lines: Vec<&[u8]> = Vec::new();
     let is_blank = |line: &[u8]| line.iter().all(|&byte| byte == LF || byte == CR);
@@ -343,7 +345,7 @@ struct Sample {
     /// Records that are not blank, and how many of them have as many fields as the first.
     records: usize,
     alike: usize,
-    /// Share of records that are alike, if that is not those that are like the first.
+    /// Share of records with the same number of fields, if that is not the number of the first.
     share: Option<f64>,
 }
 
@@ -388,7 +390,7 @@ impl Sink for Sample {
     }
 }
 
-/// The delimiter that fits best; the comma if none does.
+/// Returns the delimiter that fits best; the comma if none does.
 fn detect(text: &[u8], complete: bool) -> (u8, Sample) {
     let mut best: Option<(u8, Sample)> = None;
     for delimiter in DELIMITERS {
@@ -401,7 +403,7 @@ fn detect(text: &[u8], complete: bool) -> (u8, Sample) {
     best.unwrap_or_else(|| (b',', Sample::take(text, b',', complete)))
 }
 
-/// The fields of the header; nothing if it is not UTF-8.
+/// Returns the fields of the header; `None` if it is not UTF-8.
 fn header(record: &[u8], delimiter: u8) -> Option<Vec<String>> {
     struct Ends(Vec<usize>);
     impl Sink for Ends {
@@ -479,13 +481,13 @@ mod tests {
     }
 
     #[test]
-    fn names_are_filled_in_and_told_apart() {
+    fn missing_and_equal_names_become_distinct() {
         assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").columns, ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
         assert_eq!(sniffed("column_2,,\"q\"\"\"\n").columns, ["column_2", "column_2_2", "q\""]);
     }
 
     #[test]
-    fn other_things_are_not_taken() {
+    fn other_formats_are_not_detected() {
         let default = CsvOptions::default();
         for head in [&b"{\"a\": 1}\n"[..], b"[1, 2]\n", b" \n[", b"a,b\0\n", b"a,\xff\n", b"a,\xc3"] {
             assert!(sniff(head, true, &default).is_none(), "{head:?}");
@@ -499,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_head_must_hold_the_first_record() {
+    fn a_truncated_head_must_contain_the_first_record() {
         let default = CsvOptions::default();
         for head in [&b"a,b"[..], b"a,b\r", b"\"a\n", b"", b"\n\n"] {
             assert!(sniff(head, false, &default).is_none(), "{head:?}");
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_table_without_columns() {
+    fn an_empty_source_is_a_table_without_columns() {
         for head in ["", "\u{feff}", "\n\r\n", "\u{feff}\r"] {
             let source = sniffed(head);
             assert!(source.columns.is_empty(), "{head:?}");

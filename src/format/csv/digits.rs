@@ -1,7 +1,7 @@
-//! Decimal digits, eight at a time and without a loop, whose end no branch predictor could foresee.
+//! Parses up to eight decimal digits at once, without a loop whose end no branch predictor could foresee.
 //!
-//! A text of up to eight bytes is one little-endian word: two loads that overlap, joined by or. Shifting it to the top
-//! and filling up with zeros makes every length look the same:
+//! A text of up to eight bytes is one little-endian word, made of two overlapping loads. It is shifted to the top and
+//! padded with zeros, so that every length looks the same:
 //!
 //! ```text
 //! text      '1' '2' '.' '5'
@@ -10,17 +10,17 @@
 //! aligned   30 30 30 30 30 31 32 35   then added up: pairs, fours, eight
 //! ```
 
-/// Longest text that is taken.
-const LONGEST: usize = 16;
+/// Maximum length of a text, in bytes.
+const MAX_BYTES: usize = 16;
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 const POINTS: u64 = 0x2e2e_2e2e_2e2e_2e2e;
 const LOWEST_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The number that one to sixteen digits stand for; nothing for anything else.
+/// Returns the number that one to sixteen digits represent; `None` for any other text.
 #[inline]
 pub(super) fn whole(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > LONGEST {
+    if text.is_empty() || text.len() > MAX_BYTES {
         return None;
     }
     match text.split_last_chunk::<8>() {
@@ -31,11 +31,11 @@ pub(super) fn whole(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Digits with a point somewhere, as the number without the point and how many digits follow it. At most sixteen
-/// bytes; nothing for anything else, digits without point included.
+/// Parses digits with a decimal point: returns the number without the point, and the number of digits after it. `None`
+/// for texts of more than sixteen bytes and for any other text, digits without a point included.
 #[inline]
 pub(super) fn with_point(text: &[u8]) -> Option<(u64, usize)> {
-    if text.len() < 2 || text.len() > LONGEST {
+    if text.len() < 2 || text.len() > MAX_BYTES {
         return None;
     }
     if text.len() > 8 {
@@ -66,17 +66,17 @@ fn long_with_point(text: &[u8]) -> Option<(u64, usize)> {
 }
 
 /// Powers of ten.
-const POWERS: [u64; LONGEST] = {
-    let mut powers = [1; LONGEST];
+const POWERS: [u64; MAX_BYTES] = {
+    let mut powers = [1; MAX_BYTES];
     let mut i = 1;
-    while i < LONGEST {
+    while i < MAX_BYTES {
         powers[i] = powers[i - 1] * 10;
         i += 1;
     }
     powers
 };
 
-/// One to eight bytes as a word, the first lowest.
+/// Loads one to eight bytes as a little-endian word.
 #[inline]
 fn load(text: &[u8]) -> u64 {
     if let Some(all) = text.first_chunk::<8>() {
@@ -88,7 +88,7 @@ fn load(text: &[u8]) -> u64 {
     }
 }
 
-/// Position of the first point, or 8.
+/// Returns the position of the first point, or 8.
 #[inline]
 fn point(word: u64) -> usize {
     // The lowest byte that becomes zero is marked exactly; false marks appear only above it.
@@ -96,7 +96,7 @@ fn point(word: u64) -> usize {
     (other.wrapping_sub(LOWEST_BITS) & !other & HIGHEST_BITS).trailing_zeros() as usize / 8
 }
 
-/// The number that the lowest `length` bytes stand for, if all are digits; `length` is 1 to 8.
+/// Returns the number that the lowest `length` bytes represent, if all are digits; `length` is 1 to 8.
 #[inline]
 fn value(word: u64, length: usize) -> Option<u64> {
     let free = 8 * (8 - length);
@@ -116,15 +116,15 @@ mod tests {
     proptest! {
         #[test]
         fn whole_numbers_agree_with_the_standard_library(text in "[0-9]{0,18}") {
-            let expected = text.parse::<u64>().ok().filter(|_| text.len() <= LONGEST);
+            let expected = text.parse::<u64>().ok().filter(|_| text.len() <= MAX_BYTES);
             prop_assert_eq!(whole(text.as_bytes()), expected);
         }
 
         #[test]
-        fn a_point_is_taken_out(before in "[0-9]{0,9}", after in "[0-9]{0,9}") {
+        fn decimal_points_are_removed(before in "[0-9]{0,9}", after in "[0-9]{0,9}") {
             let text = format!("{before}.{after}");
             let digits = before.clone() + &after;
-            let expected = digits.parse().ok().filter(|_| text.len() <= LONGEST).map(|n: u64| (n, after.len()));
+            let expected = digits.parse().ok().filter(|_| text.len() <= MAX_BYTES).map(|n: u64| (n, after.len()));
             prop_assert_eq!(with_point(text.as_bytes()), expected);
         }
 
@@ -133,13 +133,13 @@ mod tests {
             let digits = text.iter().all(u8::is_ascii_digit);
             let points = text.iter().filter(|b| **b == b'.').count();
             let others = text.iter().filter(|b| !b.is_ascii_digit()).count();
-            let fits = (1..=LONGEST).contains(&text.len());
+            let fits = (1..=MAX_BYTES).contains(&text.len());
             prop_assert_eq!(whole(&text).is_some(), digits && fits);
             prop_assert_eq!(with_point(&text).is_some(), fits && points == 1 && others == 1 && text.len() > 1);
         }
 
         #[test]
-        fn one_strange_byte_is_enough(mut text in "[0-9]{1,16}".prop_map(String::into_bytes), at in 0usize..16, byte: u8) {
+        fn a_single_other_byte_is_refused(mut text in "[0-9]{1,16}".prop_map(String::into_bytes), at in 0usize..16, byte: u8) {
             let at = at % text.len();
             text[at] = byte;
             prop_assert_eq!(whole(&text).is_some(), byte.is_ascii_digit());

@@ -1,6 +1,6 @@
-//! Random and damaged text, read by every kernel and by the plain state machine of the tests.
+//! Tests every kernel against the plain state machine of the tests, on random and damaged text.
 //!
-//! `SHARDIFY_FUZZ_CASES` says how many cases; the few that run by default only show that the test itself works.
+//! `SHARDIFY_FUZZ_CASES` is the number of cases; the default is small and only shows that the test works.
 
 use arrow::{
     array::{Array, AsArray},
@@ -39,7 +39,7 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Mostly trouble, or a proper table that was then damaged in a few places.
+    /// Appends a text of mostly special bytes, or a valid table that is then damaged in a few places.
     fn text(&mut self, out: &mut Vec<u8>) {
         out.clear();
         let longest = self.pick(&[200, 200, 200, 600]);
@@ -83,7 +83,7 @@ impl Random {
 type Indexer = fn(&[u8], (usize, usize), u8, &mut State, &mut Index);
 type Terminator = fn(&[u8], (usize, bool), u8, &mut Search) -> Option<usize>;
 
-/// The kernels that can run here.
+/// Returns the kernels that this processor supports.
 fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
     let portable: (_, Indexer, Terminator) = (
         "portable",
@@ -95,7 +95,7 @@ fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
     kernels
 }
 
-/// What the reference says: ends of fields, and for each record how many there are up to its end.
+/// The result of the reference: ends of fields, and for each record the number of fields up to its end.
 #[derive(Debug, Default, PartialEq)]
 struct Expected {
     ends: Vec<u32>,
@@ -139,7 +139,7 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
         assert_eq!(index.marks[..index.records], wanted.marks, "{}", shown());
         assert_eq!((index.lines, state.is_inside()), (wanted.lines, wanted.open), "{}", shown());
         assert_eq!(index.high != 0, !bytes.is_ascii(), "{}", shown());
-        // A part first, as when bytes arrive one after the other.
+        // The bytes are searched in two steps, as when they arrive one after the other.
         let mut search = Search::new();
         let early = terminator_by(&bytes[..read], (target, false), b',', &mut search);
         let found = early.or_else(|| terminator_by(bytes, (target, true), b',', &mut search));
@@ -149,11 +149,11 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
     }
 }
 
-/// Ends of fields and records by way of the scanner.
+/// Ends of fields and records according to the scanner.
 #[derive(Default)]
-struct Told(Vec<usize>, Vec<(usize, usize, usize)>);
+struct Ends(Vec<usize>, Vec<(usize, usize, usize)>);
 
-impl Sink for Told {
+impl Sink for Ends {
     fn field(&mut self, end: usize) {
         self.0.push(end);
     }
@@ -165,19 +165,19 @@ impl Sink for Told {
 }
 
 fn check_scan(bytes: &[u8], records: &[oracle::Record]) {
-    let mut told = Told::default();
-    let ended = scan(bytes, b',', 0, &mut told);
+    let mut found = Ends::default();
+    let ended = scan(bytes, b',', 0, &mut found);
     let whole: Vec<_> = records.iter().filter(|r| r.next > r.end).map(|r| (r.start, r.end, r.next)).collect();
-    assert_eq!(told.1, whole);
+    assert_eq!(found.1, whole);
     let wanted = expected(bytes, records).ends;
-    assert!(told.0.iter().copied().eq(wanted.iter().map(|&end| end as usize)));
+    assert!(found.0.iter().copied().eq(wanted.iter().map(|&end| end as usize)));
     let last = records.last().filter(|r| r.next == r.end);
     let start = last.map_or(bytes.len(), |r| r.start);
     let open = last.filter(|r| !r.closed).map(|r| r.ends.iter().rev().nth(1).map_or(r.start, |end| end + 1));
     assert_eq!(ended, Ended::Exhausted { start, open });
 }
 
-/// Rows as text columns, by way of tokenizer and builders.
+/// Compares the text columns that the tokenizer and the builders make of the rows.
 fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
     let mut tokens = Tokenizer::new(bytes, b',', width);
     let mut columns: Vec<_> =
@@ -235,7 +235,7 @@ fn every_kernel_agrees_with_the_reference() {
 }
 
 #[test]
-fn numbers_agree_one_by_one() {
+fn numbers_agree_with_the_slow_path() {
     let mut random = Random(0x5eed);
     for _ in 0..cases() / GROUP as u64 {
         let mut group = Group::new();
@@ -265,7 +265,7 @@ fn numbers_agree_one_by_one() {
             let mut numbers = [7.; GROUP];
             let good = floats(&group, &mut numbers);
             for (i, text) in texts.iter().enumerate() {
-                // An exponent, or a name, is left to the slow way.
+                // Exponents and names are left to the slow path.
                 let wanted = value::float64(text).filter(|_| text.iter().all(|b| b"-.0123456789".contains(b)));
                 let wanted = (wanted.unwrap_or(0.).to_bits(), wanted.is_some());
                 assert_eq!((numbers[i].to_bits(), good >> i & 1 == 1), wanted, "{text:?}");
@@ -275,7 +275,7 @@ fn numbers_agree_one_by_one() {
 }
 
 #[test]
-fn times_agree_one_by_one() {
+fn times_agree_with_the_slow_path() {
     let mut random = Random(0x5eed);
     for _ in 0..cases() / GROUP as u64 {
         let mut moments = Moments::new();

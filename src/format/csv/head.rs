@@ -1,4 +1,5 @@
-//! Where the table of a source begins: which of its first lines are notes, names, units, or data already.
+//! Finds where the table of a source begins: which of the first lines are notes, group names, column names, units, or
+//! data.
 //!
 //! ```text
 //! Report of the office            a note: one sentence, where the table has several fields
@@ -17,34 +18,34 @@ use super::{
 };
 
 /// Lines before a table that may be notes.
-const MOST_NOTES: usize = 20;
+const MAX_NOTES: usize = 20;
 
-/// The lines of the head, by their meaning.
+/// The meaning of the first lines.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Number of the record that holds the names; of the first record of the table if there are none.
+    /// Number of the record that contains the names; if there are none, of the first record of the table.
     pub(super) header: usize,
-    /// Records after the header that are none.
+    /// Number of lines after the header that are not records.
     pub(super) below: usize,
     pub(super) profile: Profile,
-    /// Whether each record ends with a delimiter, and the header does not.
+    /// Whether each record ends with a delimiter that the header lacks.
     pub(super) trailing: bool,
     pub(super) notes: Vec<String>,
 }
 
-/// Looks at the first records of a table that has a header.
+/// Returns the layout of a table with a header, according to its first records.
 pub(super) fn layout(rows: &Rows<'_>) -> Layout {
     let notes = notes_before(rows);
     let mut found = Layout { header: notes, ..Layout::default() };
     if notes > 0 {
         found.notes.push(match notes {
-            1 => "1 line of text before the table was left out".to_owned(),
-            lines => format!("{lines} lines of text before the table were left out"),
+            1 => "1 line of text before the table was skipped".to_owned(),
+            lines => format!("{lines} lines of text before the table were skipped"),
         });
     }
     if has_groups(rows, notes) {
         found.header += 1;
-        found.notes.push("a line of groups above the header was left out".to_owned());
+        found.notes.push("a line of groups above the header was skipped".to_owned());
     }
     let width = rows.width(found.header);
     // The record below the header may be units.
@@ -53,11 +54,11 @@ pub(super) fn layout(rows: &Rows<'_>) -> Layout {
     found.trailing = has_trailing(rows, found.header);
     if found.trailing {
         found.profile = trimmed(rows, found.header);
-        found.notes.push("each record ends with a delimiter that the header lacks; it was left out".to_owned());
+        found.notes.push("each record ends with a delimiter that the header lacks; it was ignored".to_owned());
     }
     if is_below(rows, found.header, &found.profile) {
         found.below = 1;
-        found.notes.push("a line below the header, as of units, was left out".to_owned());
+        found.notes.push("a line below the header, as of units, was skipped".to_owned());
     } else if found.header == 0 && is_data(rows, &found.profile) {
         found.notes.push(
             "the first record was taken as the header and looks like data; if the source has no header, use --no-header"
@@ -67,14 +68,14 @@ pub(super) fn layout(rows: &Rows<'_>) -> Layout {
     found
 }
 
-/// Records before the table that are notes.
+/// Returns the number of notes before the table.
 fn notes_before(rows: &Rows<'_>) -> usize {
     let (width, count) = rows.mode();
     if width < 2 {
         return 0;
     }
     let is_note = |row: &usize| reads_like_a_note(rows, *row, width);
-    let notes = (0..rows.len().min(MOST_NOTES)).take_while(is_note).count();
+    let notes = (0..rows.len().min(MAX_NOTES)).take_while(is_note).count();
     let follows = (notes..rows.len().min(notes + 2)).filter(|row| rows.width(*row) == width).count() == 2;
     let typical = 2 * count > rows.len() - notes;
     if notes > 0 && follows && typical && names(rows, notes) { notes } else { 0 }
@@ -86,21 +87,21 @@ fn reads_like_a_note(rows: &Rows<'_>, row: usize, width: usize) -> bool {
     let alone = !values[0].is_empty() && values[1..].iter().all(|value| value.is_empty());
     let next = |column| (row + 1 < rows.len()).then(|| rows.raw(row + 1, column));
     let cut = values.len() > 1 && values[1..].iter().all(|value| value.starts_with(b" "));
-    // A header with spaces after its delimiters has records that have them too.
+    // If the header has spaces after its delimiters, its records have them, too.
     let cut = cut
         && said >= SENTENCE
         && !next(1).is_some_and(|value| value.starts_with(b" ") && rows.width(row + 1) == width);
     alone && (values.len() == 1 || values.len() == width && width > 2 || said >= SENTENCE) || cut
 }
 
-/// Whether all fields of a record are there, and none is a number or time.
+/// Whether no field of a record is empty, a number or a time.
 fn names(rows: &Rows<'_>, row: usize) -> bool {
     let values = rows.values(row);
     let filled = values.iter().filter(|value| !value.is_empty() && Kind::of(value) == Kind::Text).count();
     2 * filled > values.len()
 }
 
-/// Whether a record has names of groups, and the next one those of the columns.
+/// Whether a record contains names of groups, and the next one the names of the columns.
 fn has_groups(rows: &Rows<'_>, row: usize) -> bool {
     if row + 2 >= rows.len() || rows.width(row) != rows.width(row + 1) || rows.width(row) < 2 {
         return false;
@@ -127,7 +128,7 @@ fn has_groups(rows: &Rows<'_>, row: usize) -> bool {
     typed.peek().is_some() && typed.all(|column| !profile.takes(column, &columns[column]))
 }
 
-/// Whether nearly all records have one field more than the header, and it is empty.
+/// Whether nearly all records have one more field than the header, and it is empty.
 fn has_trailing(rows: &Rows<'_>, header: usize) -> bool {
     let width = rows.width(header);
     let below = header + 1..rows.len().min(header + 1 + SAMPLE);
@@ -135,12 +136,12 @@ fn has_trailing(rows: &Rows<'_>, header: usize) -> bool {
     width > 1 && ends > 0 && 10 * ends >= 9 * below.len()
 }
 
-/// The profile of records that have one field more than the header.
+/// Returns the profile of records that have one more field than the header.
 fn trimmed(rows: &Rows<'_>, header: usize) -> Profile {
     Profile::of(rows, header + 1, rows.width(header) + 1)
 }
 
-/// Whether the record after the header has units, or other names.
+/// Whether the record after the header contains units, or other names.
 fn is_below(rows: &Rows<'_>, header: usize, profile: &Profile) -> bool {
     let row = header + 1;
     if row + 1 >= rows.len() || rows.width(row) != rows.width(header) || rows.width(row) < 2 {
@@ -163,15 +164,15 @@ fn is_below(rows: &Rows<'_>, header: usize, profile: &Profile) -> bool {
     profile.is_strange(&texts)
 }
 
-/// Whether the values of the first record are like those below it.
+/// Whether the first record has the same kinds of values as the records below it.
 fn is_data(rows: &Rows<'_>, profile: &Profile) -> bool {
     let values = rows.values(0);
     let typed: Vec<&[u8]> = profile.typed().map(|column| &*values[column]).filter(|value| !value.is_empty()).collect();
-    let fits = profile.misfit(values.iter().map(|value| &**value)).is_none();
+    let fits = profile.mismatch(values.iter().map(|value| &**value)).is_none();
     if typed.is_empty() || !fits {
         return false;
     }
-    // Years and running numbers are names of columns, too.
+    // Years and consecutive numbers can be names of columns.
     let is_name =
         |value: &[u8]| value.len() == 4 && matches!(value, [b'1' | b'2', ..]) && value.iter().all(u8::is_ascii_digit);
     let numbers: Vec<Option<u64>> = typed.iter().map(|value| std::str::from_utf8(value).ok()?.parse().ok()).collect();
@@ -193,7 +194,7 @@ mod tests {
     const ROWS: &str = "1,2024-01-01,a,1.5\n2,2024-01-02,b,2.5\n3,2024-01-03,c,3.5\n4,2024-01-04,d,4.5\n";
     const NAMES: &str = "id,day,town,rain\n";
 
-    /// The first record of the data, and what is told.
+    /// Returns the columns, the first record of the data, and the notes.
     fn start(text: &str) -> (Vec<String>, &str, String) {
         let source = sniffed(text);
         let data = usize::try_from(source.data_offset).unwrap();
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_table_is_found_below_other_lines() {
-        for (above, below, told) in [
+        for (above, below, note) in [
             ("Report of the office, all rights reserved\n", "", "1 line of text"),
             ("Report of the office\nFor questions, comments, and corrections ask\n\n", "", "2 lines of text"),
             ("Report of the office,,,\n", "", "1 line of text"),
@@ -217,7 +218,7 @@ mod tests {
                 ("id,day,town,rain".to_owned(), "1,2024-01-01,a,1.5"),
                 "{above}{below}"
             );
-            assert!(notes.contains(told), "{notes}");
+            assert!(notes.contains(note), "{notes}");
         }
     }
 
@@ -240,12 +241,12 @@ mod tests {
     }
 
     #[test]
-    fn a_first_record_like_the_others_is_told() {
+    fn a_first_record_that_looks_like_data_is_noted() {
         assert!(start(ROWS).2.contains("--no-header"));
     }
 
     #[test]
-    fn a_delimiter_at_the_end_of_each_record_is_no_column() {
+    fn a_delimiter_at_the_end_of_each_record_is_not_a_column() {
         let (names, _, notes) = start(&format!("{NAMES}{}", ROWS.replace('\n', ",\n")));
         assert_eq!(names.len(), 4);
         assert!(notes.contains("ends with a delimiter"), "{notes}");

@@ -1,4 +1,4 @@
-//! The structure of delimited text as bit masks: sixty-four bytes at a time, and nearly without branches.
+//! The structure of delimited text as bit masks: 64 bytes at a time, almost without branches.
 //!
 //! ```text
 //! bytes     4 2 , " a , " " b " \r \n 7 , \n
@@ -9,24 +9,25 @@
 //! records   . . . . . . . . . . 1  .  . . 1    cuts that are terminators
 //! ```
 //!
-//! That each quote turns inside into outside and back is right as long as quotes open only where they may: after a cut,
-//! or right after the quote before (two quotes inside are one, which the mask sees as closed and opened again). The
-//! first quote of a block that opens anywhere else is a literal one. It is taken out, and the block is looked at anew;
-//! everything before it was right, so one such step per literal quote gives the exact answer.
+//! Each quote toggles between inside and outside. This is correct if quotes open only where they may: after a cut, or
+//! right after the previous quote (two quotes inside are one, which the mask sees as closed and opened again). The
+//! first quote of a block that opens anywhere else is literal. It is removed, and the block is evaluated again;
+//! everything before it was correct, so one such step per literal quote gives the exact result.
 //!
-//! [`Kernel`] is what processors do differently. [`Portable`] runs everywhere, and is what the others are tested with.
+//! [`Kernel`] contains the operations that differ between processors. [`Portable`] runs everywhere, and the others are
+//! tested against it.
 
 use std::ops::Range;
 
 use super::tokenize::{CR, LF, QUOTE};
 
-/// Bytes of a block.
+/// Number of bytes of a block.
 pub(super) const BLOCK: usize = 64;
 
-/// Blocks between which it is made sure that there is room for what they hold.
+/// Number of blocks after which room for their fields and records is ensured.
 const BATCH: usize = 16;
 
-/// Which bytes of a block have a meaning; the lowest bit is the first byte.
+/// Positions of the significant bytes of a block; the lowest bit is the first byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) delimiters: u64,
@@ -37,15 +38,15 @@ pub(super) struct Marks {
     pub(super) high: u64,
 }
 
-/// What a processor has its own way of doing.
+/// Operations that have an implementation for each processor.
 pub(super) trait Kernel: Copy {
-    /// Compares the bytes of a block.
+    /// Compares the bytes of a block with the significant ones.
     fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks;
 
-    /// Each bit of the result is the xor of all bits up to it.
+    /// Returns, for each bit, the xor of all bits up to it.
     fn prefix_xor(self, bits: u64) -> u64;
 
-    /// Writes `base` plus the number of each bit that is set, in order; what follows in `out` may be overwritten too.
+    /// Writes `base` plus the number of each set bit, in order; subsequent elements of `out` may be overwritten, too.
     fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]);
 }
 
@@ -95,7 +96,7 @@ fn gather(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
     bits
 }
 
-/// Positions of bits, eight at a time, so that few of the branches depend on how many there are.
+/// Writes the positions of set bits, eight at a time, so that few branches depend on their number.
 #[inline(always)]
 pub(super) fn bit_by_bit(mut bits: u64, base: u32, out: &mut [u32; BLOCK]) {
     for eight in out.as_chunks_mut::<8>().0 {
@@ -109,40 +110,40 @@ pub(super) fn bit_by_bit(mut bits: u64, base: u32, out: &mut [u32; BLOCK]) {
     }
 }
 
-/// What has to be known of the bytes before a block.
+/// What is known about the bytes before a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
-    /// All bits set inside quotes.
+    /// All bits are set inside quotes.
     inside: u64,
-    /// Whether a quote opens as the first byte: 0 or 1, as are the following.
+    /// Whether a quote at the first byte opens a field: 0 or 1, like the following fields.
     ready: u64,
     /// Whether the last byte is a CR that ends a record.
     ended: u64,
     /// Whether the last byte is a CR.
     returned: u64,
-    /// Whether the last byte is a quote that closes.
+    /// Whether the last byte is a closing quote.
     closed: u64,
 }
 
-/// What a block was found to be.
+/// The fields and records that end in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cuts {
-    /// Ends of fields; the LF of a CR LF is none.
+    /// Ends of fields; the LF of a CR LF is not one.
     pub(super) fields: u64,
-    /// Those of them that end a record, too.
+    /// Ends of fields that also end a record.
     pub(super) records: u64,
-    /// Terminators that are not inside quotes, the LF of a CR LF included.
+    /// Terminators outside quotes, the LF of a CR LF included.
     pub(super) terminators: u64,
-    /// Not zero if a closing quote is followed by something else than the end of its field.
+    /// Nonzero if a closing quote is followed by anything but the end of its field.
     pub(super) intricate: u64,
-    /// The same, but for quotes that are doubled.
+    /// Like `intricate`, except for doubled quotes.
     pub(super) torn: u64,
-    /// Line terminators, wherever they are.
+    /// Number of line terminators, also within quotes.
     pub(super) lines: u32,
 }
 
 impl State {
-    /// Where a record starts.
+    /// Returns the state at the start of a record.
     pub(super) fn at_record() -> Self {
         Self { inside: 0, ready: 1, ended: 0, returned: 0, closed: 0 }
     }
@@ -152,7 +153,7 @@ impl State {
         self.inside != 0
     }
 
-    /// Goes on by one block.
+    /// Advances by one block.
     #[inline(always)]
     pub(super) fn step<K: Kernel>(&mut self, kernel: K, marks: Marks) -> Cuts {
         let terminators = marks.feeds | marks.returns;
@@ -171,7 +172,7 @@ impl State {
         let closing = quotes & !inside;
         let ended = marks.returns & cuts;
         let fields = cuts & !((ended << 1 | self.ended) & marks.feeds);
-        // Few files have any, or then in all blocks.
+        // Most files have none of them; the others have them in every block.
         let lone = if marks.returns | self.returned == 0 {
             0
         } else {
@@ -198,27 +199,27 @@ impl State {
     }
 }
 
-/// Where fields and records end.
+/// The ends of fields and records.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Positions of the bytes that end fields; only the first `fields` count.
     pub(super) ends: Vec<u32>,
     pub(super) fields: usize,
-    /// For each record how many of `ends` there are up to its terminator; only the first `records` count.
+    /// For each record, the number of `ends` up to its terminator; only the first `records` count.
     pub(super) marks: Vec<u32>,
     pub(super) records: usize,
     /// Line terminators so far.
     pub(super) lines: u64,
-    /// Not zero if a closing quote is followed by something else than the end of its field.
+    /// Nonzero if a closing quote is followed by anything but the end of its field.
     pub(super) intricate: u64,
-    /// The same, but for quotes that are doubled.
+    /// Like `intricate`, except for doubled quotes.
     pub(super) torn: u64,
-    /// Not zero if there is a byte that is not ASCII.
+    /// Nonzero if there is a byte that is not ASCII.
     pub(super) high: u64,
 }
 
 impl Index {
-    /// Makes room for what a batch can hold.
+    /// Ensures room for the fields and records of a batch.
     #[inline]
     fn make_room(&mut self) {
         for (places, used) in [(&mut self.ends, self.fields), (&mut self.marks, self.records)] {
@@ -238,7 +239,7 @@ impl Index {
         }
     }
 
-    /// Takes over what a batch found.
+    /// Stores the results of a batch.
     fn go_on(&mut self, found: Found) {
         self.fields += found.fields;
         self.records += found.records;
@@ -259,20 +260,20 @@ impl Index {
         }
     }
 
-    /// Position of the last terminator.
+    /// Returns the position of the last terminator.
     pub(super) fn last_record(&self) -> Option<u32> {
         let mark = self.marks[..self.records].last()?;
         Some(self.ends[*mark as usize - 1])
     }
 
-    /// Forgets all records, and the first fields; those after them are of a record whose end is not known yet.
+    /// Removes all records and the first fields; the fields after them belong to a record that is not complete yet.
     pub(super) fn forget(&mut self, fields: usize) {
         self.ends.copy_within(fields..self.fields, 0);
         self.fields -= fields;
         self.records = 0;
     }
 
-    /// Writes ends to `at` and after, and then the last of them again until there are `width`. Gives where they end.
+    /// Writes ends to `at` and after it, and repeats the last one up to `width` ends. Returns where they end.
     pub(super) fn fill_up(&mut self, ends: Range<usize>, at: usize, width: usize) -> usize {
         let found = ends.len();
         if self.ends.len() < at + width {
@@ -285,7 +286,7 @@ impl Index {
     }
 }
 
-/// What a few blocks add to an [`Index`], out of the way of memory.
+/// What a few blocks add to an [`Index`], kept in registers.
 struct Batch<'a> {
     ends: &'a mut [u32],
     marks: &'a mut [u32],
@@ -294,7 +295,7 @@ struct Batch<'a> {
     found: Found,
 }
 
-/// What a batch found.
+/// The result of a batch.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     fields: usize,
@@ -335,7 +336,8 @@ impl Batch<'_> {
     }
 }
 
-/// Adds to `index` what is found from `from` up to `to`, which is either the end of `bytes` or a number of blocks later.
+/// Adds to `index` the fields and records between `from` and `to`; `to` is the end of `bytes` or a whole number of
+/// blocks after `from`.
 #[inline(always)]
 pub(super) fn index_with<K: Kernel>(
     kernel: K,
@@ -370,7 +372,7 @@ pub(super) fn index_with<K: Kernel>(
     *state = at;
 }
 
-/// Marks of less than a block.
+/// Returns the marks of less than a block.
 #[inline(always)]
 fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> Marks {
     let mut block = [0; BLOCK];
@@ -380,18 +382,18 @@ fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> Marks {
     Marks { delimiters: delimiters & there, feeds, returns, quotes, high }
 }
 
-/// A search for the end of a split.
+/// Search for the end of a split.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Search {
-    /// Bytes that were passed: whole blocks.
+    /// Number of bytes that were searched: whole blocks.
     pub(super) passed: usize,
-    /// Records that end there, blank lines included.
+    /// Number of records that end within these bytes, blank lines included.
     pub(super) records: usize,
     state: State,
 }
 
 impl Search {
-    /// Nothing was passed yet.
+    /// Returns a search at its start.
     pub(super) fn new() -> Self {
         Self { passed: 0, records: 0, state: State::at_record() }
     }
@@ -404,8 +406,8 @@ impl Search {
     }
 }
 
-/// The first terminator at `target` or later that is not inside quotes. The search never passes the block that has it.
-/// What is less than a block is looked at only if `complete`, when no more bytes will come.
+/// Returns the first terminator at `target` or later that is outside quotes. The search never goes beyond the block
+/// that contains it. Less than a block is searched only if `complete` states that no more bytes will come.
 #[inline(always)]
 pub(super) fn terminator_with<K: Kernel>(
     kernel: K,

@@ -7,19 +7,19 @@
 //! chunk --- columns / value ---> Arrow columns, one after the other, while the bytes are in the cache
 //! ```
 //!
-//! What is a record, a field, a blank line is said in `tokenize`; what is a number, a date, text in `value`. Besides:
+//! `tokenize` defines records, fields and blank lines; `value` defines numbers, dates and text. In addition:
 //!
-//! - An unquoted empty field is null, and so is the text the user names. A quoted empty field is an empty text in a
-//!   text column and null in others. Otherwise a quoted value has the same type as an unquoted one.
+//! - An unquoted empty field is null, and so is the text that the user specified. A quoted empty field is an empty text
+//!   in a text column and null in others. Otherwise a quoted value has the same type as an unquoted one.
 //! - A record with fewer fields than the header ends in nulls and is counted; one with more is rejected. So is a record
 //!   that is not UTF-8, one whose last quote is not closed, and one whose value does not fit a type the user set.
 //! - A blank line is never a record, even if there is only one column.
 //!
-//! Types: [`CsvSource::infer`] answers for one split. A column of whole numbers and fractions is `Float64`, unless one
-//! of the whole numbers is too long for that, when it is text. If the two meet in different splits only, parsing with
-//! `Float64` gives a misfit. A caller that unites the type with what `infer` says of that split, and gets the type it
-//! had, must make the column text ([`CsvSource::force_text`], or `Utf8` in the schema): text takes every value, so this
-//! ends after one step for each column.
+//! Types: [`CsvSource::infer`] returns the types of one split. A column of whole numbers and fractions is `Float64`, or
+//! text if one of the whole numbers is too long for that. If the two occur only in different splits, parsing with
+//! `Float64` is a type mismatch. A caller that unites the type with the one that `infer` returns for that split, and
+//! gets the same type again, must make the column text ([`CsvSource::force_text`], or `Utf8` in the schema): text
+//! accepts every value, so this ends after one step for each column.
 
 mod columns;
 #[cfg(test)]
@@ -63,54 +63,54 @@ use self::{
     tokenize::{Row, Tokenizer, count_lines},
     value::Kind,
 };
-use super::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream};
+use super::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch};
 use crate::{
     error::{Error, Result},
     record::{Payload, RecordBlock, Reject, Split},
     schema::file::print_type,
 };
 
-/// Characters of a value that messages show.
+/// Maximum number of characters of a value in messages.
 const SHOWN: usize = 60;
 
-/// A source of delimited text. Made by [`sniff`].
+/// A source of delimited text; [`sniff`] creates it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsvSource {
-    /// Names of the columns, no two the same. None if the source has no records.
+    /// Distinct names of the columns. Empty if the source has no records.
     pub columns: Vec<String>,
     /// Byte between fields.
     pub delimiter: u8,
-    /// Share of the first records that have as many fields as the first one, from 0 to 1.
+    /// Share of the first records that have as many fields as the first one, between 0 and 1.
     pub consistency: f64,
     /// Bytes before the first split: byte order mark, header, and blank lines before it.
     pub data_offset: u64,
     /// Line terminators before the first split, so that its first line is number `header_lines + 1`.
     pub header_lines: u64,
-    /// Blank lines before the header, which no split holds.
+    /// Number of blank lines before the header, which belong to no split.
     pub header_blank_lines: u64,
-    /// Lines of comments before the header, which no split holds.
+    /// Number of comment lines before the header, which belong to no split.
     pub comment_lines: u64,
-    /// What the user said.
+    /// The user's options.
     pub options: CsvOptions,
-    /// The header as it stands in the source, once its quotes are the usual ones. Empty if there is none.
+    /// The raw header, with the usual quotes. Empty if there is none.
     header: Vec<u8>,
-    /// What the first records say about the columns.
+    /// Profile of the first records' columns.
     profile: Profile,
-    /// What is unusual about the quotes.
+    /// How the quotes differ from the usual ones.
     quotes: Quotes,
-    /// Whether a delimiter ends each record, but not the header.
+    /// Whether each record ends with a delimiter that the header lacks.
     trailing: bool,
-    /// What was decided about the source, for people.
+    /// Notes for the user about how the source is read.
     notes: Vec<String>,
 }
 
 impl CsvSource {
-    /// Whether the bytes alone tell that this is a table: several columns, and most records have all of them.
+    /// Whether the bytes alone show that this is a table: it has several columns, and most records have all of them.
     pub fn is_convincing(&self) -> bool {
         self.columns.len() > 1 && self.consistency > 0.5
     }
 
-    /// Makes [`infer`](RecordReader::infer) answer that the column is text.
+    /// Makes [`infer`](RecordReader::infer) return text for the column.
     pub fn force_text(&mut self, column: &str) {
         if !self.options.text.iter().any(|name| name == column) {
             self.options.text.push(column.to_owned());
@@ -139,7 +139,7 @@ impl CsvSource {
         Tokenizer::new(bytes, self.delimiter, self.columns.len()).with_header(&self.header)
     }
 
-    /// Whether every split has to be written anew.
+    /// Whether every split must be rewritten.
     fn is_unusual(&self) -> bool {
         self.trailing || !self.quotes.are_usual()
     }
@@ -148,7 +148,8 @@ impl CsvSource {
         self.options.null.as_deref().map(str::as_bytes)
     }
 
-    /// What the values of each column are. Nothing if there is anything odd, unless `screened` tells that it was dealt with.
+    /// Returns the types of the columns' values. `None` if there is anything unusual, unless `screened` states that it
+    /// was handled.
     fn guess(&self, bytes: &[u8], screened: bool) -> Option<Vec<Guess>> {
         let mut tokens = self.tokens(bytes);
         let mut found: Vec<Guess> = (0..self.columns.len())
@@ -163,7 +164,7 @@ impl CsvSource {
                 guess.look_at(cells, column);
             }
         }
-        // A line that is no record may have made a column text.
+        // A line that is not a record may have made a column text.
         let surprise = self.profile.typed().any(|column| found[column].kind == Kind::Text && !self.is_text(column));
         (screened || !surprise).then_some(found)
     }
@@ -172,7 +173,7 @@ impl CsvSource {
         self.options.text.contains(&self.columns[column])
     }
 
-    /// Parses a split that has to be written anew.
+    /// Parses a split that must be rewritten.
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let is_open = |column: usize| self.is_open(column, schema);
         let screened = screen(self, (split.bytes(), split.offset), &is_open);
@@ -184,7 +185,8 @@ impl CsvSource {
         parsed.ok_or_else(|| Error::internal("a split that was written anew is odd"))
     }
 
-    /// The place of each column in the schema and its builder; the name of one that is not there as an error.
+    /// Returns each column's index in the schema and its builder; the name of a column that is not in the schema as an
+    /// error.
     fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
         let mut builders = Vec::with_capacity(self.columns.len());
         for name in &self.columns {
@@ -210,8 +212,8 @@ impl CsvSource {
         self.columns.get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
     }
 
-    /// Columns in which a second header shows although each of them is text by now. If one of them still has a type, the
-    /// second header is a mismatch there, and none need be watched.
+    /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
+    /// still has a type, because then the second header is a type mismatch there.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
         let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
         let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
@@ -223,10 +225,10 @@ impl CsvSource {
     }
 }
 
-/// Refuses a type that no field of delimited text can have.
+/// Checks that fields of delimited text can have a type.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) that names column and type.
+/// [`Kind::Usage`](crate::error::Kind::Usage) naming the column and the type.
 pub fn check_type(field: &Field) -> Result<()> {
     if columns::column(field, true).is_some() { Ok(()) } else { Err(unreadable(field)) }
 }
@@ -260,8 +262,8 @@ impl RecordReader for CsvSource {
     fn note(&self) -> Option<String> {
         let comments = match self.comment_lines {
             0 => None,
-            1 => Some("1 comment line (`#`) before the table was left out".to_owned()),
-            lines => Some(format!("{lines} comment lines (`#`) before the table were left out")),
+            1 => Some("1 comment line (`#`) before the table was skipped".to_owned()),
+            lines => Some(format!("{lines} comment lines (`#`) before the table were skipped")),
         };
         let all: Vec<String> = comments.into_iter().chain(self.notes.iter().cloned()).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -288,7 +290,7 @@ impl RecordReader for CsvSource {
                 None => self.parse_screened(split, schema),
             },
             Ok(_) => self.parse_screened(split, schema),
-            Err(column) => Ok(Parsed::Misfit(Misfit {
+            Err(column) => Ok(Parsed::Mismatch(TypeMismatch {
                 column,
                 line: 0,
                 byte: split.offset,
@@ -299,11 +301,11 @@ impl RecordReader for CsvSource {
     }
 }
 
-/// What is known of a column.
+/// What is known about a column's values.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     kind: Kind,
-    /// Whether there is a whole number that `Float64` cannot hold.
+    /// Whether a whole number cannot be represented as `Float64`.
     inexact: bool,
 }
 
@@ -318,7 +320,7 @@ impl Guess {
                 if !self.kind.takes(text) {
                     self.kind = self.kind.unite(Kind::of(text));
                 }
-                // A whole number, then, too long to be exact.
+                // It is a whole number that is too long to be exact.
                 self.inexact |= text.len() > 15 && value::int64(text).is_some() && value::float64(text).is_none();
             }
         }
@@ -329,30 +331,30 @@ impl Guess {
     }
 }
 
-/// The work on one split.
+/// State of parsing one split.
 struct Parse<'a> {
     source: &'a CsvSource,
     split: &'a Split,
-    /// For each column of the source, its place in the schema.
+    /// For each column of the source, its index in the schema and its builder.
     builders: Vec<(usize, Box<dyn Column>)>,
     rows: Vec<u32>,
     hashes: Vec<u64>,
-    /// For each row appended, whether it stays; shorter than `rows` if all later ones do.
+    /// For each appended row, whether it is kept; shorter than `rows` if all later ones are kept.
     stays: Vec<bool>,
     /// Records with a value that does not fit: record, column, reason.
     unfit: Vec<(Row, usize, String)>,
-    /// The split written anew, if it has to be.
+    /// The rewritten split, if it had to be rewritten.
     screened: Option<&'a Screened>,
 }
 
-/// Said of a line of which most fields are missing, and the first begins with `#`.
+/// Remark about a line that lacks most fields and begins with `#`.
 const COMMENT: &str = "this looks like a comment and was taken as a record, with nulls for the fields that it lacks";
 
-/// Said of a last line that has no end, and not all fields.
+/// Remark about a last line that lacks fields and a terminator.
 const CUT: &str =
     "the last record has fewer fields than the header and no line end, as in a file that was cut short; it was padded";
 
-/// Builders with the places of their columns in the schema.
+/// Builders with the columns' indices in the schema.
 type Builders = Vec<(usize, Box<dyn Column>)>;
 
 impl<'a> Parse<'a> {
@@ -361,7 +363,7 @@ impl<'a> Parse<'a> {
         Self { source, split, builders, rows, hashes, stays, unfit, screened }
     }
 
-    /// Nothing if the split has to be written anew.
+    /// Parses the split; `None` if it must be rewritten.
     fn run(mut self, schema: &SchemaRef) -> Result<Option<Parsed>> {
         let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
         let mut tokens = self.source.tokens(bytes);
@@ -379,9 +381,9 @@ impl<'a> Parse<'a> {
                 builder.append(cells, column, &mut faults);
             }
             if !faults.is_empty()
-                && let Some(misfit) = self.judge(cells, schema, &mut faults)
+                && let Some(mismatch) = self.judge(cells, schema, &mut faults)
             {
-                return Ok(self.screened.is_some().then_some(Parsed::Misfit(misfit)));
+                return Ok(self.screened.is_some().then_some(Parsed::Mismatch(mismatch)));
             }
             if self.rows.is_empty() {
                 self.rows.reserve(cells.expected);
@@ -402,8 +404,8 @@ impl<'a> Parse<'a> {
         self.finish(&tokens, schema).map(Parsed::Block).map(Some)
     }
 
-    /// The first fault in a column that may get another type; if there is none, the records with faults are marked.
-    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<Misfit> {
+    /// Returns the first fault in a column whose type may change; if there is none, marks the records with faults.
+    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<TypeMismatch> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
         let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0));
         let name = |fault: &Fault| &self.source.columns[fault.column];
@@ -411,10 +413,10 @@ impl<'a> Parse<'a> {
             let origin = self.origin(cells.rows[fault.row]);
             let row = cells.rows[fault.row];
             let start = row.start as usize;
-            // A repaired record has its values at other places, so only its start is known.
+            // The values of a repaired record are at other positions, so only its start is known.
             let same = row.end as usize - start == origin.end - origin.start;
             let within = if same { cells.span(fault.row, fault.column).0 - start } else { 0 };
-            return Some(Misfit {
+            return Some(TypeMismatch {
                 column: name(fault).clone(),
                 line: count_lines(&self.split.bytes()[..origin.start]),
                 byte: self.split.offset + (origin.start + within) as u64,
@@ -450,7 +452,7 @@ impl<'a> Parse<'a> {
             let mut stays = self.stays.iter();
             self.hashes.retain(|_| stays.next() == Some(&true));
         }
-        // Of records with too few fields, the rejected ones count as rejected only.
+        // Rejected records with too few fields count as rejected only.
         let bytes = self.split.bytes();
         let short = |(row, ..): &&(Row, usize, String)| self.screened.is_some() && self.is_short(*row);
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
@@ -464,12 +466,12 @@ impl<'a> Parse<'a> {
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
-            passed_over: 0,
+            ignored: 0,
             bytes_in: bytes.len() as u64,
         })
     }
 
-    /// Where a row comes from, and its number.
+    /// Returns the position and the number of a row.
     fn origin(&self, row: Row) -> Origin {
         match self.screened {
             Some(screened) => screened.origins[row.number as usize],
@@ -477,7 +479,7 @@ impl<'a> Parse<'a> {
         }
     }
 
-    /// The bytes of a record in the source.
+    /// Returns the source bytes of a record.
     fn raw(&self, origin: Origin) -> Cow<'a, [u8]> {
         let bytes = &self.split.bytes()[origin.start..origin.end];
         if !self.source.quotes.swapped {
@@ -488,7 +490,7 @@ impl<'a> Parse<'a> {
         Cow::Owned(bytes)
     }
 
-    /// Whether a good row has fewer fields than the header.
+    /// Whether a valid row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
         let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
         let record = &bytes[row.start as usize..row.end as usize];
@@ -497,7 +499,7 @@ impl<'a> Parse<'a> {
         alone.padded > 0
     }
 
-    /// All rejects in input order.
+    /// Returns all rejects in input order.
     fn rejects(&self) -> Vec<Reject> {
         let bytes = self.split.bytes();
         let unfit = self.unfit.iter().map(|(row, column, reason)| (self.origin(*row), Some(*column), reason.clone()));
@@ -515,7 +517,7 @@ impl<'a> Parse<'a> {
                     byte: self.split.offset + origin.start as u64,
                     column: column.map(|column| self.source.columns[column].clone()),
                     reason,
-                    // A copy: a slice would keep the whole split in memory.
+                    // A slice would keep the whole split in memory.
                     raw: Bytes::copy_from_slice(&self.raw(origin)),
                 }
             })
@@ -532,7 +534,7 @@ fn has_names(cells: Cells<'_>, columns: &[usize]) -> bool {
     (0..cells.rows.len()).any(|row| columns.iter().all(|&column| named(row, column)))
 }
 
-/// The value as a message shows it: on one line, and not too long.
+/// Returns the value for a message: shortened, on one line.
 fn shown(cells: Cells<'_>, fault: Fault) -> String {
     let mut scratch = Vec::new();
     let value = cells.value(cells.raw(fault.row, fault.column), &mut scratch).unwrap_or_default();
@@ -633,14 +635,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_a_misfit() {
+    fn a_value_of_another_type_is_a_mismatch() {
         let source = source("a,b\n", &CsvOptions::default());
         let schema = schema(&[("a", DataType::Int64), ("b", DataType::Int64)]);
-        let Parsed::Misfit(misfit) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
-            panic!("misfit expected")
+        let Parsed::Mismatch(mismatch) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
+            panic!("expected a type mismatch")
         };
-        assert_eq!((misfit.column.as_str(), misfit.line, misfit.byte), ("b", 2, 109));
-        assert_eq!((misfit.value.as_str(), misfit.expected.as_str()), ("x\u{fffd}y", "int64"));
+        assert_eq!((mismatch.column.as_str(), mismatch.line, mismatch.byte), ("b", 2, 109));
+        assert_eq!((mismatch.value.as_str(), mismatch.expected.as_str()), ("x\u{fffd}y", "int64"));
     }
 
     #[test]
@@ -651,10 +653,11 @@ mod tests {
         assert_eq!(values(batch(&got), 0), ["-", "-"]);
         assert_eq!(values(batch(&got), 1), ["x", "y"]);
         assert_eq!(values(batch(&got), 2), ["1", "2"]);
-        let Parsed::Misfit(misfit) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap() else {
-            panic!("misfit expected")
+        let Parsed::Mismatch(mismatch) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap()
+        else {
+            panic!("expected a type mismatch")
         };
-        assert_eq!(misfit.column, "b");
+        assert_eq!(mismatch.column, "b");
         let odd = schema(&[("a", DataType::new_list(DataType::Int64, true)), ("b", DataType::Utf8)]);
         assert_eq!(source.parse(&split(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
     }

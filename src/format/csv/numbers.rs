@@ -1,4 +1,5 @@
-//! Short numbers and times, many at once: the values of a column, each at the end of a word, with no branch between them.
+//! Parses many short numbers and times at once: each value is at the end of a word, and there are no branches between
+//! them.
 //!
 //! ```text
 //! text      ... , 3 6 . 9 9 , ...
@@ -7,11 +8,11 @@
 //! number    3699, then divided by the power of ten that belongs to the place of the point
 //! ```
 //!
-//! All of it is arithmetic on words, so that the compiler makes vector instructions of it: eight numbers at a time where
-//! [`simd`](super::simd) finds AVX-512. What is longer, or in quotes, or no such number, is told to be not good, and left
-//! to [`value`](super::value), with which everything here agrees.
+//! Everything is arithmetic on words, so that the compiler can use vector instructions: eight numbers at a time if
+//! [`simd`](super::simd) finds AVX-512. Texts that are longer, quoted or not such a number are reported as not parsed
+//! and left to [`value`](super::value), with which everything here agrees.
 
-/// Numbers of a group.
+/// Number of texts of a group.
 pub(super) const GROUP: usize = 64;
 
 const ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -22,9 +23,9 @@ const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
 /// Texts of up to eight bytes.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// The eight bytes that end with the text, the last one topmost.
+    /// For each text, the eight bytes that end with it, the last one topmost.
     pub(super) words: [u64; GROUP],
-    /// Lengths of the texts; 0 to 8.
+    /// Lengths of the texts, from 0 to 8.
     pub(super) lengths: [u64; GROUP],
 }
 
@@ -34,8 +35,8 @@ impl Group {
     }
 }
 
-/// Parses whole numbers as [`value::int64`](super::value::int64) does. Each bit of the result tells whether a text is
-/// one; where it is not, the number is zero.
+/// Parses whole numbers as [`value::int64`](super::value::int64) does. A bit of the result is set if the text is one;
+/// otherwise the number is zero.
 #[inline(always)]
 pub(super) fn integers_with(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
     let mut good = [0; GROUP];
@@ -56,7 +57,7 @@ pub(super) fn integers_with(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
     bits(&good)
 }
 
-/// Parses numbers as [`value::float64`](super::value::float64) does. The result is that of [`integers_with`].
+/// Parses numbers as [`value::float64`](super::value::float64) does. Returns bits as [`integers_with`] does.
 #[inline(always)]
 pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     let mut good = [0; GROUP];
@@ -74,7 +75,7 @@ pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         let marks = other.wrapping_sub(LOWEST_BITS) & !other & HIGHEST_BITS;
         let point = marks & marks.wrapping_neg();
         let below = (point >> 7).wrapping_sub(1);
-        // Without point all bytes are below it, and stay.
+        // Without a point, all bytes are kept.
         let has_point = u64::from(point != 0);
         let shift = 8 * has_point;
         let above = !below << shift;
@@ -122,8 +123,8 @@ impl Moments {
     }
 }
 
-/// Parses as [`value::timestamp`](super::value::timestamp) does, to microseconds. The result is that of
-/// [`integers_with`].
+/// Parses timestamps to microseconds as [`value::timestamp`](super::value::timestamp) does. Returns bits as
+/// [`integers_with`] does.
 #[inline(always)]
 pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
     let mut good = [0; GROUP];
@@ -132,7 +133,7 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
         let apart = moments.days[i] >> 16 & 0xff;
         let days = moments.days[i] & 0xffff ^ u64::from_le_bytes(*b"00\0\0\0\0\0\0");
         let times = moments.times[i] ^ u64::from_le_bytes(*b"00:00:00");
-        // Digits may be up to 9, all else must be nothing.
+        // Digits may be at most 9, all other bytes must be zero.
         let strange = (months.wrapping_add(0x7f76_767f_7676_7676) | months)
             | (days.wrapping_add(0x7676) | days)
             | (times.wrapping_add(0x7676_7f76_767f_7676) | times);
@@ -141,7 +142,7 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
         let (century, month) = (date & 0xff, date >> 40 & 0xff);
         let year = century * 100 + (date >> 16 & 0xff);
         let (hours, minutes, seconds) = (time & 0xff, time >> 24 & 0xff, time >> 48 & 0xff);
-        // Whether something holds is the highest bit of a difference: comparisons would not become vector instructions.
+        // Conditions are the highest bits of differences, because comparisons would not become vector instructions.
         let is_zero = |value: u64| value.wrapping_sub(1) >> 63;
         let leap = is_zero(year & 3) & (is_zero(century & 3) | (is_zero(date >> 16 & 0xff) ^ 1));
         let longest = (30 + ((month + (month >> 3)) & 1)).wrapping_sub(is_zero(month ^ 2) * (2 - leap));
@@ -156,7 +157,7 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
         let year = year.wrapping_sub(early);
         let century = year.wrapping_mul(5243) >> 19;
         let month = month.wrapping_add(12 * early).wrapping_sub(3);
-        // A fifth, by multiplication.
+        // Divides by five, by multiplication.
         let before = (month.wrapping_mul(153).wrapping_add(2)).wrapping_mul(52_429) >> 18;
         let days = year.wrapping_mul(365).wrapping_add(year >> 2).wrapping_sub(century).wrapping_add(century >> 2);
         let days = days.wrapping_add(before).wrapping_add(day).wrapping_sub(719_469);
@@ -167,29 +168,29 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
     bits(&good)
 }
 
-/// By the place of the point from the left among eight bytes; 8 if there is none.
+/// Divisors by the position of the point from the left among eight bytes; 8 if there is none.
 const POWERS: [f64; 16] = [1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1e0, 1e0, 0., 0., 0., 0., 0., 0., 0.];
 
-/// The byte `length` before the end of a word; any other for a length of zero.
+/// Returns the byte `length` before the end of a word; any byte if the length is zero.
 #[inline(always)]
 fn byte(word: u64, length: u64) -> u64 {
     word >> (64_u64.wrapping_sub(length.wrapping_mul(8)) & 63) & 0xff
 }
 
-/// A mask of the topmost bytes; `length` is 0 to 8.
+/// Returns a mask of the topmost bytes; `length` is 0 to 8.
 #[inline(always)]
 fn top(length: u64) -> u64 {
     let half = 32_u64.wrapping_sub(length.wrapping_mul(4)) & 63;
     u64::MAX << half << half
 }
 
-/// Not zero if there is anything else than digits, from which the code of zero was taken.
+/// Returns nonzero if there is anything but digits, from which the code of zero was subtracted.
 #[inline(always)]
 fn strange(digits: u64) -> u64 {
     (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS
 }
 
-/// The number that eight digits stand for: pairs, fours, and all.
+/// Returns the number that eight digits represent: adds up pairs, fours, and all.
 #[inline(always)]
 fn add_up(digits: u64) -> u64 {
     let pairs = digits.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;

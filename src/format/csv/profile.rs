@@ -1,29 +1,30 @@
-//! What the first records of a source say about its columns, and whether a record fits that.
+//! Profiles the columns by the first records of a source, and decides whether a record fits the profile.
 //!
-//! Only records that are suspicious for another reason, such as a wrong number of fields, are held against a profile, and those that
-//! would change the type of a column. It is made of the head of the source alone, so it never depends on splits or threads.
+//! Only records that are suspicious for another reason, such as a wrong number of fields, are compared with a profile,
+//! and those that would change the type of a column. A profile depends on the head of the source alone, never on splits
+//! or threads.
 
 use super::{rows::Rows, value::Kind};
 
-/// Maximum number of records in the sample that decisions about a source rest on.
+/// Maximum number of records in the sample on which decisions about a source are based.
 pub(super) const SAMPLE: usize = 200;
 /// Maximum number of records that a profile is computed from.
 const PROFILED: usize = 100;
-/// Values a column needs before its type says anything.
-const LEAST_VALUES: usize = 3;
-/// Words from which on a value reads like a sentence.
+/// Minimum number of values of a column for which a kind is determined.
+const MIN_VALUES: usize = 3;
+/// Minimum number of words of a value that reads like a sentence.
 pub(super) const SENTENCE: usize = 4;
 
 /// Texts that stand for a missing value in many files.
 pub(super) fn is_null(text: &[u8]) -> bool {
-    const LONGEST_NULL: usize = 4;
+    const MAX_NULL_BYTES: usize = 4;
     const NULLS: [&[u8]; 15] = [
         b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
     ];
-    text.len() <= LONGEST_NULL && NULLS.contains(&text)
+    text.len() <= MAX_NULL_BYTES && NULLS.contains(&text)
 }
 
-/// Whether a value may be the name of a column: it starts with a letter, and does not stand for a missing value.
+/// Whether a value may be the name of a column: it starts with a letter and does not represent a missing value.
 pub(super) fn is_name(text: &[u8]) -> bool {
     let starts = text.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_' || *byte >= 0x80);
     starts && !is_null(text) && Kind::of(text) == Kind::Text
@@ -32,9 +33,9 @@ pub(super) fn is_name(text: &[u8]) -> bool {
 /// What the values of a column have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Trait {
-    /// The kind of at least three quarters of the values, if that is not text.
+    /// The kind of at least three quarters of the values; `None` if that is text.
     kind: Option<Kind>,
-    /// Whether no value of the first half of the sample is of another kind.
+    /// Whether the first half of the sample contains no value of another kind.
     strict: bool,
     /// Whether a value in that half reads like a sentence.
     sentences: bool,
@@ -42,16 +43,16 @@ struct Trait {
     spaced: bool,
 }
 
-/// What is known of the columns of a source.
+/// Properties of the columns of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Profile {
     columns: Vec<Trait>,
-    /// Fewest values of a record in that half.
+    /// Minimum number of values of a record in the first half of the sample.
     least: usize,
 }
 
 impl Profile {
-    /// Looks at the records from `first` on that have `width` fields.
+    /// Profiles the records from `first` on that have `width` fields.
     pub(super) fn of(rows: &Rows<'_>, first: usize, width: usize) -> Self {
         let good: Vec<usize> =
             (first..rows.len().min(first + PROFILED)).filter(|&row| rows.width(row) == width).collect();
@@ -60,18 +61,18 @@ impl Profile {
         Self { columns: (0..width).map(|column| Trait::of(rows, &good, column)).collect(), least }
     }
 
-    /// The same, where nothing is known of the columns whose type the user set.
+    /// Returns the profile without the columns whose types the user set.
     pub(super) fn without(&self, is_set: impl Fn(usize) -> bool) -> Self {
         let one = |(column, one): (usize, &Trait)| Trait { kind: one.kind.filter(|_| !is_set(column)), ..*one };
         Self { columns: self.columns.iter().enumerate().map(one).collect(), least: self.least }
     }
 
-    /// Kind of a column, if most values have one that is not text.
+    /// Returns the kind of a column, if most values have one that is not text.
     pub(super) fn kind(&self, column: usize) -> Option<Kind> {
         self.columns.get(column).and_then(|column| column.kind)
     }
 
-    /// The columns that are not text.
+    /// Returns the columns that are not text.
     pub(super) fn typed(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.columns.len()).filter(|&column| self.kind(column).is_some())
     }
@@ -81,7 +82,7 @@ impl Profile {
         self.kind(column).is_none_or(|kind| is_null(text) || is_of(kind, text))
     }
 
-    /// The columns that hold nothing but values of one kind other than text, as far as the sample tells.
+    /// Returns the columns that, according to the sample, contain only values of one kind other than text.
     pub(super) fn strict(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.columns.len()).filter(|&column| self.is_strict(column))
     }
@@ -90,15 +91,16 @@ impl Profile {
         self.columns.get(column).is_some_and(|one| one.kind.is_some() && one.strict)
     }
 
-    /// The first strict column, among those that `counts` names, whose value is of another kind.
-    pub(super) fn clear_misfit(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
-        let misfit = |(column, text): (usize, &&[u8])| {
+    /// Returns the first strict column for which `counts` is true and whose value is of another kind.
+    pub(super) fn clear_mismatch(&self, values: &[&[u8]], counts: impl Fn(usize) -> bool) -> Option<usize> {
+        let mismatch = |(column, text): (usize, &&[u8])| {
             (self.is_strict(column) && counts(column) && !self.takes(column, text)).then_some(column)
         };
-        values.iter().enumerate().find_map(misfit)
+        values.iter().enumerate().find_map(mismatch)
     }
 
-    /// Whether a record is another header: it has a name in each strict column, at least two of them, and its values are distinct.
+    /// Whether a record is another header: it has a name in each of at least two strict columns, and its values are
+    /// distinct.
     pub(super) fn is_other_header(&self, values: &[&[u8]]) -> bool {
         let strict = self.strict().count();
         if strict < 2 || !self.strict().all(|column| values.get(column).is_some_and(|text| is_name(text))) {
@@ -111,31 +113,31 @@ impl Profile {
         names.len() == count && names.iter().all(|name| Kind::of(name) == Kind::Text)
     }
 
-    /// The first column whose value is of another kind.
-    pub(super) fn misfit<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
+    /// Returns the first column whose value is of another kind.
+    pub(super) fn mismatch<'v>(&self, values: impl IntoIterator<Item = &'v [u8]>) -> Option<usize> {
         values.into_iter().enumerate().find(|(column, text)| !self.takes(*column, text)).map(|(column, _)| column)
     }
 
-    /// Whether a record has text in all columns that have nothing but numbers, times or truth values, and in two of them at least.
+    /// Whether a record has text in all of at least two columns that contain only numbers, times or truth values.
     pub(super) fn is_strange(&self, values: &[&[u8]]) -> bool {
-        let mut misfits = 0;
+        let mut mismatches = 0;
         let filled = |(column, text): &(usize, &&[u8])| self.is_strict(*column) && !text.is_empty();
         for (column, text) in values.iter().enumerate().filter(filled) {
             if self.takes(column, text) {
                 return false;
             }
-            misfits += 1;
+            mismatches += 1;
         }
-        misfits > 1
+        mismatches > 1
     }
 
-    /// Whether a sentence is all that a record holds, where no other record has but one value.
+    /// Whether a record consists of a single sentence, although all other records have several values.
     pub(super) fn is_doubtful(&self, values: &[&[u8]]) -> bool {
         self.least > 1 && values.first().is_some_and(|first| is_sentence(first))
     }
 
-    /// Whether a record is a line of prose: a sentence where only the first field holds something, or one that was cut at its commas,
-    /// while values of these columns look otherwise.
+    /// Whether a record is a line of prose: a sentence in the first field alone, or a sentence that was cut at its
+    /// commas while the values of these columns look different.
     pub(super) fn is_note(&self, values: &[&[u8]]) -> bool {
         let words: usize = values.iter().map(|value| words(value)).sum();
         let Some((first, rest)) = values.split_first().filter(|_| words >= SENTENCE && self.columns.len() > 1) else {
@@ -149,7 +151,7 @@ impl Profile {
         if rest.iter().all(|value| value.is_empty()) {
             return unlike;
         }
-        // A value with several words is no surprise in a column of texts, a space after each comma is.
+        // A value of several words is normal in a column of texts; a space after each comma is not.
         let rest: Vec<_> = rest.iter().enumerate().filter(|(_, value)| !value.is_empty()).collect();
         let cut = |(at, value): &(usize, &&[u8])| {
             value.starts_with(b" ") && self.columns.get(at + 1).is_none_or(|column| !column.spaced)
@@ -165,7 +167,7 @@ impl Trait {
         let mut values = 0;
         for (number, &row) in good.iter().enumerate() {
             let value = rows.value(row, column);
-            // What is at the end of a short source may be no records any more.
+            // The last lines of a short source may not be records.
             let early = 2 * number <= good.len();
             if early {
                 found.sentences = found.sentences || is_sentence(&value);
@@ -183,7 +185,7 @@ impl Trait {
         }
         if let Some(&(kind, count, _)) = counts.iter().max_by_key(|(_, count, _)| *count)
             && kind != Kind::Text
-            && count >= LEAST_VALUES
+            && count >= MIN_VALUES
             && 4 * count >= 3 * values
         {
             found.kind = Some(kind);
@@ -193,7 +195,7 @@ impl Trait {
     }
 }
 
-/// Whole numbers and fractions are one kind here.
+/// Maps whole numbers to fractions, which are one kind here.
 fn generic(kind: Kind) -> Kind {
     if kind == Kind::Int64 { Kind::Float64 } else { kind }
 }
@@ -202,7 +204,7 @@ fn is_of(kind: Kind, text: &[u8]) -> bool {
     generic(Kind::of(text)) == kind
 }
 
-/// Words of a text, those of less than two letters aside.
+/// Returns the number of words of a text, not counting those with less than two letters.
 pub(super) fn words(text: &[u8]) -> usize {
     let is_word = |part: &&[u8]| part.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte >= 0x80).count() > 1;
     text.split(|byte| byte.is_ascii_whitespace()).filter(is_word).count()
@@ -210,6 +212,6 @@ pub(super) fn words(text: &[u8]) -> usize {
 
 /// Whether a text has as many words as a sentence.
 fn is_sentence(text: &[u8]) -> bool {
-    // The shortest sentence has words of two letters.
+    // Even the shortest sentence contains words of two letters.
     text.len() >= 3 * SENTENCE - 1 && words(text) >= SENTENCE
 }

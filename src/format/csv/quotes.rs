@@ -1,39 +1,40 @@
-//! Brings sources with unusual quotes to the usual ones as their bytes arrive, so that all else need not know of them.
+//! Converts sources with unusual quotes to the usual quotes as their bytes arrive, so that no other code needs to know
+//! of them.
 //!
 //! ```text
 //! swapped   1,'a, b',it"s     ->   1,"a, b",it's       " and ' change places, and back in the values
 //! spaced    1, "a, b" ,2      ->   1," a, b ",2        spaces outside of quotes move inside, where they are taken off
 //! ```
 //!
-//! No byte is added or left out, so that places in messages stay right.
+//! The number of bytes does not change, so that positions in messages are correct.
 
 use std::io::{self, Read};
 
 use super::tokenize::{CR, LF, QUOTE};
 
-/// The other quote.
+/// The alternative quote.
 pub(super) const SINGLE: u8 = b'\'';
-/// Bytes that are read at a time.
+/// Number of bytes that are read at a time.
 const PIECE: usize = 64 << 10;
-/// Spaces that may move into quotes; more of them stay where they are.
-const MOST_SPACES: usize = 1 << 10;
+/// Maximum number of spaces that are moved into quotes; further ones stay where they are.
+const MAX_SPACES: usize = 1 << 10;
 
-/// What is unusual about the quotes of a source.
+/// How the quotes of a source differ from the usual ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Quotes {
-    /// Whether `'` quotes and `"` does not.
+    /// Whether `'` is the quote, and `"` is not.
     pub(super) swapped: bool,
     /// Whether there are spaces between delimiters and quotes.
     pub(super) spaced: bool,
 }
 
 impl Quotes {
-    /// Whether there is nothing to do.
+    /// Whether the quotes are the usual ones.
     pub(super) fn are_usual(self) -> bool {
         self == Self::default()
     }
 
-    /// The head of a source as the source will be read.
+    /// Converts the head of a source.
     pub(super) fn apply(self, delimiter: u8, head: &[u8]) -> Vec<u8> {
         let mut turn = Turn::new(self, delimiter);
         let mut out = Vec::with_capacity(head.len());
@@ -42,7 +43,7 @@ impl Quotes {
         out
     }
 
-    /// A name of a column as it was in the source.
+    /// Returns the original name of a column.
     pub(super) fn name(self, name: &str) -> String {
         let name = if self.spaced { name.trim() } else { name };
         if !self.swapped {
@@ -57,7 +58,7 @@ impl Quotes {
             .collect()
     }
 
-    /// A value or record as it was in the source.
+    /// Restores the original bytes of a value or record.
     pub(super) fn back(self, bytes: &mut [u8]) {
         if self.swapped {
             bytes.iter_mut().for_each(|byte| *byte = other(*byte));
@@ -75,21 +76,21 @@ fn other(byte: u8) -> u8 {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// At the begin of a field, spaces aside.
+    /// At the start of a field or after its leading spaces.
     Start,
     Plain,
     Inside,
-    /// After a quote that may close, spaces aside.
+    /// After a quote that may be closing, or after spaces that follow it.
     Closing,
 }
 
-/// The step from bytes as they are to bytes with the usual quotes.
+/// Converts bytes to the usual quotes.
 #[derive(Debug)]
 struct Turn {
     quotes: Quotes,
     delimiter: u8,
     at: At,
-    /// Spaces that were not written yet.
+    /// Number of spaces that were not written yet.
     spaces: usize,
 }
 
@@ -108,7 +109,7 @@ impl Turn {
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
         let ends = byte == self.delimiter || byte == LF || byte == CR;
         match self.at {
-            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MOST_SPACES => {
+            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MAX_SPACES => {
                 return self.spaces += 1;
             }
             At::Start if byte == QUOTE => {
@@ -123,7 +124,7 @@ impl Turn {
             }
             At::Closing => {
                 out.push(QUOTE);
-                // Two quotes are one; anything else is no end of the field.
+                // Two quotes are one; anything else does not end the field.
                 let escaped = byte == QUOTE && self.spaces == 0;
                 self.write_spaces(out);
                 self.at = At::Inside;
@@ -145,7 +146,7 @@ impl Turn {
         out.resize(out.len() + std::mem::take(&mut self.spaces), b' ');
     }
 
-    /// Writes what is still held back, at the end.
+    /// Writes the remaining bytes at the end.
     fn flush(&mut self, out: &mut Vec<u8>) {
         self.write_spaces(out);
         if self.at == At::Closing {
@@ -154,11 +155,12 @@ impl Turn {
     }
 }
 
-/// A source whose quotes become the usual ones. The first bytes, of a byte order mark or a preamble, pass as they are.
+/// A reader of a source that converts its quotes. The first bytes, such as a byte order mark or a preamble, are not
+/// converted.
 pub(super) struct Turned<R> {
     input: R,
     turn: Turn,
-    /// Bytes that pass as they are.
+    /// Number of bytes that are not converted.
     head: u64,
     ready: Vec<u8>,
     given: usize,
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_become_the_usual_ones_however_bytes_arrive() {
+    fn quotes_are_converted_for_any_size_of_reads() {
         let (swapped, spaced) = (Quotes { swapped: true, spaced: false }, Quotes { swapped: false, spaced: true });
         for (quotes, text, wanted) in [
             (swapped, "1,'a, b',it\"s\n", "1,\"a, b\",it's\n"),

@@ -1,6 +1,7 @@
-//! Repairs a damaged record by other readings: with another delimiter or quote, or with quotes that are not doubled or not closed.
+//! Repairs damaged records by reading them in another way: with another delimiter or quote, or with quotes that are not
+//! doubled or not closed.
 //!
-//! A reading fits only if it gives exactly as many fields as there are columns and its values have the types of the columns. If
+//! A reading fits only if it results in as many fields as there are columns, with values of the columns' types. If
 //! several readings with different values fit, the record is not repaired.
 
 use super::{
@@ -22,14 +23,14 @@ pub(super) const SPACED: &str = "a record has spaces between delimiters and quot
 /// A field, and whether it was quoted.
 pub(super) type Field = (Vec<u8>, bool);
 
-/// How a record is divided into fields.
+/// Rules for dividing a record into fields.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     delimiter: u8,
     quote: u8,
-    /// A quote closes only before a delimiter or the end of the record.
+    /// Whether a quote closes only before a delimiter or the end of the record.
     lenient: bool,
-    /// Spaces may stand before an opening quote.
+    /// Whether spaces may precede an opening quote.
     spaced: bool,
 }
 
@@ -42,9 +43,9 @@ pub(super) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Whether the fields are as many as the columns and have their types.
+    /// Whether there are as many fields as columns, and they have the columns' types.
     pub(super) fn fits(&self, fields: &[Field]) -> bool {
-        fields.len() == self.width && self.profile.misfit(fields.iter().map(|(text, _)| text.as_slice())).is_none()
+        fields.len() == self.width && self.profile.mismatch(fields.iter().map(|(text, _)| text.as_slice())).is_none()
     }
 
     /// Whether any column has a type. Without one, nearly every record has several readings.
@@ -52,7 +53,7 @@ impl Expected<'_> {
         self.profile.typed().next().is_some()
     }
 
-    /// The only reading of the record that fits, and what is unusual about it.
+    /// Returns the only reading of the record that fits, and a remark about it.
     pub(super) fn repair(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
         if !self.has_types() {
             return None;
@@ -88,7 +89,7 @@ impl Expected<'_> {
         found.filter(|_| unique)
     }
 
-    /// Reads the quote that is not closed as if it were closed where the record has the right number of fields.
+    /// Reads the unclosed quote as if it were closed where the record has the right number of fields.
     fn unclosed(&self, record: &[u8]) -> Option<Vec<Field>> {
         let mut fields = Vec::with_capacity(self.width);
         let mut rest = record;
@@ -112,7 +113,7 @@ impl Expected<'_> {
         Reading { delimiter: self.delimiter, quote: QUOTE, lenient: true, spaced: false }
     }
 
-    /// The fields of a record whose values, at least two, are all enclosed in `'`.
+    /// Returns the fields of a record whose values, at least two, are all enclosed in `'`.
     pub(super) fn all_single(&self, record: &[u8]) -> Option<Vec<Field>> {
         let reading = Reading { quote: SINGLE, ..self.plain() };
         let fields = reading.fields(record).filter(|fields| fields.len() == self.width)?;
@@ -122,7 +123,7 @@ impl Expected<'_> {
 }
 
 impl Reading {
-    /// All fields of a record; `None` if a quote is not closed.
+    /// Returns all fields of a record; `None` if a quote is not closed.
     fn fields(&self, record: &[u8]) -> Option<Vec<Field>> {
         let mut fields = Vec::new();
         let mut rest = record;
@@ -137,7 +138,7 @@ impl Reading {
     }
 }
 
-/// The first field, and where the next one begins; `None` if its quote is not closed.
+/// Returns the first field, and where the next one begins; `None` if its quote is not closed.
 fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
     let Reading { delimiter, quote, lenient, spaced } = *reading;
     let spaces = if spaced { rest.iter().take_while(|byte| **byte == b' ').count() } else { 0 };
@@ -169,7 +170,7 @@ fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
     }
 }
 
-/// Whether anything but spaces lies between a closing quote of the record and the end of its field.
+/// Whether anything but spaces is between a closing quote of the record and the end of its field.
 pub(super) fn is_torn(record: &[u8], delimiter: u8) -> bool {
     let reading = Reading { delimiter, quote: QUOTE, lenient: false, spaced: false };
     memchr::memchr(QUOTE, record).is_some() && reading.fields(record).is_none()

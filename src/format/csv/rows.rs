@@ -1,13 +1,13 @@
-//! The first records of a source with their fields, for the decisions that are made about it before it is read.
+//! The first records of a source with their fields, for the decisions that precede reading it.
 
 use std::{borrow::Cow, ops::Range};
 
 use super::tokenize::{Ended, QUOTE, Sink, scan, unquote};
 
-/// Fields that are kept at most: a table may have tens of thousands of columns.
-const MOST_FIELDS: usize = 1 << 20;
+/// Maximum number of fields that are kept: a table may have tens of thousands of columns.
+const MAX_FIELDS: usize = 1 << 20;
 
-/// Records of a text, blank lines left out.
+/// Records of a text, without blank lines.
 #[derive(Debug)]
 pub(super) struct Rows<'t> {
     text: &'t [u8],
@@ -25,7 +25,7 @@ struct At {
 }
 
 impl<'t> Rows<'t> {
-    /// Takes up to `limit` records; `complete` tells that the last one may lack its terminator.
+    /// Reads up to `limit` records; `complete` states that the last one may lack its terminator.
     pub(super) fn take(text: &'t [u8], delimiter: u8, complete: bool, limit: usize) -> Self {
         let mut rows = Self { text, limit, ends: Vec::new(), rows: Vec::new(), first: 0 };
         if let Ended::Exhausted { start, open: None } = scan(text, delimiter, 0, &mut rows)
@@ -48,17 +48,17 @@ impl<'t> Rows<'t> {
         self.rows[row].ends.len()
     }
 
-    /// Where a record lies, without its terminator.
+    /// Returns the position of a record, without its terminator.
     pub(super) fn record(&self, row: usize) -> Range<usize> {
         self.rows[row].record.clone()
     }
 
-    /// Where the record after this one may begin.
+    /// Returns where the record after this one may begin.
     pub(super) fn next(&self, row: usize) -> usize {
         self.rows[row].next
     }
 
-    /// A field as it stands in the source; empty if there is none.
+    /// Returns a raw field; empty if there is none.
     pub(super) fn raw(&self, row: usize, column: usize) -> &'t [u8] {
         let at = &self.rows[row];
         let ends = &self.ends[at.ends.clone()];
@@ -67,7 +67,7 @@ impl<'t> Rows<'t> {
         &self.text[start..end]
     }
 
-    /// A field without its quotes.
+    /// Returns a field without its quotes.
     pub(super) fn value(&self, row: usize, column: usize) -> Cow<'t, [u8]> {
         let raw = self.raw(row, column);
         if raw.first() != Some(&QUOTE) {
@@ -77,12 +77,13 @@ impl<'t> Rows<'t> {
         Cow::Owned(unquote(raw, &mut scratch).to_vec())
     }
 
-    /// All fields of a record.
+    /// Returns all fields of a record.
     pub(super) fn values(&self, row: usize) -> Vec<Cow<'t, [u8]>> {
         (0..self.width(row)).map(|column| self.value(row, column)).collect()
     }
 
-    /// The number of fields that most records have, and how many do; of equals the larger.
+    /// Returns the number of fields that most records have, and the number of these records; the larger number of
+    /// fields wins a tie.
     pub(super) fn mode(&self) -> (usize, usize) {
         let mut counts = std::collections::BTreeMap::new();
         self.rows.iter().for_each(|row| *counts.entry(row.ends.len()).or_insert(0_usize) += 1);
@@ -102,6 +103,6 @@ impl Sink for Rows<'_> {
             self.rows.push(At { record, next, ends: self.first..self.ends.len() });
         }
         self.first = self.ends.len();
-        self.rows.len() < self.limit && self.ends.len() < MOST_FIELDS
+        self.rows.len() < self.limit && self.ends.len() < MAX_FIELDS
     }
 }

@@ -7,9 +7,10 @@
 //!                    `--- anything else -----------> reject
 //! ```
 //!
-//! The result for a record depends on its own bytes, the head of the source and the schema, never on its neighbours, so it is the
-//! same wherever splits are cut. A quote that is not closed makes one record of many lines. If the lines after it are records on their
-//! own, that record is divided. The normal parser detects that a split needs rewriting; clean splits are never rewritten.
+//! The result for a record depends on its own bytes, the head of the source and the schema, never on its neighbours, so
+//! it is the same wherever splits are cut. An unclosed quote makes one record of many lines. If the lines after it are
+//! records on their own, that record is divided. The normal parser detects that a split needs rewriting; clean splits
+//! are never rewritten.
 
 use std::ops::Range;
 
@@ -23,9 +24,9 @@ use crate::record::{Oddity, Remark};
 
 /// Number of lines after an open quote that are examined to see whether they are records on their own.
 const AHEAD: usize = 8;
-/// Limits the work of dividing a record to this multiple of its length, plus `LEAST_EFFORT` bytes.
+/// Limits the work of dividing a record to this multiple of its length, plus `MIN_EFFORT` bytes.
 const EFFORT: usize = 16;
-const LEAST_EFFORT: usize = 1 << 20;
+const MIN_EFFORT: usize = 1 << 20;
 
 const HEADER_AGAIN: &str = "the header is repeated here and was skipped";
 const LIKE_HEADER: &str = "this record is equal to the header, and was kept as a record";
@@ -33,10 +34,10 @@ const NO_VALUES: &str = "a line with nothing but delimiters was kept as a record
 const LONE: &str = "this record reads like a note, and was kept as a record";
 const TORN: &str = "text follows the closing quote of a value and was kept as part of it";
 
-/// The origin of a record of the rewritten text, or of a rejected one.
+/// The origin of a record of the rewritten text, or of a rejected record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// Number among the records of the split.
+    /// Its number among the records of the split.
     pub(super) number: u32,
     /// Its bytes in the split.
     pub(super) start: usize,
@@ -48,15 +49,15 @@ pub(super) struct Origin {
 pub(super) struct Screened {
     /// Records that can be parsed, each with a terminator.
     pub(super) text: Vec<u8>,
-    /// The origin of each of them.
+    /// The origin of each of these records.
     pub(super) origins: Vec<Origin>,
-    /// The others, with a reason.
+    /// The other records, with reasons.
     pub(super) bad: Vec<(Origin, String)>,
     pub(super) blank: u64,
     pub(super) remarks: Vec<Remark>,
 }
 
-/// Tells whether a text value would change the type of a column.
+/// Returns whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Rewrites a split.
@@ -84,7 +85,7 @@ pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open:
 struct Screen<'a> {
     source: &'a CsvSource,
     bytes: &'a [u8],
-    /// Where the split begins in the source.
+    /// Offset of the split in the source.
     offset: u64,
     expected: Expected<'a>,
     is_open: IsOpen<'a>,
@@ -92,13 +93,13 @@ struct Screen<'a> {
     ends: Vec<usize>,
     out: Screened,
     records: u32,
-    /// What to scan next: the rest of a record that is divided, and what follows it.
+    /// The ranges to scan next: the rest of a record that is divided, and what follows it.
     again: Option<(Range<usize>, usize)>,
-    /// Bytes that may still be scanned again within the current record.
+    /// Remaining bytes that may be scanned again within the current record.
     effort: usize,
     /// Number of nested records that are being divided.
     depth: usize,
-    /// A byte, and the number of lines before it.
+    /// Position of a byte, and the number of lines before it.
     line: (usize, u64),
 }
 
@@ -122,7 +123,7 @@ impl Screen<'_> {
         }
     }
 
-    /// Decides about a record; `open` is the position of a quote that is not closed.
+    /// Decides about a record; `open` is the position of an unclosed quote.
     fn record_is(&mut self, at: Range<usize>, next: usize, open: Option<usize>) {
         let bytes = self.bytes;
         let record = &bytes[at.clone()];
@@ -158,7 +159,7 @@ impl Screen<'_> {
         self.source.trailing && ends.len() == width + 1 && ends[width] == ends[width - 1] + 1
     }
 
-    /// Decides about a record with all its fields.
+    /// Decides about a record that has all its fields.
     fn whole(&mut self, at: Range<usize>, ends: &[usize]) {
         let record = &self.bytes[at.clone()];
         let is_header = self.is_header(record);
@@ -171,10 +172,11 @@ impl Screen<'_> {
         }
         let values = self.values(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
-        let misfit = |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
-        let misfits = (0..texts.len()).any(|column| misfit(&column));
-        if misfits || record.first() == Some(&super::quotes::SINGLE) {
-            let fits = self.expected.profile.misfit(texts.iter().copied()).is_none();
+        let mismatch =
+            |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
+        let mismatches = (0..texts.len()).any(|column| mismatch(&column));
+        if mismatches || record.first() == Some(&super::quotes::SINGLE) {
+            let fits = self.expected.profile.mismatch(texts.iter().copied()).is_none();
             let other = if fits { self.expected.all_single(record) } else { None };
             let other = other.map(|fields| (fields, repair::OTHER_QUOTE));
             if let Some((fields, why)) = other.or_else(|| if fits { None } else { self.expected.repair(record) }) {
@@ -182,8 +184,8 @@ impl Screen<'_> {
             }
         }
         let alone = texts.len() > 2 && texts[1..].iter().all(|text| text.is_empty());
-        let is_note = (misfits || alone) && self.expected.profile.is_note(&texts);
-        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+        let is_note = (mismatches || alone) && self.expected.profile.is_note(&texts);
+        if is_note && self.expected.profile.clear_mismatch(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
         if self.expected.profile.is_other_header(&texts) {
@@ -208,8 +210,8 @@ impl Screen<'_> {
         !header.is_empty() && self.expected.width > 1 && plain == header
     }
 
-    /// Whether the types of its values tell the header from the records. If they do not, a record may be equal to it: the header of
-    /// a table without one is a record itself.
+    /// Whether the types of a record's values distinguish it from the header. If not, a record may be equal to the
+    /// header: the header of a table without one is a record.
     fn header_differs(&self, at: &Range<usize>, ends: &[usize]) -> bool {
         let values = self.values(at, ends);
         let texts: Vec<&[u8]> =
@@ -219,7 +221,7 @@ impl Screen<'_> {
         typed.peek().is_some() && typed.all(differs)
     }
 
-    /// The values of a record as they are in the source.
+    /// Returns the values of a record as in the source.
     fn values(&self, at: &Range<usize>, ends: &[usize]) -> Vec<Field> {
         let mut start = at.start;
         let quotes = self.source.quotes;
@@ -240,11 +242,12 @@ impl Screen<'_> {
             .collect()
     }
 
-    /// Decides about a damaged record that spans lines: a value contains line ends, or an open quote swallowed the next records.
+    /// Decides about a damaged record that spans lines: a value contains line ends, or an unclosed quote includes the
+    /// next records.
     fn lines(&mut self, at: Range<usize>, next: usize, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
         if self.depth == 0 {
-            self.effort = EFFORT * record.len() + LEAST_EFFORT;
+            self.effort = EFFORT * record.len() + MIN_EFFORT;
         }
         let first = record.iter().position(|byte| matches!(*byte, LF | CR)).unwrap_or(record.len());
         let rest = super::tokenize::after(self.bytes, at.start + first).min(at.end);
@@ -292,7 +295,7 @@ impl Screen<'_> {
             lines += 1;
             if closed && fields.0.len() == self.expected.width {
                 let values = values_of(line, &fields.0);
-                let fits = self.expected.profile.misfit(values.iter().map(Vec::as_slice)).is_none();
+                let fits = self.expected.profile.mismatch(values.iter().map(Vec::as_slice)).is_none();
                 good += usize::from(fits && self.expected.width > 1);
             }
         }
@@ -314,7 +317,7 @@ impl Screen<'_> {
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
         let (width, found) = (self.expected.width, ends.len());
         let is_note = self.expected.profile.is_note(&texts);
-        if is_note && self.expected.profile.clear_misfit(&texts, |_| true).is_some() {
+        if is_note && self.expected.profile.clear_mismatch(&texts, |_| true).is_some() {
             return self.reject(at, |_| NOTE.to_owned());
         }
         if found > width {
@@ -322,7 +325,7 @@ impl Screen<'_> {
         }
         // A column that other records have made text accepts this value, too.
         if found < width
-            && let Some(column) = self.expected.profile.clear_misfit(&texts, self.is_open)
+            && let Some(column) = self.expected.profile.clear_mismatch(&texts, self.is_open)
         {
             let name = self.source.columns[column].clone();
             return self.reject(at, |_| {
@@ -461,13 +464,13 @@ mod tests {
         (rows, out.rejects.into_iter().map(|(_, _, reason, _)| reason).collect(), out.remarks)
     }
 
-    /// A table with these lines before its last one.
+    /// Returns a table with these lines before its last one.
     fn table(with: &str) -> String {
         let rows: String = (1..=20).map(|i| format!("{i},2024-01-{i:02},town {i},{i}.5\n")).collect();
         format!("id,day,town,rain\n{rows}{with}90,2024-02-01,last,1.5\n")
     }
 
-    /// What became of the lines put before the last one.
+    /// Returns the result for the lines before the last one.
     fn added(with: &str) -> (Vec<String>, Vec<String>, Vec<&'static str>) {
         let (rows, rejects, remarks) = outcome(&table(with));
         assert_eq!(rows[19], "20|2024-01-20|town 20|20.5", "{with:?}");
@@ -476,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_records_with_one_reading_are_repaired() {
+    fn damaged_records_with_a_single_reading_are_repaired() {
         for (line, row, why) in [
             ("30;2024-01-30;a, b;1.5\n", "30|2024-01-30|a, b|1.5", repair::OTHER_DELIMITER),
             ("30,2024-01-30,'a, b',1.5\n", "30|2024-01-30|a, b|1.5", repair::OTHER_QUOTE),
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn records_without_a_reading_are_rejected() {
+    fn records_that_cannot_be_repaired_are_rejected() {
         for (line, reason) in [
             ("30,2024-01-30,a,more,1.5\n", "expected 4 fields, found 5"),
             ("30;2024-01-30;a;more;1.5\n", "expected 4 fields, found 1, and the value of `id` does not have"),
@@ -505,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_records_are_left_out() {
+    fn lines_that_are_not_records_are_skipped() {
         for (line, why) in [("id,day,town,rain\n", HEADER_AGAIN), ("\u{feff}id,day,town,rain\n", HEADER_AGAIN)] {
             assert_eq!(added(line), (vec![], vec![], vec![why]), "{line:?}");
         }
@@ -517,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quote_that_is_not_closed_takes_no_other_record() {
+    fn an_unclosed_quote_does_not_swallow_other_records() {
         let after: String = (31..=39).map(|i| format!("{i},2024-03-{i},x,{i}.5\n").replace("03-3", "03-1")).collect();
         for closed_by in ["", "40,2024-01-30,\"a, b\",1.5\n"] {
             let (rows, rejects, remarks) = added(&format!("30,2024-01-30,\"open,1.5\n{after}{closed_by}"));
@@ -531,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn proper_records_stay_as_they_are() {
+    fn valid_records_are_unchanged() {
         for (line, row) in [
             ("30,2024-01-30,\"two\nlines, and more\",1.5\n", "30|2024-01-30|two\nlines, and more|1.5"),
             ("30,2024-01-30,\"\"\"a\"\" b\",1.5\n", "30|2024-01-30|\"a\" b|1.5"),
@@ -545,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_became_text_take_short_records_and_no_second_header() {
+    fn columns_widened_to_text_accept_short_records_but_no_second_header() {
         let (rows, rejects, remarks) = added("abc,2024-01-30,x,1.5\nabd\n");
         assert_eq!(rows, ["abc|2024-01-30|x|1.5", "abd|||"]);
         assert!(rejects.is_empty() && remarks.is_empty(), "{rejects:?} {remarks:?}");
@@ -575,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn effort_on_many_open_quotes_is_bounded() {
+    fn work_on_many_unclosed_quotes_is_bounded() {
         let text = table(&"1,\"\"\"x\n".repeat(20_000));
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
         let out = read(&source, text.as_bytes(), 1 << 20);

@@ -1,4 +1,4 @@
-//! The kernel of [`index`](super::index) in the vector instructions of x86-64, and the choice between what there is.
+//! The [`index`](super::index) kernel for the vector instructions of x86-64, and the selection of the best one.
 //!
 //! ```text
 //! 64 bytes --load--> one register of 64 (AVX-512) or two of 32 (AVX2)
@@ -6,8 +6,8 @@
 //! bits     --compress the numbers 0 to 63--> positions (AVX-512 only; otherwise bit by bit)
 //! ```
 //!
-//! A value of [`Avx512`] or [`Avx2`] is made only where the processor was found to have these instructions; this is
-//! what the soundness of all `unsafe` here rests on. Every kernel gives what [`Portable`] gives, as tests show.
+//! A value of [`Avx512`] or [`Avx2`] is created only if the processor has these instructions; the soundness of all
+//! `unsafe` code here depends on this. Tests show that every kernel agrees with [`Portable`].
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
 };
 
-/// See [`index_with`]; by the fastest kernel there is.
+/// Calls [`index_with`] with the fastest available kernel.
 pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut State, index: &mut Index) {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
@@ -28,7 +28,7 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
     index_with(Portable, bytes, range, delimiter, state, index);
 }
 
-/// See [`terminator_with`]; by the fastest kernel there is.
+/// Calls [`terminator_with`] with the fastest available kernel.
 pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, search: &mut Search) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
@@ -41,7 +41,7 @@ pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, sea
     terminator_with(Portable, bytes, target, delimiter, search)
 }
 
-/// See [`integers_with`]; in the widest vectors there are.
+/// Calls [`integers_with`] with the widest available vectors.
 pub(super) fn integers(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
@@ -54,7 +54,7 @@ pub(super) fn integers(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
     integers_with(group, numbers)
 }
 
-/// See [`floats_with`]; in the widest vectors there are.
+/// Calls [`floats_with`] with the widest available vectors.
 pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
@@ -67,7 +67,7 @@ pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
     floats_with(group, numbers)
 }
 
-/// See [`timestamps_with`]; in the widest vectors there are.
+/// Calls [`timestamps_with`] with the widest available vectors.
 pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
@@ -80,7 +80,7 @@ pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
     timestamps_with(moments, micros)
 }
 
-/// The kernel for AVX2, which a processor with AVX-512 would not choose.
+/// Returns the kernel for AVX2, which a processor with AVX-512 would not use.
 #[cfg(test)]
 #[expect(clippy::type_complexity, reason = "only the tests see it")]
 pub(super) fn avx2() -> Option<(
@@ -173,7 +173,7 @@ mod x86 {
     /// The processor must have PCLMULQDQ.
     #[inline(always)]
     unsafe fn multiply(bits: u64) -> u64 {
-        // SAFETY: as the caller vouches for.
+        // SAFETY: the caller guarantees the instructions.
         unsafe {
             let product = _mm_clmulepi64_si128(_mm_set_epi64x(0, bits.cast_signed()), _mm_set1_epi8(-1), 0);
             _mm_cvtsi128_si64(product).cast_unsigned()

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! A split ends with the first record that reaches `split_bytes`, so cuts depend on the bytes alone and not on how they
-//! arrive. What was just read is searched while it is in the cache. Terminators inside quotes are told from others as
-//! everywhere: by [`index`](super::index).
+//! arrive. Bytes are searched as soon as they are read, while they are in the cache. [`index`](super::index) finds the
+//! terminators outside quotes.
 //!
-//! Records with far fewer fields than there are columns would make a table much larger than the text, so a split also
-//! ends when its table would have more than a few values per byte; complete records never get there.
+//! Records with far fewer fields than there are columns would make a table much larger than the text. So a split also
+//! ends before its table would have more than a few values per byte, which complete records never reach.
 //!
-//! Memory: a split and one record. The buffer of a split that was dropped is filled again. A split holds at least one record, unless nothing but blank lines is left for it.
+//! Memory: a split and one record. Buffers of dropped splits are reused. A split contains at least one record, unless
+//! only blank lines are left.
 
 use std::{
     io::{self, Read},
@@ -33,13 +34,14 @@ use crate::{
     units::Size,
 };
 
-/// Splits and records stay below this, so that positions within a split, and Arrow's offsets, fit 31 bits.
+/// Splits and records are shorter than this, so that positions within a split, and Arrow's offsets, fit into 31 bits.
 const LIMIT: usize = (1 << 30) - 1;
 
-/// Values in the table of a split for each of its bytes, at most; a value that is there takes at least one byte.
+/// Maximum number of values in the table of a split for each of its bytes; a value that is present takes at least one
+/// byte.
 const VALUES_PER_BYTE: usize = 4;
 
-/// Bytes that are read before they are searched.
+/// Number of bytes that are read before they are searched.
 const READ: usize = 256 << 10;
 
 /// Iterator over the splits of a source.
@@ -48,28 +50,28 @@ pub(super) struct Splits<R> {
     delimiter: u8,
     split_bytes: usize,
     max_record_bytes: usize,
-    /// Records that a split may have.
+    /// Maximum number of records of a split.
     max_records: usize,
-    /// Bytes to be passed over first.
+    /// Number of bytes to skip first.
     skip: u64,
-    /// Place of `buffer` in the stream.
+    /// Position of `buffer` in the stream.
     offset: u64,
-    /// Bytes from the start of the current split on, `length` of them, and room for more.
+    /// The bytes of the current split: `length` of them, and room for more.
     buffer: Vec<u8>,
     length: usize,
-    /// The search for the end of the current split.
+    /// Search for the end of the current split.
     search: Search,
-    /// Start of a record that is known not to be too long up to here, at or before the one at the end of the search.
+    /// Start of a record that is known not to be too long so far, at or before the one at the end of the search.
     record: usize,
     exhausted: bool,
-    /// What ended the input, if that was not its end; told after the records before it.
+    /// Error that ended the input; returned after the records before it.
     fault: Option<Error>,
-    /// Buffers of splits that were dropped.
+    /// Buffers of dropped splits.
     free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl<R: Read> Splits<R> {
-    /// Starts to read `input`, whose first `skip` bytes belong to no split.
+    /// Creates an iterator over `input`, whose first `skip` bytes belong to no split.
     pub(super) fn new(input: R, delimiter: u8, skip: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
         Self {
             input,
@@ -89,14 +91,14 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    /// Keeps splits small enough for tables of this many columns.
+    /// Limits splits to the number of records whose tables with this many columns are small enough.
     pub(super) fn with_columns(mut self, columns: usize) -> Self {
         self.max_records = (VALUES_PER_BYTE * self.split_bytes / columns.max(1)).max(1);
         self
     }
 
     fn next_split(&mut self) -> Result<Option<Split>> {
-        self.pass_over_head()?;
+        self.skip_head()?;
         loop {
             if let Some(end) = self.find_end() {
                 self.check_length(end)?;
@@ -115,7 +117,7 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    fn pass_over_head(&mut self) -> Result<()> {
+    fn skip_head(&mut self) -> Result<()> {
         if self.skip > 0 {
             let found = io::copy(&mut (&mut self.input).take(self.skip), &mut io::sink())?;
             if found < self.skip {
@@ -130,14 +132,14 @@ impl<R: Read> Splits<R> {
         Ok(())
     }
 
-    /// Reads the next piece of the split, or a bit more of it if its record goes on.
+    /// Reads the next piece of the split, or a smaller one if only its last record continues.
     fn read_more(&mut self) -> Result<()> {
         let step = self.split_bytes.clamp(256, READ / 4);
-        // One byte beyond the split usually tells whether a CR at its end is followed by LF.
+        // One byte beyond the split usually shows whether a CR at its end is followed by LF.
         let missing = (self.split_bytes + step).saturating_sub(self.length);
         let wanted = self.length + if missing == 0 { step } else { missing.min(READ) };
         if self.buffer.len() < wanted {
-            // Large splits of a short source must not take what is never filled.
+            // Large splits of a short source must not reserve memory that is never filled.
             let room = (2 * self.length).clamp(step, self.split_bytes + step);
             self.buffer.resize(room.max(wanted), 0);
         }
@@ -155,7 +157,7 @@ impl<R: Read> Splits<R> {
         Ok(())
     }
 
-    /// The whole records of the buffer, after which nothing can be read. What is left of the last one is none.
+    /// Returns the whole records of the buffer before a read error. An incomplete last record is not returned.
     fn before_the_fault(&mut self, fault: Error) -> Result<Option<Split>> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
         let Ended::Exhausted { start, .. } = scan(&self.buffer[..self.length], self.delimiter, 0, &mut all) else {
@@ -169,7 +171,7 @@ impl<R: Read> Splits<R> {
         Ok(Some(self.cut(end)))
     }
 
-    /// End of the first record that reaches `split_bytes`, if it is in the buffer.
+    /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
         let bytes = &self.buffer[..self.length];
         let target = (self.split_bytes - 1, self.exhausted);
@@ -181,9 +183,9 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    /// An earlier end if there are too many records up to this one.
+    /// Returns an earlier end if there are too many records up to this one.
     fn limit_records(&self, end: usize) -> usize {
-        // What the search did not pass is a block or less.
+        // The bytes that were not searched yet are a block or less.
         if self.search.records + BLOCK < self.max_records {
             return end;
         }
@@ -215,15 +217,15 @@ impl<R: Read> Splits<R> {
         split
     }
 
-    /// Begins the search of a split of which so many bytes are in the buffer.
+    /// Starts the search of a split, `length` bytes of which are in the buffer.
     fn start_over(&mut self, length: usize) {
         self.length = length;
         self.search = Search::new();
         self.record = 0;
     }
 
-    /// Fails if a record of the buffer up to `end` is too long. Looks only when that is possible, which is rare, so
-    /// that the usual search need not know where records start.
+    /// Fails if a record of the buffer up to `end` is too long. Records are examined only if that is possible, which is
+    /// rare, so that the usual search need not know where records start.
     fn check_length(&mut self, end: usize) -> Result<()> {
         if end - self.record <= self.max_record_bytes {
             return Ok(());
@@ -268,7 +270,7 @@ impl<R: Read> Iterator for Splits<R> {
     }
 }
 
-/// The bytes of a split, whose buffer goes back when they are dropped.
+/// The bytes of a split; the buffer is returned when they are dropped.
 struct Lent {
     bytes: Vec<u8>,
     length: usize,
@@ -289,7 +291,7 @@ impl Drop for Lent {
     }
 }
 
-/// Stops after some records, blank lines not counted.
+/// Stops after a number of records, not counting blank lines.
 struct Few(usize);
 
 impl Sink for Few {
@@ -329,7 +331,7 @@ mod tests {
     };
     use crate::format::faulty::Faulty;
 
-    /// Gives its bytes in pieces of a few at a time.
+    /// Returns its bytes in pieces of a few bytes.
     struct Dribble<'a>(&'a [u8], usize);
 
     impl Read for Dribble<'_> {
@@ -345,7 +347,7 @@ mod tests {
         Splits::new(Dribble(bytes, piece), b',', 0, split_bytes, max).collect()
     }
 
-    /// Where the splits must end, by way of the reference.
+    /// Returns where the splits must end, according to the reference.
     fn expected_ends(bytes: &[u8], split_bytes: usize) -> Vec<usize> {
         let (mut ends, mut start) = (Vec::new(), 0);
         for record in oracle::records(bytes, b',') {
@@ -371,7 +373,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_are_exact_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
+        fn splits_end_at_record_boundaries_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
             let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
             let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes().len()).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));
@@ -380,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn long_records_are_found_whatever_the_split(bytes in trouble(2000), size in 1usize..600, max in 1usize..60) {
+        fn long_records_are_found_at_every_split_size(bytes in trouble(2000), size in 1usize..600, max in 1usize..60) {
             let long = oracle::records(&bytes, b',').into_iter().find(|r| r.end - r.start > max);
             let result = splits(&bytes, size, max, 7);
             prop_assert_eq!(result.is_err(), long.is_some());
@@ -417,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_passed_over() {
+    fn the_head_is_skipped() {
         let splits: Vec<_> = Splits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
         assert_eq!((splits.len(), splits[0].offset, splits[0].bytes()), (1, 4, &b"1,2\n"[..]));
         let mut short = Splits::new(&b"a,"[..], b',', 4, 1, 100);

@@ -1,6 +1,6 @@
 //! Finds where fields and records end. Everything else about delimited text builds on this one scanner.
 //!
-//! The places are found by [`index`](super::index), a region at a time; here they become records:
+//! [`index`](super::index) finds their positions, a region at a time; here they become records:
 //!
 //! ```text
 //! bytes     4 2 , " a , " " b " \r \n 7 , \n
@@ -8,14 +8,14 @@
 //! marks                          2         4     how many of them up to the end of each record
 //! ```
 //!
-//! Rules, which are those of Python's `csv` with its default dialect: a quote opens a quoted field only as the first
-//! byte of a field; inside, two quotes are one; after the closing quote the field goes on literally up to the next
-//! delimiter or terminator, and so does a field that has a quote further on. LF, CR LF and a lone CR end a record.
-//! Delimiter, quote and terminators are ASCII, so no cut ever falls inside a UTF-8 character.
+//! The rules are those of Python's `csv` with its default dialect: a quote opens a quoted field only as the first byte
+//! of a field; inside, two quotes are one; after the closing quote the field continues literally up to the next
+//! delimiter or terminator, and so does a field with a quote at any later position. LF, CR LF and a lone CR end a
+//! record. Delimiter, quote and terminators are ASCII, so no cut is ever inside a UTF-8 character.
 //!
-//! The [`Tokenizer`] turns this into chunks that stay in the cache while the columns are built from them. Every row of a
-//! chunk has exactly as many fields as the header, since longer rows are set aside as bad and shorter ones are filled up
-//! with empty fields.
+//! The [`Tokenizer`] turns this into chunks that stay in the cache while the columns are built from them. Every row of
+//! a chunk has exactly as many fields as the header: longer rows are set aside as bad, and shorter ones are padded with
+//! empty fields.
 
 use std::ops::Range;
 
@@ -29,35 +29,35 @@ pub(super) const QUOTE: u8 = b'"';
 pub(super) const LF: u8 = b'\n';
 pub(super) const CR: u8 = b'\r';
 
-/// Bytes that are looked at before rows are made of them: they and what becomes of them stay in the cache.
+/// Number of bytes that are indexed before rows are made of them: they and the results stay in the cache.
 const REGION: usize = 64 << 10;
-/// A chunk ends with the first record that reaches this many fields, filled up ones included.
+/// A chunk ends with the first record that reaches this many fields, padding included.
 const CHUNK_FIELDS: usize = 256 << 10;
 
-/// Is told by [`scan`] what it finds, in order.
+/// Receives the results of [`scan`], in order.
 pub(super) trait Sink {
     /// A field of the current record ends before `end`.
     fn field(&mut self, end: usize);
 
-    /// A record ends; its last field was told before. A record of no bytes is a blank line. `next` is where the next
-    /// record starts. The scan goes on if this is true.
+    /// A record ends, after its last field. A record of no bytes is a blank line. `next` is where the next record
+    /// starts. Returns whether to continue the scan.
     fn record(&mut self, record: Range<usize>, next: usize) -> bool;
 }
 
-/// How a scan ended.
+/// Why a scan ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The sink wanted no more; the next record starts here.
+    /// The sink stopped it; the next record starts here.
     Stopped(usize),
-    /// The bytes are used up. Those from `start` on are a record without terminator, of which `field` is told neither
-    /// its last field nor its end; `open` is the quote that was not closed.
+    /// The bytes are used up. Those from `start` on are a record without a terminator, whose last field and end were
+    /// not passed to the sink; `open` is the position of an unclosed quote.
     Exhausted { start: usize, open: Option<usize> },
 }
 
-/// Scans whole records from `from` on, where a record starts.
+/// Scans whole records from `from` on, which is the start of a record.
 pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
     let (mut index, mut state) = (Index::default(), State::at_record());
-    let (mut start, mut told, mut at) = (from, 0, from);
+    let (mut start, mut passed, mut at) = (from, 0, from);
     // Most scans are for the first few records.
     let mut region = 8 * BLOCK;
     while at < bytes.len() {
@@ -66,9 +66,9 @@ pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut
         (at, region) = (to, REGION);
         let mut first = 0;
         for &mark in &index.marks[..index.records] {
-            let ends = &index.ends[first.max(told)..mark as usize];
+            let ends = &index.ends[first.max(passed)..mark as usize];
             ends.iter().for_each(|&end| sink.field(end as usize));
-            (first, told) = (mark as usize, 0);
+            (first, passed) = (mark as usize, 0);
             let end = index.ends[first - 1] as usize;
             let next = after(bytes, end);
             let more = sink.record(start..end, next);
@@ -77,16 +77,16 @@ pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut
                 return Ended::Stopped(next);
             }
         }
-        let rest = first.max(told)..index.fields;
+        let rest = first.max(passed)..index.fields;
         index.ends[rest].iter().for_each(|&end| sink.field(end as usize));
-        told = index.fields - first;
+        passed = index.fields - first;
         index.forget(first);
     }
     let open = state.is_inside().then(|| index.ends[..index.fields].last().map_or(start, |&end| end as usize + 1));
     Ended::Exhausted { start, open }
 }
 
-/// Where the record starts that follows a terminator.
+/// Returns where the record after a terminator starts.
 #[inline]
 pub(super) fn after(bytes: &[u8], terminator: usize) -> usize {
     let pair = bytes[terminator] == CR && bytes.get(terminator + 1) == Some(&LF);
@@ -100,13 +100,13 @@ pub(super) struct Row {
     pub(super) start: u32,
     /// End, before the terminator.
     pub(super) end: u32,
-    /// Number among the records of the split, bad ones included.
+    /// Its number among the records of the split, bad ones included.
     pub(super) number: u32,
-    /// Where its fields are among the `ends` of the chunk.
+    /// Index of its first field among the `ends` of the chunk.
     pub(super) first: u32,
 }
 
-/// Why a record is bad, whatever the types of the columns.
+/// Reason why a record is bad, regardless of the types of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// More fields than the header.
@@ -117,7 +117,7 @@ pub(super) enum Flaw {
     Unclosed,
 }
 
-/// Cuts a split into chunks of fields. `rows` and [`ends`](Self::ends) are the current chunk.
+/// Divides a split into chunks of fields. `rows` and [`ends`](Self::ends) are those of the current chunk.
 #[derive(Debug)]
 pub(super) struct Tokenizer<'a> {
     /// The split.
@@ -126,33 +126,33 @@ pub(super) struct Tokenizer<'a> {
     width: usize,
     /// State at `indexed`.
     state: State,
-    /// Up to here `index` was filled.
+    /// End of the bytes that were added to `index`.
     indexed: usize,
     index: Index,
-    /// Records of `index` that were looked at, and where the fields of the next one are.
+    /// Number of records of `index` that were processed, and the index of the next one's first field.
     record: usize,
     first: usize,
-    /// Where that one starts.
+    /// Where the next record starts.
     position: usize,
-    /// Whether the records of `index` are UTF-8 as a whole.
+    /// Whether all records of `index` are UTF-8.
     utf8: bool,
     plainly_quoted: bool,
-    /// The header, and whether a record of this many fields may be none: see [`is_odd`](Self::is_odd).
+    /// The header, and whether a record with this many fields may not be one: see [`is_odd`](Self::is_odd).
     header: &'a [u8],
     odd: bool,
     records: u32,
-    /// The good rows of this chunk.
+    /// The valid rows of this chunk.
     pub(super) rows: Vec<Row>,
     /// Bad records of all chunks so far.
     pub(super) bad: Vec<(Row, Flaw)>,
-    /// Blank lines so far.
+    /// Number of blank lines so far.
     pub(super) blank: u64,
-    /// Rows so far that had too few fields.
+    /// Number of rows so far that had too few fields.
     pub(super) padded: u64,
 }
 
 impl<'a> Tokenizer<'a> {
-    /// Starts on `bytes`, which must be shorter than 4 GiB; `width` is the number of columns.
+    /// Creates a tokenizer for `bytes`, which must be shorter than 4 GiB; `width` is the number of columns.
     pub(super) fn new(bytes: &'a [u8], delimiter: u8, width: usize) -> Self {
         Self {
             bytes,
@@ -176,19 +176,19 @@ impl<'a> Tokenizer<'a> {
         }
     }
 
-    /// Looks for this header among the records.
+    /// Also detects this header among the records.
     pub(super) fn with_header(self, header: &'a [u8]) -> Self {
         Self { header, ..self }
     }
 
-    /// Whether there was anything so far that is not simply a record with all its fields: another number of fields, text after a
-    /// closing quote, the header again, nothing but delimiters or nothing
-    /// but the first field, or a single quote or byte order mark at the begin.
+    /// Whether any record so far is not simply one with all its fields: it has another number of fields, text after a
+    /// closing quote, nothing but delimiters, only the first field, or a single quote or byte order mark at the start;
+    /// or it repeats the header.
     pub(super) fn is_odd(&self) -> bool {
         self.odd || self.index.torn != 0 || self.padded > 0 || !self.bad.is_empty()
     }
 
-    /// Goes on to the next chunk, which may turn out to have no good rows; false at the end.
+    /// Advances to the next chunk, which may have no valid rows; returns false at the end.
     pub(super) fn advance(&mut self) -> bool {
         self.rows.clear();
         if self.position >= self.bytes.len() {
@@ -201,32 +201,32 @@ impl<'a> Tokenizer<'a> {
         true
     }
 
-    /// Ends of the fields of this chunk.
+    /// Returns the ends of the fields of this chunk.
     pub(super) fn ends(&self) -> &[u32] {
         &self.index.ends
     }
 
-    /// Whether values of this chunk that begin with a quote also end with one, and have no others.
+    /// Whether values of this chunk that begin with a quote also end with one and contain no others.
     pub(super) fn is_plainly_quoted(&self) -> bool {
         self.plainly_quoted
     }
 
-    /// Line terminators in what was looked at so far, where CR LF is one: all of them after the last chunk.
+    /// Returns the number of line terminators so far, where CR LF is one; after the last chunk, that of the split.
     pub(super) fn lines(&self) -> u64 {
         self.index.lines
     }
 
-    /// Rows that the whole split will have if the rest is like the chunks so far, and a few more.
+    /// Returns the number of rows that the whole split will have if the rest is like the chunks so far, and a few more.
     pub(super) fn expected_rows(&self) -> usize {
         let whole = self.bytes.len() as u64 * (u64::from(self.records) + 1) / self.position.max(1) as u64;
         usize::try_from(whole + whole / 32).unwrap_or(self.rows.len()).max(self.rows.len())
     }
 
-    /// Finds at least one more record, unless what is left is one whose quote is never closed.
+    /// Finds at least one more record, unless the rest is a record with an unclosed quote.
     fn index_more(&mut self) {
         self.index.forget(self.first);
         (self.first, self.record) = (0, 0);
-        // What begins in the last region and ends in the next is judged by both.
+        // A record that begins in the last region and ends in the next is checked with both.
         let carried = if self.position < self.indexed { u64::MAX } else { 0 };
         let (mut high, mut intricate) = (self.index.high & carried, self.index.intricate & carried);
         while self.index.records == 0 && self.indexed < self.bytes.len() {
@@ -244,15 +244,15 @@ impl<'a> Tokenizer<'a> {
         if self.indexed == self.bytes.len() && known < self.indexed && !self.state.is_inside() {
             self.index.push(narrow(self.indexed), true);
         }
-        // The last byte of a terminator is ASCII, and so a character never lies across the end.
+        // The last byte of a terminator is ASCII, so no character spans the end.
         let end = self.index.last_record().map_or(self.position, |end| end as usize);
         self.utf8 = high == 0 || simdutf8::basic::from_utf8(&self.bytes[self.position..end]).is_ok();
     }
 
-    /// Makes rows of the records that are known.
+    /// Makes rows of the records that were found.
     fn assemble(&mut self) {
         let (bytes, width) = (self.bytes, self.width);
-        // Rows that are filled up lie behind everything that was found.
+        // Ends of padded rows are stored after all ends that were found.
         let mut filled = self.index.fields;
         let mut fields = 0;
         while self.record < self.index.records && fields < CHUNK_FIELDS {
@@ -294,7 +294,8 @@ impl<'a> Tokenizer<'a> {
     }
 }
 
-/// Whether a record with all its fields may be none, or be quoted in another way, and has to be looked at more closely.
+/// Whether a record with all its fields may not be a record, or may be quoted in another way, so that it must be
+/// examined.
 #[inline(always)]
 fn may_be_none(record: &[u8], delimiter: u8, width: usize, header: &[u8]) -> bool {
     let Some((&first, rest)) = record.split_first() else { return false };
@@ -310,15 +311,15 @@ fn only_first(record: &[u8], delimiter: u8, width: usize) -> bool {
     record.len() >= width && record[record.len() + 1 - width..].iter().all(|byte| *byte == delimiter)
 }
 
-/// Line terminators in `bytes`, where CR LF is one.
+/// Returns the number of line terminators in `bytes`, where CR LF is one.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     let feeds = memchr::memchr_iter(LF, bytes).count();
     let lone = memchr::memchr_iter(CR, bytes).filter(|&at| bytes.get(at + 1) != Some(&LF)).count();
     (feeds + lone) as u64
 }
 
-/// The text of a field that starts with a quote: outer quotes taken off, doubled ones halved. Appends to `out`, which
-/// should be empty, unless the text stands in the field as it is.
+/// Returns the text of a field that starts with a quote: without the outer quotes, and with doubled quotes halved.
+/// Appends to `out`, which should be empty, unless the text is a part of the field.
 pub(super) fn unquote<'a>(field: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
     let inner = &field[1..];
     let Some(first) = memchr::memchr(QUOTE, inner) else { return inner };
@@ -340,7 +341,7 @@ pub(super) fn unquote<'a>(field: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
     out
 }
 
-/// A plain state machine, byte by byte, that tests compare everything else with.
+/// A plain state machine that works byte by byte; tests compare everything else with it.
 #[cfg(test)]
 pub(super) mod oracle {
     use super::{CR, LF, QUOTE};
@@ -352,7 +353,7 @@ pub(super) mod oracle {
         pub(in super::super) end: usize,
         pub(in super::super) next: usize,
         pub(in super::super) fields: Vec<Vec<u8>>,
-        /// Where they end.
+        /// Ends of its fields.
         pub(in super::super) ends: Vec<usize>,
         pub(in super::super) closed: bool,
     }
@@ -365,7 +366,7 @@ pub(super) mod oracle {
         AfterQuote,
     }
 
-    /// All records, blank lines included (as one empty field).
+    /// Returns all records, including blank lines as one empty field.
     pub(in super::super) fn records(bytes: &[u8], delimiter: u8) -> Vec<Record> {
         let mut out = Vec::new();
         let (mut start, mut at, mut fields, mut field) = (0, At::FieldStart, Vec::new(), Vec::new());
@@ -420,7 +421,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Records with their fields as text, by way of the scanner.
+    /// Collects records with their fields as text, using the scanner.
     #[derive(Default)]
     struct Collect {
         ends: Vec<usize>,
@@ -467,7 +468,7 @@ pub(super) mod tests {
         assert_eq!(open.is_none(), expected.last().is_none_or(|record| record.closed));
     }
 
-    /// Bytes that are mostly trouble.
+    /// Bytes that are mostly special.
     pub(in super::super) fn trouble(longest: usize) -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(prop::sample::select(&b"aa1,,\"\"\"\n\n\r"[..]), 0..longest)
     }
@@ -510,7 +511,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rows_become_a_dense_matrix_and_bad_ones_stand_aside() {
+    fn rows_form_a_dense_matrix_and_bad_ones_are_set_aside() {
         let mut tokens = Tokenizer::new(b"1,2\n\n3\n4,5,6\n7,\"8", b',', 2);
         assert!(tokens.advance());
         let ends = tokens.rows.iter().map(|row| &tokens.ends()[row.first as usize..][..2]).collect::<Vec<_>>();

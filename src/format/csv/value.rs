@@ -1,7 +1,7 @@
-//! What a text means: the one place that decides which texts are numbers, dates and so on.
+//! The meaning of a text: the only place that decides which texts are numbers, dates and so on.
 //!
-//! Typing never loses anything a reader of the text could care about. A text is a number only in the form in which that
-//! number would be written anyway, so `007` and `+5` and ` 5` stay text. The grammar:
+//! Typing is lossless. A text is a number only in the form in which that number would be written, so `007` and `+5` and
+//! ` 5` stay text. The grammar:
 //!
 //! ```text
 //! boolean    true | false | True | False | TRUE | FALSE
@@ -14,7 +14,7 @@
 //! instant    a timestamp followed by Z, +-HH:MM or +-HHMM
 //! ```
 //!
-//! For a column whose type the user set, numbers may also be written with spaces around, a plus sign or leading zeros.
+//! If the user set the type of a column, its numbers may also have surrounding spaces, a plus sign or leading zeros.
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
@@ -24,7 +24,7 @@ use crate::{record::typed, schema};
 /// Microseconds in a second.
 const SECOND: i64 = 1_000_000;
 
-/// Type of a value, or of a column as far as it is known.
+/// The type of a value, or of a column as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Null,
@@ -38,7 +38,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Kind of a value. Agrees with the parsers below: exactly one of them takes it, or two if it is `Int64`.
+    /// Returns the kind of a value. Agrees with the parsers below: exactly one of them accepts it, or two if it is
+    /// `Int64`.
     pub(super) fn of(text: &[u8]) -> Self {
         match text.first() {
             Some(b'0'..=b'9' | b'-' | b'.') => {
@@ -62,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// The kind that holds the values of both, as [`schema::unite_fields`] has it.
+    /// Returns the kind that can represent the values of both, as [`schema::unite_fields`] does.
     pub(super) fn unite(self, other: Self) -> Self {
         match (self, other) {
             (a, b) if a == b => a,
@@ -73,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Whether a column of this kind takes the value as it is; cheaper than [`of`](Self::of).
+    /// Whether a column of this kind accepts the value unchanged; cheaper than [`of`](Self::of).
     #[inline]
     pub(super) fn takes(self, text: &[u8]) -> bool {
         match self {
@@ -88,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// The type in a schema.
+    /// Returns the type in a schema.
     pub(super) fn data_type(self) -> DataType {
         match self {
             Self::Null => DataType::Null,
@@ -103,7 +104,7 @@ impl Kind {
     }
 }
 
-/// Name of a type in messages.
+/// Returns the name of a type for messages.
 pub(super) fn type_name(field: &Field) -> String {
     match field.data_type() {
         DataType::Utf8 if schema::is_json(field) => "json".to_owned(),
@@ -130,7 +131,7 @@ pub(super) fn int64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = sign(text);
     let magnitude = digits_of(digits)?;
     if negative {
-        // No negative zero, which an integer could not give back.
+        // Negative zero is not accepted: an integer could not preserve it.
         if magnitude == 0 { None } else { 0_i64.checked_sub_unsigned(magnitude) }
     } else {
         i64::try_from(magnitude).ok()
@@ -141,7 +142,7 @@ pub(super) fn int64(text: &[u8]) -> Option<i64> {
 #[inline]
 pub(super) fn uint64(text: &[u8]) -> Option<u64> {
     match digits_of(text) {
-        // Twenty digits are too many for the loop, and may yet fit.
+        // Twenty digits are too many for the loop, but may still fit.
         None if text.len() == 20 && text[0] != b'0' && text.iter().all(u8::is_ascii_digit) => {
             text.iter().try_fold(0_u64, |n, d| n.checked_mul(10)?.checked_add(u64::from(d - b'0')))
         }
@@ -157,7 +158,7 @@ fn sign(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
-/// One to nineteen digits without leading zeros.
+/// Parses one to nineteen digits without leading zeros.
 #[inline]
 fn digits_of(digits: &[u8]) -> Option<u64> {
     if digits.len() > 1 && digits[0] == b'0' {
@@ -196,7 +197,7 @@ pub(super) fn float64(text: &[u8]) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// The grammar in full.
+/// Parses a number of any length by the full grammar.
 fn any_length(text: &[u8]) -> Option<f64> {
     let (negative, rest) = sign(text);
     let mut at = 0;
@@ -234,12 +235,12 @@ fn any_length(text: &[u8]) -> Option<f64> {
     (value.is_finite() && (!plain || point || exact(value, rest))).then_some(value)
 }
 
-/// Parses any number, even a whole number too long to be exact: for columns whose type the user set.
+/// Parses any number, even a whole number that is too long to be exact: for columns whose types the user set.
 pub(super) fn any_float64(text: &[u8]) -> Option<f64> {
     float64(text).or_else(|| text.last()?.is_ascii_digit().then(|| fast_float2::parse(text).ok())?)
 }
 
-/// Parses any number to single precision, for columns whose type the user set.
+/// Parses any number to single precision, for columns whose types the user set.
 pub(super) fn any_float32(text: &[u8]) -> Option<f32> {
     let wide = any_float64(text)?;
     let narrow: f32 = fast_float2::parse(text).ok()?;
@@ -269,7 +270,7 @@ fn exponent(text: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether the number is exactly what the digits say.
+/// Whether the number is exactly what the digits represent.
 fn exact(value: f64, digits: &[u8]) -> bool {
     digits.len() <= 15 || format!("{:.0}", value.abs()).as_bytes() == digits
 }
@@ -305,7 +306,7 @@ pub(super) fn instant(text: &[u8]) -> Option<i64> {
     Some(if east { micros - shift } else { micros + shift })
 }
 
-/// Date and time in microseconds, and what follows.
+/// Parses date and time to microseconds; returns the rest, too.
 #[inline]
 fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
     let (head, rest) = text.split_first_chunk::<19>()?;
@@ -331,11 +332,11 @@ fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
     Some((seconds * SECOND + fraction, rest))
 }
 
-/// Days since 1970-01-01 of ten bytes.
+/// Parses ten bytes to days since 1970-01-01.
 #[inline]
 fn days(text: &[u8; 10]) -> Option<i32> {
-    /// Days of months 0 to 15 in a year that is no leap year.
-    const LONGEST: [i32; 16] = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0, 0, 0];
+    /// Days of months 0 to 15 in a common year.
+    const DAYS_OF_MONTHS: [i32; 16] = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0, 0, 0];
     let date = u64::from_le_bytes(*text.first_chunk()?) ^ word(b"0000-00-");
     let last = u64::from_le_bytes(*text.last_chunk()?) ^ word(b"00-00-00");
     if is_strange(date, b"9999-99-") | is_strange(last, b"99-99-99") {
@@ -343,7 +344,7 @@ fn days(text: &[u8; 10]) -> Option<i32> {
     }
     let (year, month, day) = (pair(date, 0) * 100 + pair(date, 2), pair(date, 5), pair(last, 6));
     let leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0));
-    let longest = LONGEST[month.min(15) as usize] + i32::from(leap & (month == 2));
+    let longest = DAYS_OF_MONTHS[month.min(15) as usize] + i32::from(leap & (month == 2));
     if (year == 0) | (day == 0) | (day > longest) {
         return None;
     }
@@ -354,28 +355,28 @@ fn days(text: &[u8; 10]) -> Option<i32> {
     Some(365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468)
 }
 
-/// Eight bytes as a word, the first lowest.
+/// Returns eight bytes as a little-endian word.
 const fn word(text: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*text)
 }
 
-/// Whether a byte of the word is too large: above 9 where the form has a `9`, and otherwise above 0.
+/// Whether a byte of the word is too large: above 9 where the form has a `9`, and above 0 elsewhere.
 #[inline(always)]
 fn is_strange(digits: u64, form: &[u8; 8]) -> bool {
     const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
-    // What takes the largest byte that is allowed to one below the highest bit.
+    // Raises the largest allowed byte to just below the highest bit.
     let room = u64::from_le_bytes(form.map(|byte| if byte == b'9' { 0x76 } else { 0x7f }));
     (digits.wrapping_add(room) | digits) & HIGHEST_BITS != 0
 }
 
-/// The number that two bytes of a word of digits stand for.
+/// Returns the number that two bytes of a word of digits represent.
 #[inline(always)]
 fn pair(digits: u64, at: usize) -> i32 {
     let digits = digits.to_le_bytes();
     i32::from(digits[at]) * 10 + i32::from(digits[at + 1])
 }
 
-/// A few digits.
+/// Parses a few digits.
 #[inline]
 fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |n, byte| {
@@ -384,7 +385,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// The number without spaces around, plus sign and leading zeros, written into `out`; nothing if it is too long.
+/// Writes the number without surrounding spaces, plus sign and leading zeros into `out`; `None` if it is too long.
 pub(super) fn plain_number<'a>(text: &[u8], out: &'a mut [u8; 64]) -> Option<&'a [u8]> {
     let text = text.trim_ascii();
     let (negative, mut digits) = sign(text.strip_prefix(b"+").unwrap_or(text));
@@ -451,14 +452,14 @@ mod tests {
     }
 
     #[test]
-    fn unsigned_numbers_use_all_their_range() {
+    fn unsigned_numbers_have_their_full_range() {
         assert_eq!(uint64(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(uint64(b"18446744073709551616"), None);
         assert_eq!(uint64(b"-1"), None);
     }
 
     #[test]
-    fn plain_numbers_shed_what_does_not_matter() {
+    fn plain_numbers_lose_spaces_signs_and_leading_zeros() {
         let mut out = [0; 64];
         for (text, plain) in
             [(" +007 ", "7"), ("-0012.50", "-12.50"), ("000", "0"), ("-00", "0"), ("abc", "abc"), ("", "")]

@@ -21,8 +21,8 @@ use crate::{
     error::{Error, Result},
     record::{
         Part, Payload, RecordBlock, Reject, Sample,
+        buffer_pool::BufferPool,
         key::{cut, extension_of},
-        spare::Spare,
     },
 };
 
@@ -184,19 +184,19 @@ pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
 
 /// Reads samples into a block. Row numbers count from 0 within the block. A sample with two files whose extensions
 /// differ only in case is rejected without being read. `read` appends the content of a file; all files share a buffer
-/// of `spare`. Hashes are zero unless `hashed`.
+/// of `pool`. Hashes are zero unless `hashed`.
 ///
 /// # Errors
 /// Errors of `read`; an error that names no source gets the path of the file.
 pub fn read_block<'a, F: TreeFile + 'a>(
     samples: impl Iterator<Item = SampleFiles<'a, F>> + Clone,
     hashed: bool,
-    spare: &Spare,
+    pool: &BufferPool,
     read: &dyn Fn(&F, &mut Vec<u8>) -> Result<()>,
 ) -> Result<RecordBlock> {
     let listed: u64 = samples.clone().map(SampleFiles::bytes).sum();
     // One more byte than listed, so that a read detects the end of the file.
-    let mut content = spare.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
+    let mut content = pool.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
     let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
     for (row, files) in (0u32..).zip(samples.clone()) {
@@ -212,7 +212,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
         block.rows.push(row);
     }
     block.bytes_in += content.len() as u64;
-    let content = spare.lend(content);
+    let content = pool.lend(content);
     let mut start = 0;
     let mut ends = ends.into_iter();
     let mut cut = || {
@@ -309,7 +309,7 @@ mod tests {
 
     fn read_all(files: &[Entry], read: &dyn Fn(&Entry, &mut Vec<u8>) -> Result<()>) -> Result<RecordBlock> {
         let samples = group(files);
-        read_block(samples.range(0..samples.len(), files), true, &Spare::default(), read)
+        read_block(samples.range(0..samples.len(), files), true, &BufferPool::default(), read)
     }
 
     fn entries(paths: &[&str]) -> Vec<Entry> {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_key_meet_even_when_others_sort_between() {
+    fn files_with_one_key_are_grouped_even_if_others_sort_between() {
         let entries = entries(&["a.jpg", "a.b/x.txt", "a.json", "a/x.cls", "a-1.jpg", "B.txt", "a.b/x.cls"]);
         let samples = group(&entries);
         let keys: Vec<&str> = samples.range(0..samples.len(), &entries).map(SampleFiles::key).collect();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_extension_beside_one_with() {
+    fn a_file_without_extension_and_one_with_share_a_key() {
         let entries = entries(&["README", "README.txt"]);
         let block = read_all(&entries, &read_path).unwrap();
         assert_eq!(samples_of(&block)[0].origin, "README{,.txt}");

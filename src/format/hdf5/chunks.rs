@@ -37,7 +37,7 @@ use super::{
 };
 use crate::array::{
     Slab,
-    slab::{Place, copy, touched},
+    slab::{Place, copy, intersecting_chunks},
 };
 
 type Result<T> = std::result::Result<T, Hdf5Error>;
@@ -187,7 +187,7 @@ impl Chunked {
     }
 
     /// Returns the bytes of memory that its index takes.
-    pub(super) fn held(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         index.as_ref().map_or(0, |index| index.numbers.len() as u64 * 24)
     }
@@ -209,7 +209,7 @@ impl Chunked {
             let place = index.get(number(&at))?;
             Some((at.iter().zip(&self.chunk).map(|(at, chunk)| at * chunk).collect(), place))
         };
-        touched(slab, &self.chunk).filter(within).filter_map(place).collect()
+        intersecting_chunks(slab, &self.chunk).filter(within).filter_map(place).collect()
     }
 
     /// Returns the ranges of the input that a slab needs.
@@ -345,7 +345,7 @@ impl Chunked {
                 let start = superblock.base_address.saturating_add(*at);
                 start..start.saturating_add(expected).min(end.saturating_add(superblock.base_address))
             };
-            let _ahead = source.blocks.ahead(level.iter().map(range).collect())?;
+            let _prefetched = source.blocks.prefetch(level.iter().map(range).collect())?;
             let mut next = Vec::new();
             for address in level {
                 if Cursor::is_undefined_offset(address, offset_size) {

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_are_nothing_are_refused_and_virtual_ones_remembered() {
+    fn invalid_objects_are_refused_and_virtual_ones_are_recorded() {
         let headers = Headers::new(512);
         let read = |at: u64, bytes: &[u8]| {
             headers.corrected(at, &bytes[..16]);

@@ -99,7 +99,7 @@ impl Heaps {
     }
 
     /// Returns the cached bytes.
-    pub(super) fn held(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes as u64
     }
 }

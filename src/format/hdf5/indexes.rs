@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lead_to_places_and_back() {
+    fn numbers_map_to_places_and_back() {
         let numbering = Numbering::new(&[2, 3, 2], &[2, 2, 5], Some(&[9, u64::MAX, 11]));
         let mut at = vec![0; 3];
         for number in 0..numbering.end() {

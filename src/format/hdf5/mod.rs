@@ -567,11 +567,11 @@ impl Arrays for Hdf5Source {
         values.map_err(|e| e.column(variable.name.as_str()))
     }
 
-    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+    fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         if !self.blocks.is_remote() {
             return Ok(None);
         }
-        let ahead = guard(HDF5, &self.name, || {
+        let prefetched = guard(HDF5, &self.name, || {
             let mut ranges = Vec::new();
             for (number, slab) in wanted.iter().filter(|(_, slab)| slab.elements() > 0) {
                 if let Some(Some(chunked)) = self.chunked.get(*number) {
@@ -583,14 +583,14 @@ impl Arrays for Hdf5Source {
                     ranges.extend(found.into_iter().map(|range| at(range.start)..at(range.end)));
                 }
             }
-            self.blocks.ahead(ranges)
+            self.blocks.prefetch(ranges)
         })?;
-        Ok(ahead.map(|ahead| Box::new(ahead) as Box<dyn Any + Send>))
+        Ok(prefetched.map(|prefetched| Box::new(prefetched) as Box<dyn Any + Send>))
     }
 
-    fn held(&self) -> u64 {
-        let indexes: u64 = self.chunked.iter().flatten().map(Chunked::held).sum();
-        self.blocks.held() + self.heaps.held() + indexes + OBJECT * (1 + self.datasets.len() as u64)
+    fn memory_bytes(&self) -> u64 {
+        let indexes: u64 = self.chunked.iter().flatten().map(Chunked::memory_bytes).sum();
+        self.blocks.memory_bytes() + self.heaps.memory_bytes() + indexes + OBJECT * (1 + self.datasets.len() as u64)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     checks::{Heaps, is_whole, number},
     headers::Headers,
 };
-use crate::{error::Error, format::ranged::RangedInput, storage::Ahead};
+use crate::{error::Error, format::ranged::RangedInput, storage::Prefetched};
 
 /// Block size, and number of cached blocks: more if each is a request.
 const BLOCK: u64 = 64 << 10;
@@ -61,20 +61,20 @@ impl Blocks {
     }
 
     /// Returns the bytes held in memory.
-    pub(super) fn held(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let blocks = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        self.input.held() + (blocks * BLOCK).min(self.input.bytes())
+        self.input.memory_bytes() + (blocks * BLOCK).min(self.input.bytes())
     }
 
     /// Prefetches ranges of the input.
-    pub(super) fn ahead(&self, ranges: Vec<Range<u64>>) -> Result<Option<Ahead>, Hdf5Error> {
-        self.input.ahead(ranges).map_err(failed)
+    pub(super) fn prefetch(&self, ranges: Vec<Range<u64>>) -> Result<Option<Prefetched>, Hdf5Error> {
+        self.input.prefetch(ranges).map_err(failed)
     }
 
     /// Reads a chunk of `bytes` bytes at an offset of the input.
     pub(super) fn chunk(&self, at: u64, bytes: usize) -> Result<StorageBuffer, Hdf5Error> {
         let end = self.end(at, bytes)?;
-        if bytes > 0 && self.input.is_remote() { whole(self.piece(at, end)?) } else { self.read(at, end, bytes) }
+        if bytes > 0 && self.input.is_remote() { whole(self.exact_range(at, end)?) } else { self.read(at, end, bytes) }
     }
 
     /// Returns the end of a piece if it is within the file.
@@ -84,8 +84,8 @@ impl Blocks {
         end.ok_or(Hdf5Error::UnexpectedEof { offset, needed: len as u64, available: total.saturating_sub(offset) })
     }
 
-    fn piece(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
-        self.input.piece(start..end).map_err(failed)
+    fn exact_range(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
+        self.input.exact_range(start..end).map_err(failed)
     }
 
     fn block(&self, number: u64) -> Result<Bytes, Hdf5Error> {
@@ -97,7 +97,7 @@ impl Blocks {
         // Most metadata is at the start or contiguous; the rest is scattered among chunks.
         let goes_on = number == 0 || kept().contains_key(&(number - 1));
         let block =
-            if goes_on { self.input.range(range).map_err(failed)? } else { self.piece(range.start, range.end)? };
+            if goes_on { self.input.range(range).map_err(failed)? } else { self.exact_range(range.start, range.end)? };
         let mut kept = kept();
         if kept.len() >= if self.input.is_remote() { REMOTE_BLOCKS } else { BLOCKS } {
             kept.clear();
@@ -144,12 +144,12 @@ impl Blocks {
         if len == 0 {
             return Ok(StorageBuffer::from_vec(Vec::new()));
         }
-        if let Some(known) = self.input.known(&(offset..end)) {
-            return whole(known);
+        if let Some(cached) = self.input.cached(&(offset..end)) {
+            return whole(cached);
         }
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if last - first > 1 {
-            return whole(self.piece(offset, end)?);
+            return whole(self.exact_range(offset, end)?);
         }
         let start = usize::try_from(offset - first * BLOCK).unwrap_or(usize::MAX);
         if first == last {

@@ -109,7 +109,7 @@ impl RecordReader for IpcReader {
         })
     }
 
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         self.file.is_some()
     }
 

@@ -55,7 +55,7 @@ fn read(bytes: &[u8], split_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
     for split in &splits {
         assert_eq!(split.offset, row);
         let schema = schema::schema_of(&reader.infer(split));
-        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("misfit") };
+        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("a type mismatch") };
         let Payload::Rows(batch) = block.payload else { panic!("samples") };
         row += batch.num_rows() as u64;
         batches.push(batch);
@@ -92,7 +92,7 @@ fn files_and_streams_hold_the_same_rows() {
 }
 
 #[test]
-fn what_is_cut_short_is_an_error() {
+fn truncated_input_is_an_error() {
     let bytes = file(&[batch().slice(0, 20)]);
     for length in MAGIC.len()..bytes.len() {
         let error = read(&bytes[..length], 1 << 20).unwrap_err();
@@ -132,7 +132,7 @@ fn sizes_that_are_only_claimed_take_no_memory() {
 }
 
 #[test]
-fn a_dictionary_of_long_texts_is_weighed_by_its_uses() {
+fn the_size_of_a_dictionary_of_long_texts_counts_each_use() {
     let text = "x".repeat(500_000);
     let word: DictionaryArray<Int32Type> = std::iter::repeat_n(Some(text.as_str()), 5000).collect();
     let bytes = stream(&[RecordBatch::try_from_iter([("w", Arc::new(word) as ArrayRef)]).unwrap()], None);

@@ -12,7 +12,7 @@ use proptest::{prelude::*, sample::select};
 
 use super::{Accepted, JsonOptions, JsonSource, Mode, Table, records};
 use crate::{
-    format::{Misfit, Parsed, RecordReader},
+    format::{Parsed, RecordReader, TypeMismatch},
     record::{Payload, RecordBlock, Split},
     schema,
 };
@@ -141,11 +141,11 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 }
 
 /// Returns the block or type mismatch of the exact path alone.
-fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, Misfit> {
+fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, TypeMismatch> {
     let table = Table::new(schema, &source.options.text).pinning(&source.options.pinned);
     let mut accepted = Accepted { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
     let blank_lines = match records::each(Mode::Lines, split, |found| accepted.take(found)) {
-        ControlFlow::Break(misfit) => return Err(misfit),
+        ControlFlow::Break(mismatch) => return Err(mismatch),
         ControlFlow::Continue(blank) => blank,
     };
     Ok(RecordBlock {
@@ -164,7 +164,7 @@ fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<Rec
 fn compare(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<(), TestCaseError> {
     let (ours, exact) = match (source.parse(split, schema).unwrap(), exactly(source, split, schema)) {
         (Parsed::Block(ours), Ok(exact)) => (ours, exact),
-        (Parsed::Misfit(ours), Err(exact)) => {
+        (Parsed::Mismatch(ours), Err(exact)) => {
             prop_assert_eq!(ours, exact);
             return Ok(());
         }
@@ -180,7 +180,7 @@ fn compare(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<(),
             block.rows.clone(),
             block.hashes.clone(),
             block.rejects.clone(),
-            (block.lines, block.blank_lines, block.padded, block.passed_over, block.bytes_in),
+            (block.lines, block.blank_lines, block.padded, block.ignored, block.bytes_in),
         )
     };
     prop_assert_eq!(rest(&ours), rest(&exact));

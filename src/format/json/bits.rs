@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_come_out_as_they_went_in(
+        fn bits_are_read_as_written(
             first in prop::collection::vec(any::<bool>(), 0..200), keep in 0usize..250,
             more in prop::collection::vec(any::<bool>(), 0..200),
         ) {

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_fails_leaves_nothing_behind() {
+    fn a_failed_record_leaves_no_values() {
         let good = r#"{"a":1,"b":2,"c":[{"x":1}],"d":true,"j":1,"t":"s"}"#;
         let mut table = Table::new(&schema_abc(), &[]);
         table.push(good).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_name_the_path_and_the_value() {
+    fn mismatches_name_the_path_and_the_value() {
         for (record, column, value) in [
             (r#"{"a":1.5}"#, "a", "1.5"),
             (r#"{"a":-0}"#, "a", "-0"),
@@ -453,7 +453,7 @@ mod tests {
         ] {
             let fault = Table::new(&schema_abc(), &[]).push(record).unwrap_err();
             assert_eq!(fault.column.as_deref(), Some(column), "{record}");
-            let What::Misfit { value: found, .. } = fault.what else { panic!("{fault:?}") };
+            let What::Mismatch { value: found, .. } = fault.what else { panic!("{fault:?}") };
             assert_eq!(found, value);
         }
     }

@@ -27,12 +27,12 @@ impl Column {
         }
         let numeric = first == b'-' || first.is_ascii_digit();
         if let Some(form) = self.other_form(raw, first, trail)? {
-            return if self.take(form) { Ok(()) } else { Err(self.misfit(raw, trail)) };
+            return if self.take(form) { Ok(()) } else { Err(self.mismatch(raw, trail)) };
         }
         match &mut self.values {
             Values::Integers(values) if numeric => match token::number(raw) {
                 Number::Int(value) => values.push(value),
-                _ => return Err(self.misfit(raw, trail)),
+                _ => return Err(self.mismatch(raw, trail)),
             },
             Values::Floats(values) if numeric => {
                 let float = match token::number(raw) {
@@ -42,14 +42,14 @@ impl Column {
                 };
                 match float {
                     Some(value) => values.push(value),
-                    None => return Err(self.misfit(raw, trail)),
+                    None => return Err(self.mismatch(raw, trail)),
                 }
             }
             Values::Booleans(values) if matches!(first, b't' | b'f') => values.push(first == b't'),
             Values::Text { offsets, bytes, style } => {
                 if matches!(first, b'[' | b'{') {
                     if *style == Style::Scalars {
-                        return Err(self.misfit(raw, trail));
+                        return Err(self.mismatch(raw, trail));
                     }
                     if depth + token::nesting(raw) > token::MAX_DEPTH {
                         return Err(trail.too_deep(raw));
@@ -63,7 +63,7 @@ impl Column {
                 }
                 offsets.push(offset(bytes.len()));
             }
-            _ => return Err(self.misfit(raw, trail)),
+            _ => return Err(self.mismatch(raw, trail)),
         }
         self.nulls.push_valid();
         Ok(())
@@ -118,14 +118,14 @@ impl Column {
         taken
     }
 
-    fn misfit<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
+    fn mismatch<E: serde::de::Error>(&self, value: &str, trail: &mut Trail<'_>) -> E {
         if self.pinned {
-            return trail.misfit(value, typed::name(&Field::new("", self.data_type.clone(), true)));
+            return trail.mismatch(value, typed::name(&Field::new("", self.data_type.clone(), true)));
         }
         match &self.data_type {
-            DataType::List(_) => trail.misfit(value, "List"),
-            DataType::Struct(_) => trail.misfit(value, "Struct"),
-            other => trail.misfit(value, other),
+            DataType::List(_) => trail.mismatch(value, "List"),
+            DataType::Struct(_) => trail.mismatch(value, "Struct"),
+            other => trail.mismatch(value, other),
         }
     }
 }
@@ -161,7 +161,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
             let at = match key {
                 Key::Known(at) => at,
                 Key::New(name) => {
-                    let error = trail.misfit(map.next_value::<&RawValue>()?.get(), "no field of this name");
+                    let error = trail.mismatch(map.next_value::<&RawValue>()?.get(), "no field of this name");
                     return Err(trail.within(&name, error));
                 }
             };
@@ -223,29 +223,29 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
+        Err(self.column.mismatch(&value.to_string(), self.trail))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
+        Err(self.column.mismatch(&value.to_string(), self.trail))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
+        Err(self.column.mismatch(&value.to_string(), self.trail))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        Err(self.column.misfit(&value.to_string(), self.trail))
+        Err(self.column.mismatch(&value.to_string(), self.trail))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        Err(self.column.misfit(value, self.trail))
+        Err(self.column.mismatch(value, self.trail))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let Self { column, trail, depth } = self;
         let Values::List { offsets, item, width, .. } = &mut column.values else {
-            return Err(column.misfit("[…]", trail));
+            return Err(column.mismatch("[…]", trail));
         };
         let before = item.len();
         let mut next = || {
@@ -255,7 +255,7 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
         while next()? {}
         let found = item.len() - before;
         if let Some(width) = width.filter(|width| *width != found) {
-            return Err(trail.misfit(&format!("{found} items"), format!("a list of {width} items")));
+            return Err(trail.mismatch(&format!("{found} items"), format!("a list of {width} items")));
         }
         offsets.push(offset(item.len()));
         column.nulls.push_valid();
@@ -266,7 +266,7 @@ impl<'de> Visitor<'de> for ColumnSeed<'_, '_> {
         let Self { column, trail, depth } = self;
         let len = column.len();
         let Values::Struct { members, .. } = &mut column.values else {
-            return Err(column.misfit("{…}", trail));
+            return Err(column.mismatch("{…}", trail));
         };
         MembersVisitor { members, len, trail, depth: depth + 1 }.visit_map(map)?;
         column.nulls.push_valid();

@@ -23,7 +23,7 @@ pub(super) struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     /// A value that needs a wider type.
-    Misfit {
+    Mismatch {
         /// The value, shortened.
         value: String,
         /// Type of its column.
@@ -55,8 +55,8 @@ impl<'a> Trail<'a> {
     }
 
     /// Stops because `value` does not fit a column of type `expected`.
-    pub(super) fn misfit<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
-        self.stop(What::Misfit { value: shorten(value), expected: expected.to_string() })
+    pub(super) fn mismatch<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
+        self.stop(What::Mismatch { value: shorten(value), expected: expected.to_string() })
     }
 
     /// Stops because the record is invalid at `text`, which is a part of it.
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn names_are_joined_from_the_outside_in() {
         let mut trail = Trail { record: "{}", careful: false, what: None, names: Vec::new() };
-        let error: serde_json::Error = trail.misfit("1", "Utf8");
+        let error: serde_json::Error = trail.mismatch("1", "Utf8");
         let error = trail.within("b", error);
         let error = trail.within("a", error);
         let fault = trail.fault(&error);
         assert_eq!(fault.column.unwrap(), "a.b");
-        assert_eq!(fault.what, What::Misfit { value: "1".into(), expected: "Utf8".into() });
+        assert_eq!(fault.what, What::Mismatch { value: "1".into(), expected: "Utf8".into() });
     }
 }

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch},
     record::{Payload, RecordBlock, Reject, Split},
     schema::file::print_type,
 };
@@ -120,10 +120,10 @@ impl JsonSource {
     }
 
     /// Decides whether a faulty record requires wider types or must be rejected.
-    fn judge(&self, fault: Fault, split: &Split, place: Place<'_>, text: &str) -> ControlFlow<Misfit, Reject> {
+    fn judge(&self, fault: Fault, split: &Split, place: Place<'_>, text: &str) -> ControlFlow<TypeMismatch, Reject> {
         // Inference skips records with any other fault, so widening would not help them.
         let fault = match fault.what {
-            What::Misfit { .. } => self.check(text).err().unwrap_or(fault),
+            What::Mismatch { .. } => self.check(text).err().unwrap_or(fault),
             What::Broken { .. } => fault,
         };
         match fault.what {
@@ -132,14 +132,14 @@ impl JsonSource {
                     if self.may_be_cut(split, place, &reason) { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 ControlFlow::Continue(reject(split, place, at, fault.column, reason))
             }
-            What::Misfit { value, expected } => {
+            What::Mismatch { value, expected } => {
                 let column = fault.column.unwrap_or_default();
                 if self.is_pinned(&column) {
                     let reason = format!("expected {expected}, found {value}");
                     return ControlFlow::Continue(reject(split, place, 0, Some(column), reason));
                 }
                 let byte = split.offset + place.start as u64;
-                ControlFlow::Break(Misfit { column, line: place.line, byte, value, expected })
+                ControlFlow::Break(TypeMismatch { column, line: place.line, byte, value, expected })
             }
         }
     }
@@ -202,7 +202,7 @@ impl RecordReader for JsonSource {
                 .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
         };
         let (lines, blank_lines) = match end {
-            ControlFlow::Break(misfit) => return Ok(Parsed::Misfit(misfit)),
+            ControlFlow::Break(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
             ControlFlow::Continue(found) => found,
         };
         let Accepted { table, rows, hashes, rejects, .. } = accepted;
@@ -216,7 +216,7 @@ impl RecordReader for JsonSource {
             blank_lines,
             padded: 0,
             remarks: Vec::new(),
-            passed_over: 0,
+            ignored: 0,
             bytes_in: split.bytes_in(),
         }))
     }
@@ -235,7 +235,7 @@ struct Accepted<'a> {
 impl<'a> Accepted<'a> {
     /// Processes all lines, usual ones without finding their ends first; returns the number of line ends and of blank
     /// lines.
-    fn lines(&mut self) -> ControlFlow<Misfit, (u64, u64)> {
+    fn lines(&mut self) -> ControlFlow<TypeMismatch, (u64, u64)> {
         let bytes = self.split.bytes();
         let mut lines = records::Lines::new(self.split);
         let mut known = false;
@@ -262,7 +262,7 @@ impl<'a> Accepted<'a> {
         self.hashes.reserve(rows);
     }
 
-    fn take(&mut self, found: Found<'a>) -> ControlFlow<Misfit> {
+    fn take(&mut self, found: Found<'a>) -> ControlFlow<TypeMismatch> {
         match found {
             Found::Broken(place, at, reason) => {
                 let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
@@ -341,7 +341,7 @@ mod tests {
     pub(super) fn block(parsed: Parsed) -> RecordBlock {
         match parsed {
             Parsed::Block(block) => block,
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
 
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_breaks_off_may_be_of_a_file_that_was_cut() {
+    fn a_truncated_last_line_is_reported_as_truncation() {
         let reasons = |bytes: &[u8]| -> Vec<bool> {
             read(&lines(), bytes).rejects.iter().map(|reject| reject.reason.ends_with(TRUNCATED_HINT)).collect()
         };
@@ -417,17 +417,17 @@ mod tests {
     }
 
     #[test]
-    fn a_misfit_stops_the_split_unless_the_record_is_bad_anyway() {
+    fn a_mismatch_stops_the_split_unless_the_record_is_bad_anyway() {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
         let source = lines();
         let parsed = source.parse(&split(b"{\"a\":\"x\",\"b\n{\"a\":1}\n{\"a\":\"y\"}\n"), &schema).unwrap();
-        let Parsed::Misfit(misfit) = parsed else { panic!("{parsed:?}") };
+        let Parsed::Mismatch(mismatch) = parsed else { panic!("{parsed:?}") };
         assert_eq!(
-            misfit,
-            Misfit { column: "a".into(), line: 2, byte: 20, value: "\"y\"".into(), expected: "Int64".into() }
+            mismatch,
+            TypeMismatch { column: "a".into(), line: 2, byte: 20, value: "\"y\"".into(), expected: "Int64".into() }
         );
         let parsed = source.parse(&split(b"{\"b\":1}"), &schema).unwrap();
-        assert!(matches!(parsed, Parsed::Misfit(m) if m.column == "b"));
+        assert!(matches!(parsed, Parsed::Mismatch(m) if m.column == "b"));
     }
 
     #[test]
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(block.rows, [0, 2]);
         assert_eq!(block.rejects[0].reason, "expected int64, found \"x\"");
         assert_eq!(block.rejects[0].column.as_deref(), Some("a"));
-        assert!(matches!(source.parse(&split(b"{\"ab\":1}"), &schema).unwrap(), Parsed::Misfit(_)));
+        assert!(matches!(source.parse(&split(b"{\"ab\":1}"), &schema).unwrap(), Parsed::Mismatch(_)));
     }
 
     #[test]
@@ -550,7 +550,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_fits_the_inferred_types_and_comes_out_again(
+        fn every_value_fits_the_inferred_types_and_round_trips(
             records in prop::collection::vec(object_text(value_text()), 1..12), cut in 0usize..12,
         ) {
             let (first, second) = records.split_at(cut.min(records.len()));
@@ -570,7 +570,7 @@ mod tests {
         }
 
         #[test]
-        fn mangled_input_never_panics_and_every_record_is_accounted_for(
+        fn damaged_input_never_panics_and_every_record_is_counted(
             records in prop::collection::vec(object_text(value_text()), 1..6),
             at in any::<prop::sample::Index>(), byte: u8,
         ) {

@@ -281,7 +281,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_almost_a_number_is_none(text in "[-+.eE0-9]{1,20}") {
+        fn texts_like_numbers_agree_with_the_reference(text in "[-+.eE0-9]{1,20}") {
             check(&text)?;
         }
 

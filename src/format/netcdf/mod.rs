@@ -309,12 +309,12 @@ impl Arrays for NetCdfSource {
         Ok(Values::Fixed(bytes))
     }
 
-    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
-        self.input.ahead_of(wanted, |(number, slab)| self.ranges(*number, slab))
+    fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        self.input.prefetch_parts(wanted, |(number, slab)| self.ranges(*number, slab))
     }
 
-    fn held(&self) -> u64 {
-        self.input.held() + self.header.held()
+    fn memory_bytes(&self) -> u64 {
+        self.input.memory_bytes() + self.header.memory_bytes()
     }
 }
 
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_ends_well() {
+    fn truncation_is_an_error_and_changed_bytes_never_panic() {
         let whole = file();
         for length in 0..whole.len() {
             assert!(open(whole[..length].to_vec()).is_err(), "{length}");

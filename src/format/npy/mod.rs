@@ -307,17 +307,17 @@ impl Arrays for NpySource {
         Ok(Values::Fixed(bytes))
     }
 
-    fn ahead(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
-        self.input.ahead_of(wanted, |(number, slab)| self.ranges(*number, slab))
+    fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
+        self.input.prefetch_parts(wanted, |(number, slab)| self.ranges(*number, slab))
     }
 
-    fn held(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         let inflated = |packed: &Packed| match packed.inflated.lock().unwrap_or_else(PoisonError::into_inner).as_deref()
         {
             Some(Inflated::Memory(bytes)) => bytes.len() as u64,
             Some(Inflated::Disk(_)) | None => 0,
         };
         let members = self.stored.iter().filter_map(|stored| stored.packed.as_ref());
-        self.input.held() + members.map(inflated).sum::<u64>() + ARRAY_BYTES * (1 + self.stored.len() as u64)
+        self.input.memory_bytes() + members.map(inflated).sum::<u64>() + ARRAY_BYTES * (1 + self.stored.len() as u64)
     }
 }

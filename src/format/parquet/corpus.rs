@@ -66,7 +66,7 @@ pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
         let Content::Rows { rows, bytes } = split.content else { panic!("{split:?}") };
         assert_eq!(split.offset, row);
         (row, stands_for) = (row + rows, stands_for + bytes);
-        let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("misfit") };
+        let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("a type mismatch") };
         let lengths = [block.payload.len(), block.rows.len(), block.hashes.len()];
         assert_eq!(lengths.map(|length| length as u64), [rows; 3]);
         let Payload::Rows(batch) = block.payload else { panic!("samples") };

@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_and_codec_comes_back_with_its_schema() {
+    fn every_type_and_codec_round_trips_with_its_schema() {
         let batch = everything();
         let schema = batch.schema();
         for codec in CODECS {

@@ -355,7 +355,7 @@ impl RecordReader for ParquetReader {
         }
     }
 
-    fn reads_by_itself(&self) -> bool {
+    fn reads_own_source(&self) -> bool {
         true
     }
 
@@ -476,7 +476,7 @@ mod tests {
         let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>()?;
         let (mut batches, mut hashes) = (Vec::new(), Vec::new());
         for split in &splits {
-            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("misfit") };
+            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("a type mismatch") };
             let Payload::Rows(batch) = block.payload else { panic!("samples") };
             batches.push(batch);
             hashes.extend(block.hashes);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cut_makes_no_difference_to_rows_and_hashes() {
+    fn rows_and_hashes_do_not_depend_on_the_cuts() {
         let table = table(50_000);
         let (whole, hashes, splits) = read(&file(&table, 50_000), 1 << 30, 1 << 30).unwrap();
         assert_eq!((whole.columns(), splits), (table.columns(), 1));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_told_apart() {
+    fn names_are_distinct() {
         let field = |name: &str| Field::new(name, DataType::Int64, true);
         let schema = Arc::new(Schema::new(vec![field("a"), field("a")]));
         let column = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;

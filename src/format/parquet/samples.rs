@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_is_dropped_silently() {
+    fn parts_without_a_valid_column_are_errors() {
         let schema = schema_of_samples(&parts(&["cls"]), false);
         let error = batch_of_samples(&[sample("a", &[("jpg", b"x")])], &schema).unwrap_err();
         assert_eq!(error.kind(), Kind::Internal);

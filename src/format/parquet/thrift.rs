@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cannot_be_are_refused() {
+    fn impossible_sizes_are_refused() {
         assert!(matches!(page_header(&[0]), Err(Fault::Malformed(_))));
         let negative = [0x15, 0, 0x15, 1, 0x15, 14, 0];
         assert!(matches!(page_header(&negative), Err(Fault::Malformed(_))));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn structs_within_structs_end_somewhere() {
+    fn nesting_of_structs_is_limited() {
         assert!(matches!(check_footer(&[0x1c; 100_000]), Err(Fault::Malformed(_))));
     }
 }

@@ -52,7 +52,7 @@ fn blocks(archive: &[u8]) -> Result<Vec<RecordBlock>> {
     let schema = Arc::new(Schema::empty());
     let mut found = Vec::new();
     for split in reader.splits(Box::new(archive), SPLIT, MAX_RECORD) {
-        let Parsed::Block(block) = reader.parse(&split?, &schema).unwrap() else { panic!("a misfit") };
+        let Parsed::Block(block) = reader.parse(&split?, &schema).unwrap() else { panic!("a type mismatch") };
         found.push(block);
     }
     Ok(found)
@@ -63,7 +63,7 @@ fn count(blocks: &[RecordBlock]) -> u64 {
     let mut count = 0;
     for block in blocks {
         let Payload::Samples(samples) = &block.payload else { panic!("rows") };
-        count += samples.iter().map(|sample| sample.parts.len() as u64).sum::<u64>() + block.passed_over;
+        count += samples.iter().map(|sample| sample.parts.len() as u64).sum::<u64>() + block.ignored;
         for reject in &block.rejects {
             let mut at = 0;
             while at < reject.raw.len() {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_end_with_their_last_file_and_folders_belong_to_nobody() {
+    fn samples_end_with_their_last_file_and_folders_belong_to_none() {
         let bytes = archive(&[("d/", 0), ("d/a.jpg", 700), ("e/", 0), ("d/a.cls", 1), ("f/", 0), ("d/b.jpg", 5)]);
         let (records, extent) = found(&bytes);
         assert_eq!(records, [("d/a".to_owned(), 512, 512 + 1024 + 512 + 1024), ("d/b".to_owned(), 4096, 1024)]);

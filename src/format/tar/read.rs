@@ -55,7 +55,7 @@ impl RecordReader for TarReader {
         Box::new(Splits::new(input, split_bytes, max_record_bytes))
     }
 
-    fn gives_samples(&self) -> bool {
+    fn yields_samples(&self) -> bool {
         true
     }
 
@@ -73,7 +73,7 @@ impl RecordReader for TarReader {
     }
 
     fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
-        let Samples { taken, rows, rejects, passed_over } = Samples::read(split)?;
+        let Samples { taken, rows, rejects, ignored } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
             hashes: taken.iter().map(Sample::hash).collect(),
             sharing: 1,
@@ -84,7 +84,7 @@ impl RecordReader for TarReader {
             blank_lines: 0,
             padded: 0,
             remarks: Vec::new(),
-            passed_over,
+            ignored,
             bytes_in: split.bytes_in(),
         }))
     }
@@ -117,7 +117,7 @@ struct Samples {
     taken: Vec<Sample>,
     rows: Vec<u32>,
     rejects: Vec<Reject>,
-    passed_over: u64,
+    ignored: u64,
 }
 
 impl Samples {
@@ -133,7 +133,7 @@ impl Samples {
                 Error::internal("expected a split of whole members, found another one").byte(split.offset + at as u64)
             })?;
             if entry.kind == Kind::NoFile {
-                samples.passed_over += 1;
+                samples.ignored += 1;
             } else {
                 if open.as_ref().is_some_and(|open| open.group != group_of(&entry.name)) {
                     samples.close(open.take());
@@ -313,7 +313,7 @@ mod tests {
     fn parse(split: &Split) -> RecordBlock {
         match TarReader::new().parse(split, &Arc::new(Schema::empty())).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
 
@@ -355,7 +355,7 @@ mod tests {
         ];
         assert_eq!(read(&members), ["d/a: jpg=2 txt=1", "README: bin=3", "d/a: txt=4"]);
         let whole = block(&archive(&members));
-        assert_eq!((whole.passed_over, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
+        assert_eq!((whole.ignored, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
         for split_bytes in [1, 2000, 4000, 5000] {
             let splits = splits(&archive(&members), split_bytes).unwrap();
             let mut end = 0;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_somewhere_and_doubtful_parts_reject_their_sample() {
+    fn names_with_path_traversal_and_doubtful_parts_reject_their_sample() {
         let names: [&[u8]; 8] =
             [b"/etc/a.txt", b"../a.txt", b"a/../b.txt", b"a\n.txt", b"\xff.txt", b"./", b"a\x1b.txt", b"a/.."];
         for name in names {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dialect_tells_name_and_size() {
+    fn every_dialect_has_name_and_size() {
         let long = "d/".repeat(60) + "long.txt";
         let gnu = |block: &mut [u8]| {
             block[257..265].copy_from_slice(b"ustar  \0");
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pax_size_beats_the_one_in_the_header() {
+    fn the_pax_size_overrides_the_one_in_the_header() {
         // An archive within an archive, whose member some readers attribute to the outer one.
         let inner = archive(&[member("evil.txt", b"x")]);
         let size = inner.len().to_string();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_end_in_many_ways_but_not_within_a_member() {
+    fn truncation_within_a_member_is_an_error_and_other_ends_are_not() {
         let members = [member("a.txt", b"1"), member("b.txt", b"2")];
         let body = members.concat();
         for tail in [&[][..], &[0; 512], &[0; 10_240], &[&[0; 1024][..], b"garbage"].concat(), &[0; 700]] {
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_not_believed() {
+    fn sizes_beyond_the_limit_or_the_archive_are_errors() {
         for size in [&b"77777777777\0"[..], b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"] {
             let huge = member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(size));
             assert!(error(&huge).message().contains("at most"));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_are_told_by_their_first_header() {
+    fn archives_are_detected_by_their_first_header() {
         let tar = archive(&[member("a.txt", b"1")]);
         assert!(sniff(&tar) && sniff(&tar[..BLOCK]));
         assert!(!sniff(&tar[..BLOCK - 1]) && !sniff(&[0; 1024]) && !sniff(&[b' '; 1024]) && !sniff(&tar[1..]));

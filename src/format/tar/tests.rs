@@ -225,7 +225,7 @@ fn members_of_a_record_are_listed_with_their_offsets() {
 }
 
 #[test]
-fn every_flipped_byte_in_a_header_is_found() {
+fn flipped_bytes_in_a_header_are_detected() {
     let (bytes, _) = small_shard();
     let intact = scan(&bytes).unwrap();
     let mut offset = 0;
@@ -265,7 +265,7 @@ fn every_flipped_byte_in_a_header_is_found() {
 }
 
 #[test]
-fn every_cut_is_found_and_so_is_anything_after_the_end() {
+fn truncation_and_trailing_bytes_are_detected() {
     let (bytes, lengths) = small_shard();
     for length in 0..bytes.len() {
         let error = scan(&bytes[..length]).unwrap_err();
@@ -281,7 +281,7 @@ fn every_cut_is_found_and_so_is_anything_after_the_end() {
 }
 
 #[test]
-fn what_we_never_write_is_an_error() {
+fn headers_that_shardify_never_writes_are_errors() {
     let other = |edit: &dyn Fn(&mut ::tar::Header)| {
         let mut header = ::tar::Header::new_ustar();
         header.set_path("a.txt").unwrap();
@@ -359,7 +359,7 @@ proptest! {
     }
 
     #[test]
-    fn framing_in_two_goes_gives_the_same_bytes(samples in samples(), cut in any::<prop::sample::Index>()) {
+    fn framing_in_two_steps_gives_the_same_bytes(samples in samples(), cut in any::<prop::sample::Index>()) {
         let cut = if samples.is_empty() { 0 } else { cut.index(samples.len()) };
         let (whole, _) = shard(&samples);
         let (first, _) = shard(&samples[..cut]);

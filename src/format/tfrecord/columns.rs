@@ -29,7 +29,7 @@ use crate::{
 
 /// A value does not fit the column's type; index of the value in its column.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unfit(pub(super) usize);
+pub(super) struct RowMismatch(pub(super) usize);
 
 /// Returns the field that a column is read back as: the same, except that types for which shards only have a
 /// description (unions, and lists of unusual kinds) become text.
@@ -211,11 +211,11 @@ impl<'a> Column<'a> {
     }
 
     /// Returns the column as an array.
-    pub(super) fn finish(self) -> Result<ArrayRef, Unfit> {
+    pub(super) fn finish(self) -> Result<ArrayRef, RowMismatch> {
         match self {
             Self::Scalars(values) => values.finish(),
             Self::Lists { items, item, target, offsets, mut nulls } => {
-                let row = |Unfit(at): Unfit| Unfit(row_of(&offsets, at));
+                let row = |RowMismatch(at): RowMismatch| RowMismatch(row_of(&offsets, at));
                 list(items.finish().map_err(row)?, &item, &target, &offsets, nulls.finish())
             }
             Self::Nested { field, values } => nested(&field, &values),
@@ -359,7 +359,7 @@ impl Scalars {
         }
     }
 
-    fn finish(self) -> Result<ArrayRef, Unfit> {
+    fn finish(self) -> Result<ArrayRef, RowMismatch> {
         let array: ArrayRef = match self.values {
             Values::Nulls => Arc::new(NullArray::new(self.len)),
             Values::Boolean(mut values) => Arc::new(values.finish()),
@@ -394,18 +394,18 @@ fn document(item: Item<'_>) -> Option<Cow<'_, str>> {
 }
 
 /// Casts values to another type, which must hold each of them.
-fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, Unfit> {
+fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, RowMismatch> {
     if array.data_type() == target {
         return Ok(array);
     }
     let options = CastOptions { safe: true, ..CastOptions::default() };
-    let out = cast_with_options(&array, target, &options).map_err(|_| Unfit(0))?;
+    let out = cast_with_options(&array, target, &options).map_err(|_| RowMismatch(0))?;
     if out.logical_null_count() == array.logical_null_count() {
         return Ok(out);
     }
     let (before, after) = (array.logical_nulls(), out.logical_nulls());
     let is_null = |nulls: &Option<NullBuffer>, row| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-    Err(Unfit((0..array.len()).find(|row| is_null(&before, *row) != is_null(&after, *row)).unwrap_or(0)))
+    Err(RowMismatch((0..array.len()).find(|row| is_null(&before, *row) != is_null(&after, *row)).unwrap_or(0)))
 }
 
 /// Returns the field of the items, for all kinds of list.
@@ -427,14 +427,14 @@ fn list(
     target: &DataType,
     offsets: &[i32],
     nulls: Option<NullBuffer>,
-) -> Result<ArrayRef, Unfit> {
+) -> Result<ArrayRef, RowMismatch> {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets.to_vec()));
-    let list = ListArray::try_new(Arc::clone(item), offsets, items, nulls).map_err(|_| Unfit(0))?;
+    let list = ListArray::try_new(Arc::clone(item), offsets, items, nulls).map_err(|_| RowMismatch(0))?;
     convert(Arc::new(list), target)
 }
 
 /// Decodes nested values from their JSON.
-fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit> {
+fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMismatch> {
     let values: Vec<Option<&RawValue>> = values.iter().map(|raw| raw.filter(|raw| raw.get() != "null")).collect();
     match (field.data_type(), item_of(field.data_type())) {
         (DataType::Map(entries, sorted), _) => {
@@ -444,12 +444,12 @@ fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit
             let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
             let pairs = lists.values().as_struct().clone();
             let map = MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, *sorted);
-            Ok(Arc::new(map.map_err(|_| Unfit(0))?))
+            Ok(Arc::new(map.map_err(|_| RowMismatch(0))?))
         }
         (DataType::Struct(fields), _) => {
             let mut objects = Vec::with_capacity(values.len());
             for (row, raw) in values.iter().enumerate() {
-                objects.push(raw.map(|raw| object(raw).ok_or(Unfit(row))).transpose()?);
+                objects.push(raw.map(|raw| object(raw).ok_or(RowMismatch(row))).transpose()?);
             }
             let nulls: NullBuffer = values.iter().map(Option::is_some).collect();
             let columns = fields.iter().map(|field| {
@@ -458,25 +458,25 @@ fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, Unfit
             });
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             let array = StructArray::try_new_with_length(fields.clone(), columns, Some(nulls), values.len());
-            Ok(Arc::new(array.map_err(|_| Unfit(0))?))
+            Ok(Arc::new(array.map_err(|_| RowMismatch(0))?))
         }
         (target, Some(item)) => {
             let (mut items, mut offsets, mut nulls) = (Vec::new(), vec![0], NullBufferBuilder::new(values.len()));
             for (row, raw) in values.iter().enumerate() {
                 if let Some(raw) = raw {
-                    let list: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| Unfit(row))?;
+                    let list: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| RowMismatch(row))?;
                     items.extend(list.into_iter().map(Some));
                 }
                 nulls.append(raw.is_some());
                 offsets.push(offset(items.len()));
             }
-            let items = nested(item, &items).map_err(|Unfit(at)| Unfit(row_of(&offsets, at)))?;
+            let items = nested(item, &items).map_err(|RowMismatch(at)| RowMismatch(row_of(&offsets, at)))?;
             list(items, item, target, &offsets, nulls.finish())
         }
         _ => {
             let mut scalars = Scalars::new(field);
             for (row, raw) in values.into_iter().enumerate() {
-                scalars.push(raw.map(Item::Json)).ok_or(Unfit(row))?;
+                scalars.push(raw.map(Item::Json)).ok_or(RowMismatch(row))?;
             }
             scalars.finish()
         }

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_decimals_survive_and_others_do_not() {
+    fn short_decimals_round_trip_and_others_do_not() {
         let mut text = Vec::new();
         for value in
             [0.0, -0.0, 1.0, 129.16, 0.1, -2.5e-3, 1e30, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 16_777_215.0]
@@ -59,13 +59,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_way_through_text_keeps_floats(value: f32) {
+        fn floats_round_trip_through_text(value: f32) {
             let wide = widen(value, &mut Vec::new());
             prop_assert_eq!(narrow(wide).to_bits(), value.to_bits());
         }
 
         #[test]
-        fn decimals_of_six_digits_survive(digits in 0_u32..1_000_000, places in 0_i32..12) {
+        fn decimals_of_six_digits_round_trip(digits in 0_u32..1_000_000, places in 0_i32..12) {
             let value: f64 = format!("{digits}e-{places}").parse().unwrap_or(f64::NAN);
             prop_assert!(survives(value, &mut Vec::new()));
         }

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_text_is_an_error() {
+    fn features_without_text_are_errors() {
         let data = &records(&batch())[0];
         let read = |columns: &[&str], data: &[u8]| IdFeatures::new(&names(columns), None).read(data, |_| {});
         assert!(read(&["raw"], data).unwrap_err().message().contains("not UTF-8"));

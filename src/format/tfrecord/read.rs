@@ -20,13 +20,13 @@ use bytes::Bytes;
 
 use super::{
     FOOT, HEAD, MAX_DATA,
-    columns::{Column, Unfit, readable},
+    columns::{Column, RowMismatch, readable},
     decode::{Example, Feature},
 };
 use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
-    format::{Misfit, Parsed, RecordReader, SourceBytes, SplitStream, ahead},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead},
     record::{Payload, RecordBlock, Reject, Split, key::means_text, parts::KEY_COLUMN},
     schema,
 };
@@ -111,8 +111,8 @@ impl RecordReader for TfRecordReader {
         for (row, frame) in (0..).zip(frames(split)) {
             match frame.example() {
                 Ok(example) => {
-                    if let Err(misfit) = table.push(&example) {
-                        return Ok(Parsed::Misfit(Misfit { byte: frame.offset, ..misfit }));
+                    if let Err(mismatch) = table.push(&example) {
+                        return Ok(Parsed::Mismatch(TypeMismatch { byte: frame.offset, ..mismatch }));
                     }
                     rows.push(row);
                     hashes.push(xxh3_64(frame.data));
@@ -126,9 +126,9 @@ impl RecordReader for TfRecordReader {
         }
         let payload = match table.finish()? {
             Ok(batch) => Payload::Rows(batch),
-            Err((row, misfit)) => {
+            Err((row, mismatch)) => {
                 let byte = places.get(row).copied().unwrap_or(split.offset);
-                return Ok(Parsed::Misfit(Misfit { byte, ..misfit }));
+                return Ok(Parsed::Mismatch(TypeMismatch { byte, ..mismatch }));
             }
         };
         Ok(Parsed::Block(RecordBlock {
@@ -141,7 +141,7 @@ impl RecordReader for TfRecordReader {
             blank_lines: 0,
             padded: 0,
             remarks: Vec::new(),
-            passed_over: 0,
+            ignored: 0,
             bytes_in: split.bytes_in(),
         }))
     }
@@ -254,14 +254,14 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn push(&mut self, example: &Example<'a>) -> Result<(), Misfit> {
+    fn push(&mut self, example: &Example<'a>) -> Result<(), TypeMismatch> {
         self.rows += 1;
         for (name, feature) in &example.features {
             let Some(&at) = self.names.get(*name) else {
-                return Err(misfit(name, shown(feature), "no column of this name"));
+                return Err(mismatch(name, shown(feature), "no column of this name"));
             };
             if self.columns[at].push(feature, example.exact(name)).is_none() {
-                return Err(misfit(name, shown(feature), &self.schema.field(at).data_type().to_string()));
+                return Err(mismatch(name, shown(feature), &self.schema.field(at).data_type().to_string()));
             }
             self.filled[at] = self.rows;
         }
@@ -274,14 +274,14 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the columns as a batch, or the row with a value that does not fit.
-    fn finish(self) -> Result<Result<RecordBatch, (usize, Misfit)>> {
+    fn finish(self) -> Result<Result<RecordBatch, (usize, TypeMismatch)>> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (field, column) in self.schema.fields().iter().zip(self.columns) {
             match column.finish() {
                 Ok(array) => arrays.push(array),
-                Err(Unfit(row)) => {
-                    let misfit = misfit(field.name(), "another value".to_owned(), &field.data_type().to_string());
-                    return Ok(Err((row, misfit)));
+                Err(RowMismatch(row)) => {
+                    let mismatch = mismatch(field.name(), "another value".to_owned(), &field.data_type().to_string());
+                    return Ok(Err((row, mismatch)));
                 }
             }
         }
@@ -290,8 +290,8 @@ impl<'a> Table<'a> {
     }
 }
 
-fn misfit(column: &str, value: String, expected: &str) -> Misfit {
-    Misfit { column: column.to_owned(), line: 0, byte: 0, value, expected: expected.to_owned() }
+fn mismatch(column: &str, value: String, expected: &str) -> TypeMismatch {
+    TypeMismatch { column: column.to_owned(), line: 0, byte: 0, value, expected: expected.to_owned() }
 }
 
 /// Returns a feature for messages.

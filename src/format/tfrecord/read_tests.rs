@@ -53,7 +53,7 @@ fn splits(bytes: &[u8], split_bytes: usize) -> Result<Vec<Split>> {
 fn parse(split: &Split, schema: &SchemaRef) -> RecordBlock {
     match TfRecordReader::new(None).parse(split, schema).unwrap() {
         Parsed::Block(block) => block,
-        Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+        Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
     }
 }
 
@@ -81,7 +81,7 @@ fn read_back(batch: &RecordBatch, split_bytes: usize) -> RecordBatch {
         assert_eq!(&reader.infer(&split), batch.schema().fields());
         match reader.parse(&split, &batch.schema()).unwrap() {
             Parsed::Block(block) => found.push(rows_of(&block).clone()),
-            Parsed::Misfit(misfit) => panic!("{misfit:?}"),
+            Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
     arrow::compute::concat_batches(&batch.schema(), &found).unwrap()
@@ -304,20 +304,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn scalars_come_back_as_they_were(seeds in seeds(), split_bytes in 1_usize..4000) {
+    fn scalars_round_trip(seeds in seeds(), split_bytes in 1_usize..4000) {
         let batch = batch(scalars(&seeds));
         assert_same(&read_back(&batch, split_bytes), &batch);
     }
 
     #[test]
-    fn lists_and_structs_come_back_as_they_were(seeds in seeds()) {
+    fn lists_and_structs_round_trip(seeds in seeds()) {
         let batch = batch(nested(&seeds));
         assert_same(&read_back(&batch, LARGE), &batch);
     }
 
     /// Without a schema, doubles are doubles if a float would lose some.
     #[test]
-    fn doubles_come_back_without_a_schema(values in prop::collection::vec(double(), 1..20)) {
+    fn doubles_round_trip_without_a_schema(values in prop::collection::vec(double(), 1..20)) {
         let values = Float64Array::from([&values[..], &[1.0 / 3.0]].concat());
         let batch = batch(vec![(Field::new("a", DataType::Float64, true), Arc::new(values))]);
         let (schema, blocks) = read(&framed(&batch), LARGE);
@@ -388,7 +388,7 @@ fn whatever_protobuf_allows_is_read() {
 }
 
 #[test]
-fn what_is_no_example_is_rejected_with_the_reason() {
+fn invalid_examples_are_rejected_with_the_reason() {
     let good = example(&[entry("a", &field(3, &field(1, &[5])))]);
     let sequence = [example(&[]), field(2, b"")].concat();
     let twice = example(&[entry("a", b""), entry("a", b"")]);
@@ -463,15 +463,20 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     assert_eq!((blocks.len(), blocks[0].payload.len()), (2, 1));
     let narrow = read(&frames(&[&one]), 1).0;
     let split = &splits(&bytes, LARGE).unwrap()[0];
-    let Parsed::Misfit(misfit) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else { panic!("a block") };
-    assert_eq!((misfit.column.as_str(), misfit.byte, misfit.expected.as_str()), ("a", one.len() as u64 + 16, "Int64"));
-    assert_eq!(misfit.value, "[5, 6]");
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else {
+        panic!("a block")
+    };
+    assert_eq!(
+        (mismatch.column.as_str(), mismatch.byte, mismatch.expected.as_str()),
+        ("a", one.len() as u64 + 16, "Int64")
+    );
+    assert_eq!(mismatch.value, "[5, 6]");
     // A number that does not fit is found when the column is finished.
     let small = Arc::new(Schema::new(vec![Field::new("a", DataType::Int8, true)]));
     let large = example(&[entry("a", &field(3, &field(1, &[0xff, 0x7f])))]);
     let split = &splits(&frames(&[&example(&[]), &large]), LARGE).unwrap()[0];
-    let Parsed::Misfit(misfit) = TfRecordReader::new(None).parse(split, &small).unwrap() else { panic!("a block") };
-    assert_eq!((misfit.column.as_str(), misfit.byte), ("a", 18));
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &small).unwrap() else { panic!("a block") };
+    assert_eq!((mismatch.column.as_str(), mismatch.byte), ("a", 18));
 }
 
 /// Reads every file of a corpus of shards written by TensorFlow, if available.

@@ -326,7 +326,7 @@ fn small_shard() -> (Vec<u8>, Vec<u64>) {
 }
 
 #[test]
-fn every_flipped_byte_and_every_cut_is_found() {
+fn flipped_bytes_and_truncation_are_detected() {
     let (bytes, lengths) = small_shard();
     assert_eq!(scan(&bytes).unwrap(), expected_scan(&bytes, &lengths));
     for at in 0..bytes.len() {
@@ -358,7 +358,7 @@ fn every_flipped_byte_and_every_cut_is_found() {
 }
 
 #[test]
-fn a_length_that_lies_takes_no_memory() {
+fn a_false_length_takes_no_memory() {
     for (length, expected) in [(MAX_DATA, 16), (MAX_DATA + 1, 0), (u64::MAX, 0), (u64::MAX - 15, 0)] {
         let head = length.to_le_bytes();
         let bytes = [&head[..], &masked_crc32c(&head).to_le_bytes(), b"data"].concat();

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, name_dims,
-        slab::{Place, copy, touched},
+        slab::{Place, copy, intersecting_chunks},
     },
     error::{Error, Result},
     storage::Folder,
@@ -228,7 +228,7 @@ impl Arrays for ZarrSource {
             None => Target::Varied(vec![array.fill.clone(); elements]),
         };
         if elements > 0 {
-            for at in touched(slab, &array.chunks) {
+            for at in intersecting_chunks(slab, &array.chunks) {
                 self.chunk(array, &at, slab, &mut target).map_err(|e| named(e, &array.path))?;
             }
         }
@@ -293,7 +293,7 @@ impl ZarrSource {
             start: within.start.iter().zip(start).map(|(at, start)| at - start).collect(),
             count: within.count.clone(),
         };
-        for at in touched(&inside, &sharding.chunks) {
+        for at in intersecting_chunks(&inside, &sharding.chunks) {
             let number = at.iter().zip(&counts).fold(0, |all, (number, count)| all * count + number);
             let place = usize::try_from(number).ok().and_then(|number| places.get(number).copied().flatten());
             let Some((offset, length)) = place else { continue };

@@ -4,7 +4,7 @@ use super::{
     job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
 };
 use crate::{
-    dataset::{Counts, NewShard, Numbers, Publication, Retraction, Revision, SegmentRef, Transaction, note_beside},
+    dataset::{Counts, NewShard, Numbers, Publication, Retraction, Revision, SegmentRef, Transaction, record_beside},
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, types},
     ops::{lineage, revision},
@@ -43,17 +43,17 @@ pub(super) fn commit(
     report.records_padded = tally.padded;
     report.records_repaired = tally.repaired;
     report.lines_skipped = tally.skipped_lines;
-    report.entries_passed_over = tally.passed_over;
+    report.entries_ignored = tally.ignored;
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
     let Folded { staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
     counts.reconcile()?;
     job.context.cancel.check()?;
-    note_beside(adds.iter_mut(), &staged);
+    record_beside(adds.iter_mut(), &staged);
     publication.publish(staged)?;
     let database = live::Database::with(job.snapshot, &adds, store, &plan.settings.indexes)?;
-    let hiding = job.hiding.as_ref();
-    let sources = Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, hiding };
+    let pseudonymizer = job.pseudonymizer.as_ref();
+    let sources = Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
         id: publication.id().clone(),
         operation: "convert",
@@ -124,5 +124,5 @@ pub(super) fn fold(
 pub(super) fn revisions(job: &Job<'_>) -> Vec<Revision> {
     let sources = job.options.sources.iter().filter(|source| *source != STDIN);
     let folders = sources.filter_map(|source| lineage::source_folder_or_file(job.context, source));
-    revision::all(folders, job.hiding.as_ref())
+    revision::all(folders, job.pseudonymizer.as_ref())
 }

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     exec::{
         constants,
-        convert::opening,
+        convert::with_io_threads,
         encode::SourceName,
         gather::{OnError, SourceFacts},
         subjects::SubjectResolver,
@@ -43,7 +43,7 @@ impl Inputs {
     /// Returns whether the records are samples rather than rows.
     pub(super) fn give_samples(&self) -> bool {
         match self {
-            Self::Records(sources) => sources.iter().any(RecordSource::gives_samples),
+            Self::Records(sources) => sources.iter().any(RecordSource::yields_samples),
             Self::Samples { .. } => true,
         }
     }
@@ -94,7 +94,7 @@ pub(super) fn open(
 ) -> Result<Input> {
     let options = sniff_options(job, of, given, format);
     let remote = files.iter().any(SourceFile::is_remote);
-    opening(files.len(), remote, || classify(files, &options))?
+    with_io_threads(files.len(), remote, || classify(files, &options))?
 }
 
 /// Returns the detection options for that many sources, with what is known beforehand.

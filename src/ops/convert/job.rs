@@ -2,7 +2,7 @@
 
 use super::options::{Accept, ConvertOptions};
 use crate::{
-    dataset::{Dataset, Hiding, Settings, Snapshot, SuppressList, choose_private},
+    dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::Version,
@@ -17,8 +17,8 @@ pub(super) struct Job<'a> {
     /// Version that the run is planned on; `None` if the dataset is new.
     pub(super) snapshot: Option<&'a Snapshot>,
     pub(super) options: &'a ConvertOptions,
-    /// Hides ids; `None` if they are not private.
-    pub(super) hiding: Option<Hiding>,
+    /// Pseudonymizes ids; `None` if they are not private.
+    pub(super) pseudonymizer: Option<Pseudonymizer>,
     /// Erased records, which must not come back; `None` if nothing was erased.
     pub(super) suppress: Option<SuppressList>,
 }
@@ -62,7 +62,7 @@ impl<'a> Job<'a> {
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
-        let hiding = Hiding::of(&settings, context.id_key.as_ref())?;
+        let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
         if settings.target_shard.0 == 0 {
             return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
         }
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
             ))
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
         }
-        Ok((Self { context, dataset, snapshot, options, hiding, suppress }, settings))
+        Ok((Self { context, dataset, snapshot, options, pseudonymizer, suppress }, settings))
     }
 
     /// Returns the version that the run is planned on; 0 if the dataset is new.

@@ -74,7 +74,7 @@ impl Listing {
         let erased = (files - found.files.len()) as u64;
         let known = inputs::partition(context, found.files, snapshot, (options.identity, options.on_changed))?;
         let inputs::Partition { fresh, unchanged, changed, moved, replaced } = known;
-        let skipped = Skipped { ignored: found.passed_over, unchanged, changed, moved, erased };
+        let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
         Ok((Self { fresh, faults: found.faults, live, replaced, skipped }, suppress))
     }
 }
@@ -99,7 +99,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     scan::refuse_foreign(&found.tables, &found.files)?;
     for table in found.tables.iter().filter(|table| table.format == TableFormat::Dataset) {
         let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
-        found.passed_over += dataset.keep(&mut found.files);
+        found.ignored += dataset.keep(&mut found.files);
         live.push(dataset);
     }
     if !streams.is_empty() {
@@ -120,10 +120,10 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         let table = subjects::table_file(context, place)?.uri();
         let files = found.files.len();
         found.files.retain(|file| file.uri() != table);
-        found.passed_over += (files - found.files.len()) as u64;
+        found.ignored += (files - found.files.len()) as u64;
     }
     if options.from != Some(InputFormat::Files) {
-        found.passed_over += scan::pass_over_companions(&mut found.files);
+        found.ignored += scan::ignore_companions(&mut found.files);
     }
     if found.files.is_empty() && found.faults.is_empty() {
         return Err(Error::usage("expected something to convert, found no files")

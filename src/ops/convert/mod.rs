@@ -113,7 +113,7 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
         indexes: plan.settings.indexes.clone(),
     };
     let mut report = report_of(job, &plan);
-    job.dataset.prove_store()?;
+    job.dataset.test_store()?;
     let publication = Publication::begin(job.dataset, &transaction, "convert", plan.base)?;
     let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
     report.columns = plan.columns();

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     array::outputs,
     codec::Codec,
-    dataset::{Hiding, Settings},
+    dataset::{Pseudonymizer, Settings},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -307,7 +307,7 @@ impl ConvertPlan {
     ///
     /// # Errors
     /// When no source has a column that makes ids, or the format cannot store the schema.
-    pub(super) fn encoder(&self, hiding: Option<&Hiding>, schema: &SchemaRef) -> Result<Encoder> {
+    pub(super) fn encoder(&self, pseudonymizer: Option<&Pseudonymizer>, schema: &SchemaRef) -> Result<Encoder> {
         let mut ids = self.id_columns(schema);
         let mut subject = self.settings.subject.clone().filter(|_| !self.inputs.give_samples());
         if schema.fields().is_empty() {
@@ -322,7 +322,7 @@ impl ConvertPlan {
             .with_rows(self.rows_as(schema))
             .renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
-            .hiding(hiding.cloned()))
+            .pseudonymizer(pseudonymizer.cloned()))
     }
 
     /// Returns the columns whose types the shards do not store.
@@ -382,7 +382,7 @@ pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> 
     if job.options.hive_columns {
         return with_partitions(sources);
     }
-    let unused = sources.iter().filter(|source| !source.gives_samples()).find_map(|source| {
+    let unused = sources.iter().filter(|source| !source.yields_samples()).find_map(|source| {
         let folders = folders_of(&source.file);
         folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
     });

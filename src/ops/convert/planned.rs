@@ -76,7 +76,7 @@ pub fn plan(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> 
             return Err(Error::usage(format!("expected a conversion that can be cut into tasks, but {why}"))
                 .hint("run `shardify convert` instead"));
         }
-        dataset.prove_store()?;
+        dataset.test_store()?;
         let tasks = tasks_of(&job, &plan);
         let record = publish(&job, &plan, tasks)?;
         let estimate = plan.estimate(&job)?;
@@ -167,7 +167,7 @@ pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> 
 
 /// Carries out a plan of several tasks in this process, and commits it.
 pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -> Result<ConvertReport> {
-    job.dataset.prove_store()?;
+    job.dataset.test_store()?;
     let mut record = publish(job, plan, tasks)?;
     let observer = job.context.observer;
     loop {

@@ -30,9 +30,9 @@ pub(super) fn replace(
     for attempt in 0.. {
         let newest = job.dataset.open()?;
         let old = |row: &SourceRow| row.version <= plan.base && plan.replaced.contains(&row.uri);
-        let selection = Selection::of(&newest, job.hiding.as_ref(), &mut { old })?;
-        let victims = selection.victims(&newest)?;
-        let rewritten = rewrite::publish(job.context, &newest, victims, &mut publication, &mut folders)?;
+        let selection = Selection::of(&newest, job.pseudonymizer.as_ref(), &mut { old })?;
+        let affected_shards = selection.affected_shards(&newest)?;
+        let rewritten = rewrite::publish(job.context, &newest, affected_shards, &mut publication, &mut folders)?;
         let removed_by = |row: &SourceRow, version| selection.removed_by(row, version);
         let mut counts = transaction.counts;
         counts.records_removed = rewritten.records;

@@ -43,13 +43,15 @@ pub struct ConvertReport {
     /// Shards rewritten without the old records of replaced sources; they count as added, too.
     pub shards_rewritten: u64,
     /// Ignored files: hidden, configuration or datasets.
-    pub files_passed_over: u64,
+    #[serde(rename = "files_passed_over")]
+    pub files_ignored: u64,
     /// Samples whose names were changed for a reader.
     pub samples_renamed: u64,
     /// Samples that lack a part which others have.
     pub samples_incomplete: u64,
     /// Ignored entries of archives: folders, links and devices.
-    pub entries_passed_over: u64,
+    #[serde(rename = "entries_passed_over")]
+    pub entries_ignored: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
     /// Records with fewer fields than the header.
@@ -106,10 +108,10 @@ impl ConvertReport {
             sources_moved: skipped.moved,
             sources_erased: skipped.erased,
             shards_rewritten: 0,
-            files_passed_over: skipped.ignored,
+            files_ignored: skipped.ignored,
             samples_renamed: 0,
             samples_incomplete: 0,
-            entries_passed_over: 0,
+            entries_ignored: 0,
             blank_lines: 0,
             records_padded: 0,
             records_repaired: 0,

@@ -17,14 +17,14 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{
-        convert::{Converted, Pipeline, Reading, Work, infer_all, run},
+        convert::{Converted, Pipeline, PipelineInput, ReadPlan, infer_all, run},
         encode::SourceName,
         gather::{OnError, SourceFacts, Tally},
         rejects::RejectsFile,
         shard::ShardNaming,
         suppress::SuppressGate,
     },
-    format::Misfit,
+    format::TypeMismatch,
     id::Writer,
     ops::inputs::Identity,
     scan::SourceFile,
@@ -53,7 +53,7 @@ pub(super) enum Attempt {
         /// Number of its source.
         source: usize,
         /// The value and its column.
-        mismatch: Misfit,
+        mismatch: TypeMismatch,
         /// The error of the run if no type holds the value.
         error: Error,
     },
@@ -93,7 +93,7 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
     let outputs = Outputs { naming, writer, rejects: rejects.as_ref(), part_hashes: &part_hashes };
     let result = attempt(job, plan, &outputs, &tally);
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match (result, tally.misfit.take()) {
+    match (result, tally.mismatch.take()) {
         (Ok(converted), _) => {
             let rejects = match rejects {
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),
@@ -107,29 +107,34 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
 }
 
 /// Returns types that hold a value which did not fit; `None` if there are none.
-pub(super) fn wider(job: &Job<'_>, plan: &ConvertPlan, source: usize, misfit: &Misfit) -> Result<Option<Fields>> {
+pub(super) fn wider(
+    job: &Job<'_>,
+    plan: &ConvertPlan,
+    source: usize,
+    mismatch: &TypeMismatch,
+) -> Result<Option<Fields>> {
     let changed = |wider: Fields| (wider != plan.fields).then_some(wider);
     let Inputs::Records(sources) = &plan.inputs else {
         // The part's name indicated text, but its content is not text.
-        return Ok(changed(force_binary(&plan.fields, &misfit.column)));
+        return Ok(changed(force_binary(&plan.fields, &mismatch.column)));
     };
-    if plan.given.prescribed.is_some() || plan.given.names().contains(&misfit.column) {
+    if plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column) {
         return Ok(None);
     }
     let observer = job.context.observer;
     observer.event(Event::Note(format!(
         "{}: column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
         sources[source].file.name(),
-        misfit.column,
-        misfit.expected,
-        misfit.value
+        mismatch.column,
+        mismatch.expected,
+        mismatch.value
     )));
     observer.event(Event::Phase { name: "inferring types", bytes: None });
     let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
     let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
     let wider = unite(&[unite_lists(&plan.fields, &unite(&seen))]);
     // The sampled types already include everything else: only text can hold this value.
-    Ok(changed(if wider == plan.fields { schema::force_text(&wider, &misfit.column) } else { wider }))
+    Ok(changed(if wider == plan.fields { schema::force_text(&wider, &mismatch.column) } else { wider }))
 }
 
 /// Outputs of an attempt besides the shards.
@@ -145,7 +150,7 @@ fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Op
         return Ok(None);
     }
     let path = format!("{SYSTEM_FOLDER}/rejects/{writer}.jsonl");
-    let file = RejectsFile::new(job.dataset.store().create(&path)?, job.hiding.clone());
+    let file = RejectsFile::new(job.dataset.store().create(&path)?, job.pseudonymizer.clone());
     plan.faults.iter().try_for_each(|fault| file.fault(1, 1, fault))?;
     Ok(Some(file))
 }
@@ -163,19 +168,25 @@ fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
 /// Assembles the pipeline of a plan and runs it.
 fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
     let schema = plan.schema();
-    let reading;
-    let (facts, work) = match &plan.inputs {
+    let read_plan;
+    let (facts, input) = match &plan.inputs {
         Inputs::Records(sources) => {
             let schema = Arc::clone(&schema);
-            (source_facts(sources, plan.subjects.as_ref(), plan.keys.as_deref()), Work::Records { sources, schema })
+            (
+                source_facts(sources, plan.subjects.as_ref(), plan.keys.as_deref()),
+                PipelineInput::Records { sources, schema },
+            )
         }
         Inputs::Samples { files, samples } => {
-            reading = Reading::new(files, samples, plan.memory, job.context.jobs);
-            let (left_out, hashes) = (&plan.naming.checked.rejected, outputs.part_hashes);
-            (facts_of_samples(files), Work::Samples { files, samples, reading: &reading, left_out, hashes })
+            read_plan = ReadPlan::new(files, samples, plan.memory, job.context.jobs);
+            let (rejected, hashes) = (&plan.naming.checked.rejected, outputs.part_hashes);
+            (
+                facts_of_samples(files),
+                PipelineInput::Samples { files, samples, read_plan: &read_plan, rejected, hashes },
+            )
         }
     };
-    let encoder = plan.encoder(job.hiding.as_ref(), &schema)?;
+    let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
     let suppress = job.suppress.as_ref().map(|list| SuppressGate {
         list,
         id: plan.id_columns(&schema),
@@ -203,7 +214,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         observer: job.context.observer,
         cancel: &job.context.cancel,
     };
-    let converted = run(&pipeline, &work, tally)?;
+    let converted = run(&pipeline, &input, tally)?;
     if let Some(gate) = &suppress {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.similar = gate.similar.load(Ordering::Relaxed);

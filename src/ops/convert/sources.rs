@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inputs::Inputs;
 use crate::{
-    dataset::{Hiding, NewSources, SourceRow},
+    dataset::{NewSources, Pseudonymizer, SourceRow},
     error::Result,
     exec::gather::{SourceTally, Tally},
     id::Version,
@@ -17,7 +17,7 @@ pub(super) struct Fresh<'a> {
     /// Hash of each file of samples; empty if they are not needed.
     pub(super) part_hashes: &'a [AtomicU64],
     pub(super) tally: &'a Tally,
-    pub(super) hiding: Option<&'a Hiding>,
+    pub(super) pseudonymizer: Option<&'a Pseudonymizer>,
 }
 
 impl NewSources for Fresh<'_> {
@@ -38,14 +38,15 @@ impl NewSources for Fresh<'_> {
 impl Fresh<'_> {
     /// Returns the rows.
     pub(super) fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
-        let hiding = self.hiding;
+        let pseudonymizer = self.pseudonymizer;
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
-            uri: hiding.map_or_else(|| file.uri(), |hiding| hiding.uri(&file.uri()).into_owned()),
-            name: hiding.map_or_else(|| file.name().to_owned(), |hiding| hiding.source(file.name()).into_owned()),
+            uri: pseudonymizer.map_or_else(|| file.uri(), |pseudonymizer| pseudonymizer.uri(&file.uri()).into_owned()),
+            name: pseudonymizer
+                .map_or_else(|| file.name().to_owned(), |pseudonymizer| pseudonymizer.source(file.name()).into_owned()),
             bytes: file.bytes(),
             modified: file.modified(),
             etag: file.etag().map(str::to_owned),
-            hash: hiding.map_or(tally.hash, |hiding| hiding.content(tally.hash)),
+            hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,
             arrays: None,
@@ -64,7 +65,8 @@ impl Fresh<'_> {
             Inputs::Samples { files, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
                 let hash =
                     self.part_hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
-                let part_hash = hash.map(|hash| hiding.map_or(hash, |hiding| hiding.content(hash)));
+                let part_hash =
+                    hash.map(|hash| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content(hash)));
                 SourceRow { part_hash, ..row(file, &SourceTally::default()) }
             })),
         }

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, Hiding, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, PlanState,
-        Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan, each_source_of_task,
-        plan_state,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, PlanState,
+        Pseudonymizer, Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan,
+        each_source_of_task, plan_state,
     },
     error::{Error, Result},
     events::Event,
@@ -69,11 +69,11 @@ pub(super) fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanReco
     if let Some(next) = next_plan(dataset, record, work, &outcomes)? {
         return Ok(next);
     }
-    let hiding = Hiding::of(&work.settings, context.id_key.as_ref())?;
+    let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
     let stacked = Stacked::of(dataset, outcomes, work);
-    let rejects = stacked.rejects(dataset, record, work, hiding)?;
+    let rejects = stacked.rejects(dataset, record, work, pseudonymizer)?;
     let mut report = stacked.report(dataset, work, snapshot.as_ref());
     report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
     stacked.counts.reconcile()?;
@@ -265,7 +265,7 @@ impl Stacked {
         dataset: &Dataset,
         record: &PlanRecord,
         work: &Work,
-        hiding: Option<Hiding>,
+        pseudonymizer: Option<Pseudonymizer>,
     ) -> Result<Option<Staged>> {
         let kept = work.options.on_error == OnError::Quarantine;
         if !kept || (self.rejects.is_empty() && work.faults.is_empty()) {
@@ -273,7 +273,7 @@ impl Stacked {
         }
         let store = dataset.store().as_ref();
         let path = format!("{SYSTEM_FOLDER}/rejects/{}.jsonl", record.id);
-        let file = RejectsFile::new(store.create(&path)?, hiding);
+        let file = RejectsFile::new(store.create(&path)?, pseudonymizer);
         work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
         for rejects in &self.rejects {
             file.append(&mut store.read(&rejects.path)?)?;
@@ -292,7 +292,7 @@ impl Stacked {
         report.records_padded = self.others.padded;
         report.records_repaired = self.others.repaired;
         report.lines_skipped = self.others.skipped_lines;
-        report.entries_passed_over = self.others.ignored_entries;
+        report.entries_ignored = self.others.ignored_entries;
         report.columns = work.columns();
         report
     }

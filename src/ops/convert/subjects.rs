@@ -149,7 +149,7 @@ pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) 
                     None => Ok(false),
                 })?;
                 // For an archive, the names of its samples may give the subject id.
-                if !known && resolver.required && !source.gives_samples() {
+                if !known && resolver.required && !source.yields_samples() {
                     return Err(missing("the records of this source").at(file.uri()));
                 }
             }
@@ -193,7 +193,8 @@ fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile]
         }
     }
     if let Some((subject, file)) = example {
-        let whom = if job.hiding.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
+        let whom =
+            if job.pseudonymizer.is_some() { String::new() } else { format!(", `{subject}` of {}", file.name()) };
         let few = if without > 0 { format!("; {without} have none") } else { String::new() };
         let found = samples.len() as u64 - without;
         job.context.observer.event(Event::Note(format!("found subject ids for {found} samples{whom}{few}")));
@@ -244,7 +245,7 @@ fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Re
         Input::Records(sources) => sources,
         Input::Files(_) => Vec::new(),
     };
-    let Some(source) = sources.first().filter(|source| !source.gives_samples()) else {
+    let Some(source) = sources.first().filter(|source| !source.yields_samples()) else {
         return Err(Error::input("expected a table for --subject-table, found something else").at(uri));
     };
     let mut fields = Fields::empty();
@@ -270,7 +271,7 @@ fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Re
 }
 
 fn each_split(source: &RecordSource, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
-    let input = match source.reader.reads_by_itself() {
+    let input = match source.reader.reads_own_source() {
         true => Box::new(std::io::empty()) as Box<_>,
         false => source.open(|_| {})?,
     };
@@ -286,10 +287,9 @@ fn add_rows(
 ) -> Result<()> {
     let block = match source.reader.parse(split, schema)? {
         Parsed::Block(block) => block,
-        Parsed::Misfit(misfit) => {
-            return Err(
-                Error::input(format!("expected {}, found `{}`", misfit.expected, misfit.value)).column(misfit.column)
-            );
+        Parsed::Mismatch(mismatch) => {
+            return Err(Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
+                .column(mismatch.column));
         }
     };
     if let Some(reject) = block.rejects.first() {

@@ -22,14 +22,14 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, Hiding, NewSources as _, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlannedSource,
-        Publication, Recorded, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, delete_plan, get_sealed,
-        note_beside, plan_state, stage_sources,
+        Dataset, NewSources as _, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlannedSource,
+        Pseudonymizer, Publication, Recorded, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, delete_plan,
+        get_sealed, plan_state, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, shard::ShardNaming},
-    format::{Misfit, files},
+    format::{TypeMismatch, files},
     id::Writer,
     ops::{Context, names::Naming},
     plan::memory::MemoryPlan,
@@ -112,7 +112,7 @@ impl<'a> TaskRunner<'a> {
             dataset: self.dataset,
             snapshot,
             options: &self.work.options,
-            hiding: Hiding::of(&self.work.settings, self.context.id_key.as_ref())?,
+            pseudonymizer: Pseudonymizer::of(&self.work.settings, self.context.id_key.as_ref())?,
             suppress: snapshot.map(SuppressList::of).transpose()?.flatten(),
         })
     }
@@ -126,7 +126,7 @@ impl<'a> TaskRunner<'a> {
             return Ok(TaskReport::of(&outcome, true));
         }
         self.check_open()?;
-        self.dataset.prove_store()?;
+        self.dataset.test_store()?;
         let job = self.job()?;
         let plan = self.plan(&job, task)?;
         let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
@@ -186,7 +186,7 @@ impl<'a> TaskRunner<'a> {
         job: &Job<'_>,
         plan: &ConvertPlan,
         source: usize,
-        mismatch: &Misfit,
+        mismatch: &TypeMismatch,
         error: Error,
     ) -> Result<TaskMismatch> {
         let (name, fields) = match &plan.inputs {
@@ -203,7 +203,7 @@ impl<'a> TaskRunner<'a> {
             }
         };
         // A value may be an id, which a private dataset must not state.
-        let value = if job.hiding.is_some() { String::new() } else { mismatch.value.clone() };
+        let value = if job.pseudonymizer.is_some() { String::new() } else { mismatch.value.clone() };
         Ok(TaskMismatch {
             source: name,
             column: mismatch.column.clone(),
@@ -229,7 +229,7 @@ impl<'a> TaskRunner<'a> {
             padded: tally.padded,
             repaired: tally.repaired,
             skipped_lines: tally.skipped_lines,
-            ignored_entries: tally.passed_over,
+            ignored_entries: tally.ignored,
             similar: tally.similar,
             repeated: converted.segments.repeated,
         };
@@ -237,9 +237,13 @@ impl<'a> TaskRunner<'a> {
         let rejects_ref = rejects.as_ref().map(SealedRef::of);
         let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
         counts.reconcile()?;
-        note_beside(adds.iter_mut(), &staged);
-        let sources =
-            Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, hiding: job.hiding.as_ref() };
+        record_beside(adds.iter_mut(), &staged);
+        let sources = Fresh {
+            inputs: &plan.inputs,
+            part_hashes: &part_hashes,
+            tally: &tally,
+            pseudonymizer: job.pseudonymizer.as_ref(),
+        };
         let table = stage_sources(store, writer, sources.rows())?;
         let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
         // Whoever looks for objects by the intents of the plan finds the table last.

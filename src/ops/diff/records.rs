@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_rows_come_back_from_files() {
+    fn thousands_of_rows_round_trip_through_files() {
         let rows = (0..5_000_u64).flat_map(|i| {
             let id = format!("id-{i}");
             [row(&id, i + 1, false), row(&id, if i % 10 == 0 { i + 9 } else { i + 1 }, true)]

@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_no_run_holds_are_left_out() {
+    fn rows_outside_all_runs_are_skipped() {
         let run = |ordinal, records| Run {
             first: 0,
             records,

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     error::Result,
-    plan::drift::{FEW_VALUES, bin, edges},
+    plan::drift::{MAX_VALUE_BINS, bin, edges},
 };
 
 /// Name of the column of record sizes.
@@ -224,7 +224,7 @@ impl Sample {
         let mut texts: Vec<(Vec<u8>, u64)> = counts.into_iter().collect();
         // The most frequent first; the order of the map decides between equally frequent ones.
         texts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        texts.truncate(FEW_VALUES);
+        texts.truncate(MAX_VALUE_BINS);
         let texts: Vec<Vec<u8>> = texts.into_iter().map(|(text, _)| text).collect();
         let numbers = (0..).zip(&texts).map(|(i, text)| (text.clone(), i)).collect();
         Bins { edges: edges(&values), texts, numbers }
@@ -340,10 +340,10 @@ mod tests {
         let mut sample = Sample::new(1_000);
         sample.add(&ranks(0, 0, 300), &texts);
         let bins = sample.bins();
-        assert_eq!(bins.texts.len(), FEW_VALUES);
+        assert_eq!(bins.texts.len(), MAX_VALUE_BINS);
         let mut counted = Counted::new(&bins);
         counted.add(&bins, &texts);
         assert_eq!((counted.values, counted.bins.iter().sum::<u64>()), (200, 200));
-        assert_eq!(counted.bins.len(), FEW_VALUES + 1);
+        assert_eq!(counted.bins.len(), MAX_VALUE_BINS + 1);
     }
 }

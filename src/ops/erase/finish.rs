@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{super::of_newest, receipt::Receipt, rejects, rejects::Words};
 use crate::{
-    dataset::{Dataset, ErasureOrder, ObjectKind, Retention, Snapshot, Unfinished, Unneeded, without_used},
+    dataset::{Dataset, DeletableObject, ErasureOrder, ObjectKind, Retention, Snapshot, Unfinished, without_used},
     error::Result,
     events::Event,
     id::Version,
@@ -111,7 +111,7 @@ pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u
     match crate::dataset::unreferenced(dataset, &all) {
         // Objects with which runs describe themselves contain no records; the lease of this run is among them.
         Ok(found) => {
-            let may_hold = |object: &&Unneeded| !object.committed && object.kind != ObjectKind::Intent;
+            let may_hold = |object: &&DeletableObject| !object.committed && object.kind != ObjectKind::Intent;
             Some(found.objects.iter().filter(may_hold).count() as u64)
         }
         Err(error) => {

@@ -25,13 +25,13 @@ impl Run<'_> {
         if history.iter().all(|entry| entry.operation != "adopt") {
             return Ok(());
         }
-        let needles = self.needles()?;
+        let erased_ids = self.erased_ids()?;
         let rewritten: HashSet<&str> = rewrites.iter().map(|rewrite| rewrite.was.path.as_str()).collect();
         let names = |shard: &&ShardMeta| -> Result<bool> {
             let place = self.dataset.store().location().join(&shard.path).to_string();
             let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
             let notes = file.metadata();
-            Ok(notes.iter().any(|(key, value)| needles.iter().any(|needle| is_named(key, value, needle))))
+            Ok(notes.iter().any(|(key, value)| erased_ids.iter().any(|id| is_named(key, value, id))))
         };
         let others: Vec<&ShardMeta> =
             self.newest.shards()?.iter().filter(|shard| !rewritten.contains(shard.path.as_str())).collect();
@@ -42,11 +42,11 @@ impl Run<'_> {
     }
 }
 
-fn is_named(key: &str, value: &str, needle: &str) -> bool {
-    if rejects::has_word(key, needle) || rejects::has_word(value, needle) {
+fn is_named(key: &str, value: &str, id: &str) -> bool {
+    if rejects::has_word(key, id) || rejects::has_word(value, id) {
         return true;
     }
     // The Arrow schema is a message in base64, and may contain notes itself.
     let message = if key == parquet::ARROW_SCHEMA { from_any_base64(value) } else { None };
-    message.is_some_and(|message| rejects::has_word(&String::from_utf8_lossy(&message), needle))
+    message.is_some_and(|message| rejects::has_word(&String::from_utf8_lossy(&message), id))
 }

@@ -34,15 +34,16 @@ pub use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        Asked, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hiding, Hit, IdKind, Named, NumberSet, Reindexed,
-        Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, Unfinished, Word, commit_erasure,
-        content_text, delete_void_plans, folder_of, hiding_of, indexes, leases, leases::Lease, leftovers, lookup,
-        put_out_of_use, receipt_path, reindex, relist, shards_of, stored_hash, token_of, tombstones,
+        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, NumberSet, Pseudonymizer,
+        Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, TaggedVersions,
+        Unfinished, Word, commit_erasure, content_text, delete_void_plans, folder_of, indexes, leases, leases::Lease,
+        leftovers, lookup, pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of, stored_hash,
+        token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
     exec::{
-        erase::{Eraser, Victim},
+        erase::{AffectedShard, Eraser},
         live::refresh,
     },
     format::OutputFormat,
@@ -134,7 +135,7 @@ fn after_commit(error: Error) -> Error {
             .hint("the next command that writes to the dataset deletes it and writes the receipt"),
         _ => error,
     };
-    error.effect_is(Effect::Certain)
+    error.with_effect(Effect::Certain)
 }
 
 /// An erasure with all its attempts.
@@ -204,10 +205,10 @@ struct Run<'a> {
     dataset: &'a Dataset,
     newest: Snapshot,
     /// Versions that only their tags keep.
-    named: Named,
+    tagged: TaggedVersions,
     ids: &'a [EraseId],
     /// How ids are stored, if they are private.
-    hiding: Option<Hiding>,
+    pseudonymizer: Option<Pseudonymizer>,
     options: &'a EraseOptions,
     salt: Salt,
     segments: Vec<crate::dataset::SegmentRef>,
@@ -226,7 +227,7 @@ impl<'a> Run<'a> {
         options: &'a EraseOptions,
         newest: Snapshot,
     ) -> Result<Self> {
-        let hiding = hiding_of(&newest)?;
+        let pseudonymizer = pseudonymizer_of(&newest)?;
         let suppressed = SuppressList::of(&newest)?;
         let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| id.erased_before(list))).collect();
         let salt = match &newest.entry().erasures {
@@ -234,16 +235,29 @@ impl<'a> Run<'a> {
             None => Salt::fresh(),
         };
         let (segments, sources) = indexes(&newest, options.all_versions)?;
-        let named = Named::of(&newest, options.all_versions)?;
-        let asked = asked(ids, hiding.as_ref());
-        let mut hits = lookup(&newest, &named, &segments, &asked, options.all_versions)?;
+        let tagged = TaggedVersions::of(&newest, options.all_versions)?;
+        let queries = queries(ids, pseudonymizer.as_ref());
+        let mut hits = lookup(&newest, &tagged, &segments, &queries, options.all_versions)?;
         ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.meant(hits))?;
-        Ok(Self { context, dataset, newest, named, ids, hiding, options, salt, segments, sources, hits, before })
+        Ok(Self {
+            context,
+            dataset,
+            newest,
+            tagged,
+            ids,
+            pseudonymizer,
+            options,
+            salt,
+            segments,
+            sources,
+            hits,
+            before,
+        })
     }
 
     /// Returns the ids as the dataset stores them.
-    fn asked(&self) -> Vec<Asked<'_>> {
-        asked(self.ids, self.hiding.as_ref())
+    fn queries(&self) -> Vec<IdQuery<'_>> {
+        queries(self.ids, self.pseudonymizer.as_ref())
     }
 
     fn hits(&self) -> impl Iterator<Item = &Hit> {
@@ -253,32 +267,32 @@ impl<'a> Run<'a> {
     /// Returns the report of a plan.
     fn plan(&self) -> Result<EraseReport> {
         let mut report = self.report();
-        let victims = self.victims()?;
-        report.shards_rewritten = victims.len() as u64;
+        let affected_shards = self.affected_shards()?;
+        report.shards_rewritten = affected_shards.len() as u64;
         self.sources_to_drop(&mut report)?;
-        report.shards = victims.iter().map(|(victim, live)| ShardReceipt::planned(victim, *live)).collect();
+        report.shards = affected_shards.iter().map(|(affected, live)| ShardReceipt::planned(affected, *live)).collect();
         Ok(report)
     }
 
     /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict.
     fn run(&self, transaction: &TransactionId, work: &mut Option<Work<'a>>) -> Result<EraseReport> {
         let mut report = self.report();
-        let victims = self.victims()?;
-        report.shards_rewritten = victims.len() as u64;
+        let affected_shards = self.affected_shards()?;
+        report.shards_rewritten = affected_shards.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
-        if victims.is_empty() {
+        if affected_shards.is_empty() {
             if report.ids.iter().any(|id| id.erased_in.is_some()) {
                 refresh(&self.newest, None)?;
                 self.clean_again(&mut report)?;
             }
             return Ok(report);
         }
-        self.dataset.prove_store()?;
+        self.dataset.test_store()?;
         let mut writing = match work.take() {
             Some(work) => work,
             None => Work::begin(self.dataset, transaction, self.newest.version())?,
         };
-        let done = self.write(&victims, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
+        let done = self.write(&affected_shards, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
             let attempt = || commit_erasure(self.dataset, &erasure, self.newest.version());
             Ok((writing.attempt(attempt)?, erasure.unfinished, order))
@@ -352,14 +366,14 @@ impl<'a> Run<'a> {
 
     /// Returns the shards that hold the records, and whether the newest version has them; grouped by folder, and
     /// numbered in it.
-    fn victims(&self) -> Result<Vec<(Victim, bool)>> {
+    fn affected_shards(&self) -> Result<Vec<(AffectedShard, bool)>> {
         let mut ordinals: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         let mut versions: BTreeMap<String, Version> = BTreeMap::new();
         for place in self.hits().flat_map(|hit| &hit.places) {
             ordinals.entry(place.shard.clone()).or_default().insert(place.ordinal);
             // A readable version that contains the shard.
             let oldest = || place.from.max(Version(self.newest.readable_from().0.max(1)));
-            versions.insert(place.shard.clone(), self.named.version_of(&place.shard).unwrap_or_else(oldest));
+            versions.insert(place.shard.clone(), self.tagged.version_of(&place.shard).unwrap_or_else(oldest));
         }
         let facts = shards_of(&self.newest, &versions)?;
         let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
@@ -368,14 +382,14 @@ impl<'a> Run<'a> {
             let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
             folders.entry(folder_of(&path).to_owned()).or_default().push((shard, rows));
         }
-        let runs = self.named.runs();
+        let runs = self.tagged.runs();
         let mut out = Vec::new();
         for (_, shards) in folders {
             for (shard, ordinals) in shards {
                 let version = versions.get(&shard.path).copied().unwrap_or_default();
                 let is_live = live.contains(shard.path.as_str());
                 let runs = runs.of_shard(&shard.path, version);
-                out.push((rewrite::victim(&self.newest, &shard, &runs, ordinals), is_live));
+                out.push((rewrite::affected_shard(&self.newest, &shard, &runs, ordinals), is_live));
             }
         }
         Ok(out)
@@ -384,33 +398,33 @@ impl<'a> Run<'a> {
     /// Writes and publishes everything that the new version needs.
     fn write(
         &self,
-        victims: &[(Victim, bool)],
+        affected_shards: &[(AffectedShard, bool)],
         gone: &HashSet<String>,
         report: &mut EraseReport,
         work: &mut Work<'_>,
     ) -> Result<(Erasure, ErasureOrder)> {
-        self.keep(victims, gone, work)?;
-        let fresh = work.name(victims);
-        let needles: Vec<String> = self.needles()?;
+        self.keep(affected_shards, gone, work)?;
+        let fresh = work.name(affected_shards);
+        let erased_ids: Vec<String> = self.erased_ids()?;
         let settings = &self.newest.entry().settings;
         let eraser = Eraser {
             rewriter: rewrite::rewriter(self.context, &self.newest),
-            runs: self.named.runs(),
+            runs: self.tagged.runs(),
             hashes: ContentHashes::of(&self.newest),
-            needles: &needles,
+            erased_ids: &erased_ids,
         };
-        let total = fresh.iter().map(|victim| victim.shard.bytes).sum();
+        let total = fresh.iter().map(|affected| affected.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
-        let spared = rewrite::write(self.context, (self.dataset, settings), &eraser, &fresh)?;
-        work.publish(&fresh, spared)?;
-        work.prove(&eraser)?;
+        let rewritten = rewrite::write(self.context, (self.dataset, settings), &eraser, &fresh)?;
+        work.publish(&fresh, rewritten)?;
+        work.verify_rewritten(&eraser)?;
         let (mut rewrites, mut places) = (Vec::new(), Vec::new());
-        for (victim, live) in victims {
-            let done = work.of_shard(&victim.shard.path)?;
+        for (affected, live) in affected_shards {
+            let done = work.of_shard(&affected.shard.path)?;
             report.bytes_copied += done.bytes_copied;
             report.bytes_reencoded += done.bytes_reencoded;
             places.extend(done.places.iter().cloned());
-            rewrites.push(Rewrite { was: victim.shard.clone(), live: *live, now: done.now.clone() });
+            rewrites.push(Rewrite { was: affected.shard.clone(), live: *live, now: done.now.clone() });
         }
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
         self.footers_that_name(&rewrites, report)?;
@@ -423,7 +437,7 @@ impl<'a> Run<'a> {
         self.hits().for_each(|hit| {
             numbers.insert(hit.record);
         });
-        let order = self.order(&rewrites, &reindexed, needles, report)?;
+        let order = self.order(&rewrites, &reindexed, erased_ids, report)?;
         let unfinished = work.keep_order(&order)?;
         let erasure = Erasure {
             id: work.transaction().clone(),
@@ -437,8 +451,8 @@ impl<'a> Run<'a> {
             places,
             reindexed,
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
-            hashes: self.asked().iter().map(|asked| asked.hash).collect(),
-            origins: self.asked().iter().filter_map(|asked| asked.source_of_origin()).collect(),
+            hashes: self.queries().iter().map(|query| query.hash).collect(),
+            origins: self.queries().iter().filter_map(|query| query.source_of_origin()).collect(),
             numbers: numbers.ranges(),
             salt: self.salt,
             suppressed: self.suppressed(gone),
@@ -453,24 +467,26 @@ impl<'a> Run<'a> {
         &self,
         rewrites: &[Rewrite],
         reindexed: &[Reindexed],
-        needles: Vec<String>,
+        erased_ids: Vec<String>,
         report: &EraseReport,
     ) -> Result<ErasureOrder> {
-        let receipt = Receipt::new(&self.asked(), &self.salt, report, self.newest.entry(), self.options).to_value()?;
+        let receipt =
+            Receipt::new(&self.queries(), &self.salt, report, self.newest.entry(), self.options).to_value()?;
         if !self.options.all_versions {
             return Ok(ErasureOrder { delete: Vec::new(), words: Vec::new(), receipt });
         }
         let shards = rewrites.iter().map(|rewrite| &rewrite.was);
-        let delete = put_out_of_use(self.dataset, shards, reindexed.iter().map(|one| (one.was(), one.was_buckets())))?;
-        let words = needles.iter().map(|needle| Word::of(&self.salt, needle)).collect();
+        let delete =
+            replaced_objects(self.dataset, shards, reindexed.iter().map(|one| (one.was(), one.was_buckets())))?;
+        let words = erased_ids.iter().map(|id| Word::of(&self.salt, id)).collect();
         Ok(ErasureOrder { delete, words, receipt })
     }
 
     /// Returns texts that must not remain anywhere: the ids, and other names of the records, as far as they can be
     /// known.
-    fn needles(&self) -> Result<Vec<String>> {
+    fn erased_ids(&self) -> Result<Vec<String>> {
         let mut all: BTreeSet<String> = self.ids.iter().map(|id| id.id.clone()).collect();
-        all.extend(self.asked().iter().map(|asked| asked.text().to_owned()));
+        all.extend(self.queries().iter().map(|query| query.text().to_owned()));
         for hit in self.hits().filter(|hit| !is_origin(hit)) {
             all.insert(self.newest.shown_id(hit.record_id.clone())?);
             all.insert(self.stored(&hit.record_id).to_owned());
@@ -480,7 +496,7 @@ impl<'a> Run<'a> {
 
     /// Returns the part of a stored id that is hashed.
     fn stored<'t>(&self, stored: &'t str) -> &'t str {
-        if self.hiding.is_some() { token_of(stored) } else { stored }
+        if self.pseudonymizer.is_some() { token_of(stored) } else { stored }
     }
 
     fn arguments(&self) -> BTreeMap<String, String> {
@@ -495,7 +511,12 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes what earlier attempts wrote and this one does not need.
-    fn keep(&self, victims: &[(Victim, bool)], gone: &HashSet<String>, work: &mut Work<'_>) -> Result<()> {
+    fn keep(
+        &self,
+        affected_shards: &[(AffectedShard, bool)],
+        gone: &HashSet<String>,
+        work: &mut Work<'_>,
+    ) -> Result<()> {
         let segments = self.segments.iter().map(|segment| segment.path.as_str());
         let lists = self.sources.iter().map(|list| list.path.as_str()).filter(|_| !gone.is_empty());
         let wanted = Wanted {
@@ -504,7 +525,7 @@ impl<'a> Run<'a> {
             sources: gone.clone(),
         };
         let listed = self.newest.entry().settings.indexes.contains(&IndexKind::Wids);
-        work.keep(victims, &segments.chain(lists).collect(), wanted, listed)
+        work.keep(affected_shards, &segments.chain(lists).collect(), wanted, listed)
     }
 
     /// Rewrites segments and lists of sources that name erased records.
@@ -547,8 +568,8 @@ impl<'a> Run<'a> {
         }
         let stored = self.hits().filter(|hit| !is_origin(hit)).map(|hit| self.stored(&hit.record_id));
         let keys: HashSet<&str> = stored.collect();
-        let is_erased = |key: &str| keys.contains(Asked::new(self.hiding.as_ref(), key).text());
-        let needles = self.needles()?;
+        let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).text());
+        let erased_ids = self.erased_ids()?;
         let (mut named, mut firsts): (Vec<(String, u64)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
             // Files that are parts of samples are listed without records.
@@ -557,14 +578,14 @@ impl<'a> Run<'a> {
                 gone.insert(source.uri);
             } else if !is_part {
                 firsts.insert(source.first_record);
-                let names = |text: &str| needles.iter().any(|needle| rejects::has_word(text, needle));
+                let names = |text: &str| erased_ids.iter().any(|id| rejects::has_word(text, id));
                 if names(&source.name) || names(&source.uri) {
                     named.push((source.uri, source.first_record));
                 }
             }
             Ok(())
         })?;
-        self.entries_that_name(&needles, report)?;
+        self.entries_that_name(&erased_ids, report)?;
         if named.is_empty() {
             return Ok(gone);
         }
@@ -593,11 +614,11 @@ impl<'a> Run<'a> {
     }
 
     /// Reports log entries whose reasons, options or revisions contain an erased id; entries are never changed.
-    fn entries_that_name(&self, needles: &[String], report: &mut EraseReport) -> Result<()> {
+    fn entries_that_name(&self, erased_ids: &[String], report: &mut EraseReport) -> Result<()> {
         if !self.options.all_versions {
             return Ok(());
         }
-        let names = |text: &str| needles.iter().any(|needle| rejects::has_word(text, needle));
+        let names = |text: &str| erased_ids.iter().any(|id| rejects::has_word(text, id));
         for entry in self.dataset.history(self.newest.version())? {
             let arguments = entry.arguments.iter().filter(|(_, text)| names(text)).map(|(name, _)| name.as_str());
             let revisions = entry.revisions.iter().filter(|revision| {
@@ -614,19 +635,20 @@ impl<'a> Run<'a> {
 
     /// Returns the ids and contents to be blocked.
     fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
-        let asked = self.asked();
+        let queries = self.queries();
         let has_subjects = self.newest.entry().settings.has_subjects();
         let mut rows: HashMap<Text<'_>, (Option<&str>, u64)> = HashMap::new();
         // Content hashes in sidecars of other formats are not those of the sources' bytes.
         let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
-        let forms: Vec<String> = asked.iter().map(|asked| normal_form(asked.id())).collect();
-        let forms: Vec<Asked<'_>> = forms.iter().map(|form| Asked::new(self.hiding.as_ref(), form)).collect();
-        for ((asked, form), hits) in asked.iter().zip(&forms).zip(&self.hits) {
+        let forms: Vec<String> = queries.iter().map(|query| normal_form(query.id())).collect();
+        let forms: Vec<IdQuery<'_>> =
+            forms.iter().map(|form| IdQuery::new(self.pseudonymizer.as_ref(), form)).collect();
+        for ((query, form), hits) in queries.iter().zip(&forms).zip(&self.hits) {
             for hit in hits {
                 let name = NameKind::of(hit);
                 let (text, source) = match name {
                     NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
-                    NameKind::Record | NameKind::Subject => (asked.text(), None),
+                    NameKind::Record | NameKind::Subject => (query.text(), None),
                 };
                 let mut kind = name.suppressed(has_subjects);
                 if kind == SuppressedKind::Origin && has_contents && hit.hash != 0 {
@@ -662,9 +684,9 @@ impl<'a> Run<'a> {
 
     /// Deletes the objects that the commit replaced, and writes the receipt.
     fn finish(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
-        let needles = if self.options.all_versions { self.needles()? } else { Vec::new() };
+        let erased_ids = if self.options.all_versions { self.erased_ids()? } else { Vec::new() };
         delete_void_plans(self.dataset)?;
-        let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&needles))?;
+        let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&erased_ids))?;
         report.objects_deleted = done.receipt.objects_deleted.len() as u64;
         report.rejects_erased = done.receipt.rejects_erased;
         report.objects_unreferenced = done.receipt.objects_unreferenced.unwrap_or_default();
@@ -693,11 +715,11 @@ impl<'a> Run<'a> {
         }
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
-            report.rejects_erased = rejects::erase(store.as_ref(), &Words::Known(&self.needles()?))?;
+            report.rejects_erased = rejects::erase(store.as_ref(), &Words::Known(&self.erased_ids()?))?;
             report.objects_unreferenced = finish::unreferenced(self.context, self.dataset).unwrap_or_default();
         }
         if !deleted.is_empty() || report.rejects_erased > 0 {
-            let mut receipt = Receipt::new(&self.asked(), &self.salt, report, self.newest.entry(), self.options);
+            let mut receipt = Receipt::new(&self.queries(), &self.salt, report, self.newest.entry(), self.options);
             receipt.objects_deleted = deleted;
             receipt.rejects_erased = report.rejects_erased;
             receipt.objects_unreferenced = Some(report.objects_unreferenced);
@@ -711,8 +733,8 @@ impl<'a> Run<'a> {
 }
 
 /// Returns ids as a dataset stores them.
-fn asked<'a>(ids: &'a [EraseId], hiding: Option<&'a Hiding>) -> Vec<Asked<'a>> {
-    ids.iter().map(|id| Asked::new(hiding, &id.id)).collect()
+fn queries<'a>(ids: &'a [EraseId], pseudonymizer: Option<&'a Pseudonymizer>) -> Vec<IdQuery<'a>> {
+    ids.iter().map(|id| IdQuery::new(pseudonymizer, &id.id)).collect()
 }
 
 /// A text of the list of erased ids, and its kind.
@@ -724,8 +746,9 @@ fn counts(rewrites: &[Rewrite]) -> Result<Counts> {
     let adds = || live().filter_map(|rewrite| rewrite.now.as_ref());
     let (records_in, records_out): (u64, u64) =
         (live().map(|rewrite| rewrite.was.records).sum(), adds().map(|shard| shard.meta.records).sum());
-    let erased =
-        records_in.checked_sub(records_out).ok_or_else(|| Error::mistaken("expected fewer records, found more"))?;
+    let erased = records_in
+        .checked_sub(records_out)
+        .ok_or_else(|| Error::inconsistent_output("expected fewer records, found more"))?;
     let counts = Counts {
         records_in,
         records_out,

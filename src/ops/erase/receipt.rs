@@ -19,9 +19,9 @@ use crate::{
         merkle::Hash,
         seal::close_json,
     },
-    dataset::{Asked, CHECKED_RECEIPT, Entry, Rewrite, Salt, receipt_path},
+    dataset::{CHECKED_RECEIPT, Entry, IdQuery, Rewrite, Salt, receipt_path},
     error::{Error, Result},
-    exec::erase::Victim,
+    exec::erase::AffectedShard,
     id::{TransactionId, Version},
     storage::{self, Location, Store, StoreSettings},
 };
@@ -64,12 +64,12 @@ impl ShardReceipt {
     }
 
     /// Returns the entry of a shard that a plan would rewrite.
-    pub(super) fn planned(victim: &Victim, live: bool) -> Self {
+    pub(super) fn planned(affected: &AffectedShard, live: bool) -> Self {
         Self {
-            was: victim.shard.path.clone(),
-            was_blake3: hex(&victim.shard.checksum),
-            records_before: victim.shard.records,
-            records_erased: victim.ordinals.len() as u64,
+            was: affected.shard.path.clone(),
+            was_blake3: hex(&affected.shard.checksum),
+            records_before: affected.shard.records,
+            records_erased: affected.ordinals.len() as u64,
             live,
             now: None,
             now_blake3: None,
@@ -125,14 +125,14 @@ pub(super) struct Receipt {
 
 impl Receipt {
     pub(super) fn new(
-        ids: &[Asked<'_>],
+        ids: &[IdQuery<'_>],
         salt: &Salt,
         report: &EraseReport,
         newest: &Entry,
         options: &EraseOptions,
     ) -> Self {
-        let id = |(asked, report): (&Asked<'_>, &IdReport)| IdReceipt {
-            hmac_sha256: hex(&salt.hash(asked.text())),
+        let id = |(query, report): (&IdQuery<'_>, &IdReport)| IdReceipt {
+            hmac_sha256: hex(&salt.hash(query.text())),
             records: report.records,
             erased_in: report.erased_in,
         };

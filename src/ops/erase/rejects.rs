@@ -9,7 +9,7 @@ use crate::{
     codec::base64::from_base64,
     dataset::{Salt, Word},
     error::{Error, Result},
-    record::spelling::{is_inner, readings, with_unescaped},
+    record::spelling::{continues_word, possible_decodings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
 };
 
@@ -41,9 +41,9 @@ impl Words<'_> {
             Self::Known(texts) => texts.iter().any(|word| has_word_in(text, word)),
             Self::Hidden { salt, hashes, lengths } => {
                 // A text between two word borders may be one of them; its hash decides.
-                let begins = |at: &usize| !is_inner(at.checked_sub(1).and_then(|before| text.get(before)));
+                let begins = |at: &usize| !continues_word(at.checked_sub(1).and_then(|before| text.get(before)));
                 let ends =
-                    |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !is_inner(text.get(at + *bytes));
+                    |(at, bytes): &(usize, &usize)| at + *bytes <= text.len() && !continues_word(text.get(at + *bytes));
                 let spans = (0..text.len()).filter(begins).flat_map(|at| lengths.iter().map(move |bytes| (at, bytes)));
                 spans
                     .filter(ends)
@@ -92,7 +92,7 @@ fn names(line: &str, words: &Words<'_>) -> bool {
         let Some(text) = value.as_str() else { return false };
         if name == "raw_base64" {
             let bytes = from_base64(text).unwrap_or_default();
-            return words.are_in(&bytes) || readings(&bytes).iter().any(|text| are_in_text(words, text));
+            return words.are_in(&bytes) || possible_decodings(&bytes).iter().any(|text| are_in_text(words, text));
         }
         are_in_text(words, text)
     })
@@ -111,7 +111,7 @@ pub(super) fn has_word(text: &str, word: &str) -> bool {
 fn has_word_in(text: &[u8], word: &str) -> bool {
     memchr::memmem::find_iter(text, word.as_bytes()).any(|at| {
         let before = at.checked_sub(1).and_then(|before| text.get(before));
-        !is_inner(before) && !is_inner(text.get(at + word.len()))
+        !continues_word(before) && !continues_word(text.get(at + word.len()))
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_name_somebody_go() {
+    fn lines_that_contain_an_erased_id_are_removed() {
         let store = RemoteStore::memory().unwrap();
         let line = |raw: &str| format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}\n");
         let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", base64(b"\xff,PAT-1"));

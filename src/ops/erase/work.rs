@@ -10,9 +10,9 @@ use rayon::prelude::*;
 
 use super::{super::rewrite, finish};
 use crate::{
-    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, note_beside},
+    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, record_beside},
     error::{Effect, Error, Kind, Result},
-    exec::erase::{Eraser, Made, Spared, Victim},
+    exec::erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
     id::{TransactionId, Version},
     storage::Staged,
 };
@@ -32,7 +32,7 @@ pub(super) struct Done {
     /// Paths of the objects published for it alone.
     paths: Vec<String>,
     /// Expected content of the new shard, until it was read back and verified.
-    unverified: Option<Made>,
+    unverified: Option<ExpectedShard>,
 }
 
 /// A segment or a list that was examined: its replacement, if any, and the paths published for it.
@@ -114,13 +114,15 @@ impl<'a> Work<'a> {
     /// any more, so if there are such lists (`listed`), a folder is kept or deleted as a whole.
     pub(super) fn keep(
         &mut self,
-        victims: &[(Victim, bool)],
+        affected_shards: &[(AffectedShard, bool)],
         others: &HashSet<&str>,
         wanted: Wanted,
         listed: bool,
     ) -> Result<()> {
-        let wants: HashMap<&str, &[u64]> =
-            victims.iter().map(|(victim, _)| (victim.shard.path.as_str(), victim.ordinals.as_slice())).collect();
+        let wants: HashMap<&str, &[u64]> = affected_shards
+            .iter()
+            .map(|(affected, _)| (affected.shard.path.as_str(), affected.ordinals.as_slice()))
+            .collect();
         let is_wanted = |path: &str, done: &Done| wants.get(path).is_some_and(|ordinals| *ordinals == done.ordinals);
         let broken: HashSet<String> = self
             .shards
@@ -157,32 +159,32 @@ impl<'a> Work<'a> {
         self.publication.withdraw(&gone)
     }
 
-    /// Names the new shards of victims that were not written yet: one new folder for each old folder.
-    pub(super) fn name(&mut self, victims: &[(Victim, bool)]) -> Vec<Victim> {
-        let unwritten = victims.iter().filter(|(victim, _)| !self.shards.contains_key(&victim.shard.path));
-        let mut out: Vec<Victim> = unwritten.map(|(victim, _)| victim.clone()).collect();
+    /// Names the new shards for affected shards that were not rewritten yet: one new folder for each old folder.
+    pub(super) fn name(&mut self, affected_shards: &[(AffectedShard, bool)]) -> Vec<AffectedShard> {
+        let unwritten = affected_shards.iter().filter(|(affected, _)| !self.shards.contains_key(&affected.shard.path));
+        let mut out: Vec<AffectedShard> = unwritten.map(|(affected, _)| affected.clone()).collect();
         rewrite::name(&mut out, self.publication.id(), &mut self.numbers.0);
         out
     }
 
     /// Publishes new shards together with the descriptions of their folders.
-    pub(super) fn publish(&mut self, victims: &[Victim], spared: Vec<Spared>) -> Result<()> {
+    pub(super) fn publish(&mut self, affected_shards: &[AffectedShard], rewritten: Vec<RewrittenShard>) -> Result<()> {
         let store = self.dataset.store().as_ref();
         let mut staged: Vec<Staged> = Vec::new();
         let (mut beside, mut written) = (HashMap::new(), HashMap::new());
-        for (folder, mut own) in rewrite::describe(store, victims, &spared)? {
+        for (folder, mut own) in rewrite::describe(store, affected_shards, &rewritten)? {
             beside.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect::<Vec<_>>());
             staged.append(&mut own);
         }
-        for (victim, mut one) in victims.iter().zip(spared) {
-            let unverified = one.made();
+        for (affected, mut one) in affected_shards.iter().zip(rewritten) {
+            let unverified = one.expected();
             let mut own = std::mem::take(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 own.append(&mut finished.staged);
             }
             let done = Done {
-                ordinals: victim.ordinals.clone(),
-                folder: victim.naming.tag.clone(),
+                ordinals: affected.ordinals.clone(),
+                folder: affected.naming.tag.clone(),
                 now: one.finished.map(|finished| finished.shard),
                 places: one.places,
                 bytes_copied: one.bytes_copied,
@@ -190,10 +192,10 @@ impl<'a> Work<'a> {
                 paths: own.iter().map(|staged| staged.path.clone()).collect(),
                 unverified,
             };
-            written.insert(victim.shard.path.clone(), done);
+            written.insert(affected.shard.path.clone(), done);
             staged.append(&mut own);
         }
-        note_beside(written.values_mut().filter_map(|done| done.now.as_mut()), &staged);
+        record_beside(written.values_mut().filter_map(|done| done.now.as_mut()), &staged);
         // Until it is published, an object cannot be committed by a later attempt.
         self.publication.publish(staged)?;
         self.folders.extend(beside);
@@ -203,9 +205,10 @@ impl<'a> Work<'a> {
 
     /// Reads back shards that were not verified yet: old objects are deleted only if the new shard contains all kept
     /// records.
-    pub(super) fn prove(&mut self, eraser: &Eraser<'_>) -> Result<()> {
-        let unverified: Vec<&Made> = self.shards.values().filter_map(|done| done.unverified.as_ref()).collect();
-        unverified.into_par_iter().try_for_each(|made| eraser.prove(made))?;
+    pub(super) fn verify_rewritten(&mut self, eraser: &Eraser<'_>) -> Result<()> {
+        let unverified: Vec<&ExpectedShard> =
+            self.shards.values().filter_map(|done| done.unverified.as_ref()).collect();
+        unverified.into_par_iter().try_for_each(|expected| eraser.verify_rewritten(expected))?;
         self.shards.values_mut().for_each(|done| done.unverified = None);
         Ok(())
     }
@@ -290,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_holds_for_later_plans_with_the_same_old_records() {
+    fn written_shards_are_reused_by_later_plans_with_the_same_old_records() {
         let wanted = |records: &[u64], next_record, sources: &[&str]| Wanted {
             records: records.iter().copied().collect(),
             next_record,
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_got_no_name_is_made_again_by_the_next_attempt() {
+    fn unpublished_objects_are_written_again_by_the_next_attempt() {
         let store: std::sync::Arc<dyn crate::storage::Store> =
             std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap());
         let dataset = Dataset::new(store);

@@ -307,7 +307,7 @@ mod tests {
                 let block = |index: &usize| BlockProof {
                     index: *index as u64,
                     pairs: base64(&blocks[*index]),
-                    path: texts(&chunk_tree::way(&chunks, *index)),
+                    path: texts(&chunk_tree::siblings(&chunks, *index)),
                 };
                 let at = buckets[own].partition_point(|pair| pair.0 < hash.0);
                 let mut around = vec![at.saturating_sub(1) / BLOCK_PAIRS, at / BLOCK_PAIRS];
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_shown_is_believed() {
+    fn proofs_are_checked_by_the_blocks_that_they_show() {
         let wanted = IdHash::of("PAT-1").0;
         // Close to the id, so that all are in its bucket.
         let below = |i: u64| (wanted - 1_000_000 + 1000 * i, i);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proof_rests_on_is_told() {
+    fn unverified_parts_of_a_proof_are_reported() {
         let ids: Vec<(u64, u64)> = vec![(IdHash::of("PAT-1").0, 1)];
         let complete = |head: &str, id, with_root: bool| {
             let proof = World { head: head.into(), segments: vec![ids.clone()] }.proof(id, false, None);

@@ -21,7 +21,7 @@ pub use self::check::{verify, verify_bytes};
 use super::{Context, manifest};
 use crate::{
     codec::{base64::base64, hex::hex, merkle::Hash},
-    dataset::{Asked, Block, PAIR_BYTES, Snapshot, VersionTree, has_origin, hiding_of},
+    dataset::{Block, IdQuery, PAIR_BYTES, Snapshot, VersionTree, has_origin, pseudonymizer_of},
     error::{Error, Result},
     events::Event,
     id::Version,
@@ -205,9 +205,9 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         )
         .hint("records get ids of their own with `convert --id`"));
     }
-    let hiding = hiding_of(snapshot)?;
-    let asked = Asked::new(hiding.as_ref(), id);
-    let tree = VersionTree::new(snapshot, Some(asked.hash))?;
+    let pseudonymizer = pseudonymizer_of(snapshot)?;
+    let query = IdQuery::new(pseudonymizer.as_ref(), id);
+    let tree = VersionTree::new(snapshot, Some(query.hash))?;
     let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
         let (leaf, path) = tree.segment_path(number);
         let shown = segment.bucket.as_ref().ok_or_else(|| Error::internal("a segment shows no bucket"))?;
@@ -225,8 +225,8 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         r#type: "proof".to_owned(),
         schema: SCHEMA,
         claim: Claim::Absent,
-        id: asked.text().to_owned(),
-        private: hiding.is_some(),
+        id: query.text().to_owned(),
+        private: pseudonymizer.is_some(),
         salt: snapshot.entry().settings.private.as_ref().and_then(|private| private.salt.clone()),
         version: snapshot.version(),
         root: hex(&tree.root()),

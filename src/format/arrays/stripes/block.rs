@@ -185,7 +185,7 @@ impl Block {
         let width = origin.width;
         let bytes = area.bytes(width);
         if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.max_in_memory) {
-            let _ahead = origin.source.ahead(&[(origin.variable, origin.slab(&area))])?;
+            let _prefetched = origin.source.prefetch(&[(origin.variable, origin.slab(&area))])?;
             let content = Content::Little(origin.read(&area)?);
             return Ok(Self { area, width, content });
         }
@@ -249,7 +249,7 @@ impl Large {
     /// Reads chunks and writes them to disk.
     fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
         let wanted = chunks.clone().map(|number| (origin.variable, origin.slab(&self.grid.chunk(number))));
-        let _ahead = origin.source.ahead(&wanted.collect::<Vec<_>>())?;
+        let _prefetched = origin.source.prefetch(&wanted.collect::<Vec<_>>())?;
         let transposed: Vec<Transposed> = chunks
             .clone()
             .into_par_iter()

@@ -321,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn texts_of_all_lengths_are_told_apart(texts in proptest::collection::vec("[ab\0]{0,20}", 0..3000)) {
+        fn texts_of_all_lengths_are_distinguished(texts in proptest::collection::vec("[ab\0]{0,20}", 0..3000)) {
             let values: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
             let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<&[u8]> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_entries_is_foreseen() {
+    fn the_number_of_entries_is_predicted() {
         let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.1, "{found} {expected}");
         near(expected_entries(16_384, 13_960, 500_000), 50_000.0);
         near(expected_entries(16_384, 100, 500_000), 100.0);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_alike_take_few_bytes() {
+    fn equal_rows_take_few_bytes() {
         let layout = Layout {
             slots: Slots::Even { rows: 2, each: 60_000 },
             levels: None,

@@ -304,7 +304,7 @@ fn coded_columns_have_runs_and_pages_of_noise() {
 }
 
 #[test]
-fn columns_of_several_pages_are_told_apart() {
+fn columns_of_several_pages_are_distinguished() {
     let mut used = std::collections::BTreeSet::new();
     let codecs = [Codec::Zstd(3), Codec::Snappy, Codec::None, Codec::Gzip(1)];
     for (i, (range, ascending)) in

@@ -505,7 +505,7 @@ impl Merging<'_> {
             at += found.len();
         });
         if !whole || !same {
-            return Err(Error::mistaken("expected the indices from the table, found others").into());
+            return Err(Error::inconsistent_output("expected the indices from the table, found others").into());
         }
         joined.indices.clear();
         joined.levels.clear();
@@ -534,7 +534,7 @@ impl Merging<'_> {
         // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
         if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
-            return Err(Error::mistaken("expected the indices from the table, found others").into());
+            return Err(Error::inconsistent_output("expected the indices from the table, found others").into());
         }
         self.put(&page.header, INDICES, facts)
     }
@@ -706,7 +706,7 @@ fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     if rest == Some(&[]) {
         Ok(())
     } else {
-        Err(Error::mistaken("expected the page as it was assembled, found another"))
+        Err(Error::inconsistent_output("expected the page as it was assembled, found another"))
     }
 }
 

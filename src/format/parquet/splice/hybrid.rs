@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_come_back_and_are_mapped(
+        fn values_round_trip_and_are_mapped(
             runs in prop::collection::vec((any::<u32>(), 1_usize..60), 0..60), width in 0_u8..=16, to in 0_u8..=32
         ) {
             let mask = (1_u32 << width) - 1;
@@ -383,7 +383,7 @@ mod tests {
         }
 
         #[test]
-        fn bits_come_back(runs in prop::collection::vec((any::<bool>(), 1_usize..300), 0..60), before in 0_usize..20) {
+        fn bits_round_trip(runs in prop::collection::vec((any::<bool>(), 1_usize..300), 0..60), before in 0_usize..20) {
             let levels: Vec<u32> = runs.iter().enumerate().flat_map(|(i, (level, n))| {
                 (0..*n).map(move |at| u32::from(if i % 3 == 0 { at % 3 == 0 } else { *level }))
             }).collect();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_up_is_seen() {
+    fn consecutive_numbers_are_detected() {
         for count in [0_u32, 1, 7, 8, 9, 5000] {
             let mut bytes = Vec::new();
             put_hybrid(&mut bytes, &(0..count).collect::<Vec<_>>(), 13);

@@ -75,7 +75,7 @@ impl Sums {
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ.
 pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
-    let differs = |message: String| Error::mistaken(message).at(file.name.as_str());
+    let differs = |message: String| Error::inconsistent_output(message).at(file.name.as_str());
     let groups = file.metadata.row_groups();
     if groups.len() != notes.len() {
         return Err(differs(format!("expected {} row groups, found {}", notes.len(), groups.len())));

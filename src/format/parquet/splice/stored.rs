@@ -88,7 +88,7 @@ mod tests {
     };
 
     #[test]
-    fn what_was_put_in_front_comes_out_in_front() {
+    fn prepended_bytes_are_read_first() {
         for (codec, ours) in [
             (Compression::SNAPPY, Codec::Snappy),
             (Compression::ZSTD(ZstdLevel::default()), Codec::Zstd(3)),

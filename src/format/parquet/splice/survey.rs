@@ -22,7 +22,7 @@ use super::{
 use crate::{
     codec::Codec,
     error::Result,
-    record::widen::cast_or_unfit,
+    record::widen::try_cast_to,
     schema::{schema_of, unite_lists},
 };
 
@@ -125,7 +125,7 @@ fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
         let schema = Arc::new(Schema::new(vec![Arc::clone(storable)]));
         for group in 0..source.row_groups().len() {
             for batch in source.decode(group, field.name())? {
-                if cast_or_unfit(&batch, &schema)?.is_err() {
+                if try_cast_to(&batch, &schema)?.is_err() {
                     names.insert(field.name().clone());
                 }
             }

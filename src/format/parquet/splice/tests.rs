@@ -361,7 +361,7 @@ proptest! {
 
 /// Every change of a page after it was made is detected.
 #[test]
-fn the_proof_sees_every_bit() {
+fn verification_detects_every_flipped_bit() {
     let made = Made {
         rows: 500,
         range: 90,

@@ -34,30 +34,30 @@ const MAX_RATIO: usize = 4;
 
 /// A pool of unused buffers.
 #[derive(Debug, Clone)]
-pub struct Spare(Arc<Mutex<Kept>>);
+pub struct BufferPool(Arc<Mutex<Kept>>);
 
 #[derive(Debug)]
 struct Kept {
     buffers: VecDeque<Vec<u8>>,
     bytes: usize,
-    most: usize,
+    max_buffers: usize,
 }
 
-impl Default for Spare {
+impl Default for BufferPool {
     fn default() -> Self {
         Self::keeping(MAX_BUFFERS)
     }
 }
 
 /// Returns the pool for values of columns, which one stage of a pipeline builds and another drops.
-pub fn of_columns() -> &'static Spare {
-    static COLUMNS: LazyLock<Spare> = LazyLock::new(|| Spare::keeping(MAX_COLUMN_BUFFERS));
+pub fn column_buffers() -> &'static BufferPool {
+    static COLUMNS: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::keeping(MAX_COLUMN_BUFFERS));
     &COLUMNS
 }
 
-impl Spare {
-    fn keeping(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, most })))
+impl BufferPool {
+    fn keeping(max_buffers: usize) -> Self {
+        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, max_buffers })))
     }
 
     /// Returns an empty buffer with a capacity of at least `capacity` bytes; if that is 0, the size is unknown and the
@@ -95,7 +95,7 @@ impl Spare {
 
     /// Makes the buffer immutable; it returns to the pool when nothing refers to it any more.
     pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Lent { buffer, spare: self.clone() })
+        Bytes::from_owner(Lent { buffer, pool: self.clone() })
     }
 
     fn keep(&self, buffer: Vec<u8>) {
@@ -105,7 +105,7 @@ impl Spare {
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The oldest buffers are dropped first, because they have not been requested for the longest time.
-        while kept.buffers.len() >= kept.most || kept.bytes + capacity > MAX_KEPT_BYTES {
+        while kept.buffers.len() >= kept.max_buffers || kept.bytes + capacity > MAX_KEPT_BYTES {
             let Some(oldest) = kept.buffers.pop_front() else { break };
             kept.bytes -= oldest.capacity();
         }
@@ -116,7 +116,7 @@ impl Spare {
 
 struct Lent {
     buffer: Vec<u8>,
-    spare: Spare,
+    pool: BufferPool,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -127,7 +127,7 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.spare.keep(std::mem::take(&mut self.buffer));
+        self.pool.keep(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -137,49 +137,49 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_when_its_last_slice_is_dropped() {
-        let spare = Spare::default();
-        let mut buffer = spare.take(100);
+        let pool = BufferPool::default();
+        let mut buffer = pool.take(100);
         buffer.extend_from_slice(b"abcdef");
         let place = buffer.as_ptr();
-        let whole = spare.lend(buffer);
+        let whole = pool.lend(buffer);
         let slice = whole.slice(2..4);
         drop(whole);
-        let other = spare.take(1);
+        let other = pool.take(1);
         assert_ne!(other.as_ptr(), place);
         assert_eq!(&slice[..], b"cd");
         drop(slice);
-        let again = spare.take(STEP);
+        let again = pool.take(STEP);
         assert_eq!(again.as_ptr(), place);
         assert!(again.is_empty());
     }
 
     #[test]
     fn a_buffer_that_is_too_small_or_too_large_is_not_returned() {
-        let spare = Spare::default();
-        drop(spare.lend(spare.take(10)));
-        assert!(spare.take(STEP + 1).capacity() > STEP);
-        drop(spare.lend(Vec::with_capacity(MAX_CAPACITY + 1)));
-        assert!(spare.take(1).capacity() <= MAX_CAPACITY);
+        let pool = BufferPool::default();
+        drop(pool.lend(pool.take(10)));
+        assert!(pool.take(STEP + 1).capacity() > STEP);
+        drop(pool.lend(Vec::with_capacity(MAX_CAPACITY + 1)));
+        assert!(pool.take(1).capacity() <= MAX_CAPACITY);
     }
     #[test]
     fn filled_buffers_keep_their_length() {
-        let spare = Spare::default();
-        let mut buffer = spare.take_filled(1000);
+        let pool = BufferPool::default();
+        let mut buffer = pool.take_filled(1000);
         buffer[..3].copy_from_slice(b"abc");
         let place = buffer.as_ptr();
         buffer.truncate(900);
-        drop(spare.lend(buffer));
-        let again = spare.take_filled(950);
+        drop(pool.lend(buffer));
+        let again = pool.take_filled(950);
         assert_eq!((again.as_ptr(), again.len(), &again[..3]), (place, 950, &b"abc"[..]));
     }
 
     #[test]
     fn the_oldest_buffer_is_dropped_first() {
-        let spare = Spare::keeping(2);
+        let pool = BufferPool::keeping(2);
         let buffers: Vec<Vec<u8>> = (1..4).map(|i| Vec::with_capacity(i * STEP)).collect();
-        buffers.into_iter().for_each(|buffer| drop(spare.lend(buffer)));
-        assert_eq!(spare.find(1).map(|buffer| buffer.capacity()), Some(2 * STEP));
-        assert_eq!(spare.find(1).map(|buffer| buffer.capacity()), Some(3 * STEP));
-        assert!(spare.find(1).is_none());
+        buffers.into_iter().for_each(|buffer| drop(pool.lend(buffer)));
+        assert_eq!(pool.find(1).map(|buffer| buffer.capacity()), Some(2 * STEP));
+        assert_eq!(pool.find(1).map(|buffer| buffer.capacity()), Some(3 * STEP));
+        assert!(pool.find(1).is_none());
     }
 }

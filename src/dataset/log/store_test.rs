@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Proof {
+struct TestResult {
     conditional_create: String,
     location: String,
     /// Server that was tested, if it is not the one that the location implies.
@@ -29,23 +29,24 @@ struct Proof {
 }
 
 /// Ensures that conditional creates work; local file systems need no test.
-pub(in crate::dataset) fn prove(store: &dyn Store) -> Result<()> {
+pub(in crate::dataset) fn test_conditional_create(store: &dyn Store) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
     }
     let path = system_path("store.json");
-    let proof = Proof {
+    let result = TestResult {
         conditional_create: "proven".to_owned(),
         location: store.location().to_string(),
         endpoint: store.endpoint(),
     };
     if let Some(bytes) = store.get(&path)?
-        && serde_json::from_slice::<Proof>(&bytes).is_ok_and(|found| found == proof)
+        && serde_json::from_slice::<TestResult>(&bytes).is_ok_and(|found| found == result)
     {
         return Ok(());
     }
     race(store)?;
-    let text = serde_json::to_vec(&proof).map_err(|e| Error::internal("encoding the proof failed").cause(e))?;
+    let text = serde_json::to_vec(&result)
+        .map_err(|e| Error::internal("encoding the result of the store test failed").cause(e))?;
     store.put(&path, text.into())
 }
 
@@ -94,15 +95,15 @@ mod tests {
     #[test]
     fn a_store_is_tried_once_for_each_place() {
         let store = RemoteStore::memory().unwrap();
-        prove(&store).unwrap();
+        test_conditional_create(&store).unwrap();
         let kept = store.get("_shardify/store.json").unwrap().unwrap();
         assert_eq!(kept, r#"{"conditional_create":"proven","location":"memory:///"}"#);
         assert!(store.list("_shardify/proof").unwrap().is_empty());
-        prove(&store).unwrap();
+        test_conditional_create(&store).unwrap();
         let other_server = String::from_utf8_lossy(&kept).replace('}', r#","endpoint":"http://mirror:9000"}"#);
         for elsewhere in [String::from_utf8_lossy(&kept).replace("memory", "s3"), other_server] {
             store.put("_shardify/store.json", elsewhere.into()).unwrap();
-            prove(&store).unwrap();
+            test_conditional_create(&store).unwrap();
             assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);
         }
     }
