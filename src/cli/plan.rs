@@ -11,13 +11,16 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ops::convert::{self, Committed, PlanReport},
+    ops::convert::{self, Committed, OpenedPlan, PlanReport},
     units::{Size, grouped},
 };
 
 impl Session<'_> {
     pub(super) fn plan(&self, args: &PlanArgs) -> Result<Outcome> {
-        let PlanCommand::Convert(args) = &args.what;
+        let args = match &args.what {
+            PlanCommand::Convert(args) => args,
+            PlanCommand::Other(words) => return Err(refused(words.first().map_or("", String::as_str))),
+        };
         let report = self.plan_convert(&args.convert)?;
         self.report(|w| {
             if self.global.json {
@@ -46,7 +49,13 @@ impl Session<'_> {
     }
 
     pub(super) fn run_task(&self, args: &RunTaskArgs) -> Result<Outcome> {
-        let (dataset, record) = convert::open_plan(&self.context, &args.plan)?;
+        let (dataset, record) = match convert::open_plan(&self.context, &args.plan)? {
+            OpenedPlan::Plan(dataset, record) => (dataset, record),
+            OpenedPlan::Committed(_, version) => {
+                let error = Error::usage(format!("this plan is committed already, as version {version}"));
+                return Err(error.at(args.plan.clone()));
+            }
+        };
         let (mut done, mut records) = (0_u64, 0_u64);
         let mut reports = Vec::new();
         let result = convert::run_tasks(&self.context, (&dataset, &record), args.task.clone(), &mut |report| {
@@ -83,9 +92,14 @@ impl Session<'_> {
     }
 
     pub(super) fn commit(&self, args: &CommitArgs) -> Result<Outcome> {
-        let (dataset, record) = convert::open_plan(&self.context, &args.plan)?;
+        let (dataset, committed) = match convert::open_plan(&self.context, &args.plan)? {
+            OpenedPlan::Committed(dataset, version) => (dataset, Committed::Already(version)),
+            OpenedPlan::Plan(dataset, record) => {
+                let committed = convert::commit_plan(&self.context, &dataset, &record)?;
+                (dataset, committed)
+            }
+        };
         let place = dataset.store().location().to_string();
-        let committed = convert::commit_plan(&self.context, &dataset, &record)?;
         self.progress.stop();
         match committed {
             Committed::Version(report) => {
@@ -120,6 +134,21 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// Returns the error for a command that cannot be planned.
+fn refused(command: &str) -> Error {
+    let why = match command {
+        "compact" => "merging shards copies bytes and seldom takes longer than an hour for each terabyte",
+        "sort" => "sorting has to see all records of a dataset",
+        "adopt" => "adopting reads each file once and writes no shards",
+        "erase" => "an erasure must not wait for other machines",
+        _ => return Error::usage(format!("expected `plan convert`, found `plan {command}`")),
+    };
+    Error::usage(format!("expected `plan convert`, found `plan {command}`: {why}")).hint(format!(
+        "run `shardify {}` on one machine",
+        if command == "sort" { "compact --sort-by" } else { command }
+    ))
 }
 
 /// Returns a job that runs all tasks of a plan.

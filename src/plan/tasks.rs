@@ -61,7 +61,7 @@ mod tests {
             assert!((60 << 20..=66 << 20).contains(&size), "{size}");
         }
         assert_eq!(cut(&units, Size::mib(8 << 10)), [0..1000]);
-        assert_eq!(cut(&[], Size::mib(1)), []);
+        assert!(cut(&[], Size::mib(1)).is_empty());
         assert_eq!(cut(&[(0, 0)], Size::mib(1)), [0..1]);
     }
 

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn every_type_and_all_metadata_come_back() {
         let tagged = Field::new("b", DataType::Decimal128(7, 2), false)
-            .with_metadata([("unit".to_owned(), "mm".to_owned())].into());
+            .with_metadata(std::collections::HashMap::from([("unit".to_owned(), "mm".to_owned())]));
         let fields = Fields::from(vec![
             Field::new("a", DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())), true),
             tagged,

@@ -30,6 +30,7 @@ mod lineage;
 mod manners;
 mod mission;
 mod names;
+mod plans;
 mod private;
 mod races;
 mod reference;

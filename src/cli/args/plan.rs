@@ -17,6 +17,9 @@ pub(in crate::cli) struct PlanArgs {
 pub(in crate::cli) enum PlanCommand {
     /// Plan a conversion; all options of `convert` apply.
     Convert(Box<PlanConvertArgs>),
+    /// Another command, which cannot be planned.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 #[derive(Debug, Args)]

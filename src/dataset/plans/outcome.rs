@@ -83,6 +83,16 @@ impl OutcomeShard {
         NewShard { meta, runs, scattered: None }
     }
 
+    /// Returns the path, relative to the dataset.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.seal.bytes
+    }
+
     /// Returns what must be equal in two attempts of one task: everything but names.
     fn content(&self) -> (u64, Seal) {
         (self.records, self.seal)
@@ -210,6 +220,14 @@ impl Outcome {
     pub fn read_all(dataset: &Dataset, plan: &TransactionId, tasks: usize) -> Result<Vec<Option<Self>>> {
         let tasks: Vec<u64> = (0..tasks as u64).collect();
         in_parallel(&tasks, &|task: &u64| Self::read(dataset, plan, *task)).into_iter().collect()
+    }
+
+    /// Deletes the outcome of a task, because what it names is gone.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn delete(dataset: &Dataset, plan: &TransactionId, task: u64) -> Result<()> {
+        dataset.store().delete(&Self::path(plan, task))
     }
 
     /// Returns which tasks of a plan have an outcome.

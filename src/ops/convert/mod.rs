@@ -36,7 +36,7 @@ use self::{
 };
 pub use self::{
     options::{Accept, ConvertOptions, OnSchema, SubjectSource},
-    planned::{PlanReport, commit as commit_plan, location_of, open_plan, plan, run_tasks},
+    planned::{OpenedPlan, PlanReport, commit as commit_plan, location_of, open_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
     stack::Committed,
     task::TaskReport,

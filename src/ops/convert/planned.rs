@@ -18,7 +18,7 @@ use crate::{
     dataset::{Dataset, Outcome, PlanRecord, PlanTask, plan_of_path, plan_path},
     error::{Error, Result},
     events::Event,
-    id::TransactionId,
+    id::{TransactionId, Version},
     ops::Context,
     storage::{Location, SYSTEM_FOLDER},
 };
@@ -92,11 +92,19 @@ pub fn plan(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> 
     Ok(report)
 }
 
+/// A plan that was named by its path or URL.
+pub enum OpenedPlan {
+    /// It exists.
+    Plan(Dataset, Box<PlanRecord>),
+    /// It was committed, and is deleted.
+    Committed(Dataset, Version),
+}
+
 /// Opens a plan by its path or URL.
 ///
 /// # Errors
-/// When there is no plan, it is damaged, or another release made it; if the store fails.
-pub fn open_plan(context: &Context<'_>, place: &str) -> Result<(Dataset, PlanRecord)> {
+/// When there is and was no plan, it is damaged, or another release made it; if the store fails.
+pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
     let location = context.location(place)?;
     let shown = location.to_string();
     let wrong = || {
@@ -113,22 +121,19 @@ pub fn open_plan(context: &Context<'_>, place: &str) -> Result<(Dataset, PlanRec
     }
     let id = plan_of_path(&names[0]).filter(|_| names[1] == "plans" && names[2] == SYSTEM_FOLDER).ok_or_else(wrong)?;
     let dataset = context.dataset(&above)?;
-    match PlanRecord::read(&dataset, &id)? {
-        Some(record) => Ok((dataset, record)),
-        None => Err(missing(&dataset, &id, shown)),
+    if let Some(record) = PlanRecord::read(&dataset, &id)? {
+        return Ok(OpenedPlan::Plan(dataset, Box::new(record)));
     }
-}
-
-/// Returns the error for a plan that does not exist: it may have been committed or voided.
-fn missing(dataset: &Dataset, id: &TransactionId, shown: String) -> Error {
-    let newest = dataset.latest().ok().flatten();
-    let entries = newest.and_then(|newest| dataset.history(newest.version()).ok()).unwrap_or_default();
-    if let Some(entry) = entries.iter().find(|entry| entry.transaction == *id) {
-        return Error::usage(format!("this plan is committed already, as version {}", entry.version)).at(shown);
+    let entries = match dataset.latest()? {
+        Some(newest) => dataset.history(newest.version())?,
+        None => Vec::new(),
+    };
+    match entries.iter().find(|entry| entry.transaction == id) {
+        Some(entry) => Ok(OpenedPlan::Committed(dataset, entry.version)),
+        None => Err(Error::usage("expected a plan, found none")
+            .at(shown)
+            .hint("it was given up by a vacuum or voided by an erasure, or the path is wrong: plan again")),
     }
-    Error::usage("expected a plan, found none")
-        .at(shown)
-        .hint("it was given up by a vacuum or voided by an erasure, or the path is wrong: plan again")
 }
 
 /// Returns the path or URL of a plan.
@@ -150,8 +155,12 @@ pub fn run_tasks(
     let runner = TaskRunner::new(context, dataset, record, &work)?;
     for task in tasks {
         context.cancel.check()?;
-        let bytes = record.tasks.get(task).map(|task| task.bytes);
-        context.observer.event(Event::Phase { name: "converting", bytes });
+        let Some(bytes) = record.tasks.get(task).map(|task| task.bytes) else {
+            let last = record.tasks.len().saturating_sub(1);
+            return Err(Error::usage(format!("expected a task from 0 to {last}, found {task}"))
+                .at(location_of(dataset, &record.id)));
+        };
+        context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
         done(runner.run(task)?);
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! Numbers of an outcome count from the first record of its task, so stacking adds a base to them; no object is rewritten
 //! but the files of rejected records, which are joined.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use super::{
     columns::force_binary,
@@ -23,7 +23,7 @@ use crate::{
     dataset::{
         Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, PlanState,
         Pseudonymizer, Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan,
-        each_source_of_task, plan_state,
+        each_source_of_task, folder_of, plan_state,
     },
     error::{Error, Result},
     events::Event,
@@ -69,6 +69,7 @@ pub(super) fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanReco
     if let Some(next) = next_plan(dataset, record, work, &outcomes)? {
         return Ok(next);
     }
+    check_present(dataset, record, &outcomes)?;
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
@@ -131,6 +132,29 @@ fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec<Outcome>> 
     ))
     .at(dataset.store().location().to_string())
     .hint("run the missing tasks, then commit again"))
+}
+
+/// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task whose
+/// shard is gone is deleted, so that the task can be run again.
+fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome]) -> Result<()> {
+    let store = dataset.store().as_ref();
+    let mut gone: Vec<(usize, String)> = Vec::new();
+    for (task, outcome) in outcomes.iter().enumerate() {
+        let Some(folder) = outcome.shards.first().map(|shard| folder_of(shard.path()).to_owned()) else { continue };
+        let listed: HashMap<String, u64> =
+            store.list(&folder)?.into_iter().map(|facts| (facts.path, facts.bytes)).collect();
+        let lost = outcome.shards.iter().find(|shard| listed.get(shard.path()) != Some(&shard.bytes()));
+        gone.extend(lost.map(|shard| (task, shard.path().to_owned())));
+    }
+    let Some((task, path)) = gone.first() else { return Ok(()) };
+    for (task, _) in &gone {
+        Outcome::delete(dataset, &record.id, *task as u64)?;
+    }
+    let tasks: Vec<usize> = gone.iter().map(|(task, _)| *task).collect();
+    Err(Error::conflict(format!("the shard of a task is gone; run task {} again", ranges(&tasks)))
+        .at(store.location().join(path).to_string())
+        .hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
+        .hint(format!("shardify run-task {} --task {task}", super::planned::location_of(dataset, &record.id))))
 }
 
 /// Formats ascending numbers as ranges: `3, 17-20`.
