@@ -119,6 +119,27 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("block", &[("Block a subject before data arrives", "shardify block --subject 4711 --reason 'request 18'")]),
     ("unblock", &[("Allow the subject again", "shardify unblock --subject 4711 --reason 'request 19'")]),
     (
+        "plan",
+        &[
+            (
+                "Plan a conversion as tasks, and print the plan",
+                "shardify plan convert raw --out planned --subject person_id --task-size 64KiB",
+            ),
+            (
+                "Write a script that submits the tasks to Slurm",
+                "shardify plan convert raw --out planned --subject person_id --task-size 64KiB --manifest slurm > job.sh",
+            ),
+        ],
+    ),
+    (
+        "run-task",
+        &[
+            ("Run the first task of a plan", "shardify run-task planned/_shardify/plans/*.json --task 0"),
+            ("Run several tasks, one after the other", "shardify run-task planned/_shardify/plans/*.json --task 0..2"),
+        ],
+    ),
+    ("commit", &[("Make a version of what the tasks wrote", "shardify commit planned/_shardify/plans/*.json")]),
+    (
         "verify-proof",
         &[("Check a proof, and that it is about subject 7", "shardify verify-proof subject-7.proof --id 7")],
     ),
@@ -134,26 +155,28 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 
 /// Returns the command line as clap knows it, with everything that help shows.
 pub(super) fn command() -> Command {
-    with_help(Cli::command().styles(STYLES))
+    with_help(Cli::command().styles(STYLES), 0)
 }
 
-fn with_help(command: Command) -> Command {
+fn with_help(command: Command, depth: usize) -> Command {
     let mut text = String::new();
     let header = STYLES.get_header();
-    let examples = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map_or(&[][..], |(_, all)| *all);
+    // `plan convert` is below `plan`, whose examples it shares.
+    let own = EXAMPLES.iter().filter(|_| depth < 2).find(|(name, _)| *name == command.get_name());
+    let examples = own.map_or(&[][..], |(_, all)| *all);
     for (at, (purpose, line)) in examples.iter().enumerate() {
         let heading = if at == 0 { format!("{header}Examples:{header:#}\n") } else { "\n".to_owned() };
         // Writing to a string cannot fail.
         let _ = write!(text, "{heading}  # {purpose}\n  {line}\n");
     }
-    if command.has_subcommands() {
+    if depth == 0 {
         let _ = writeln!(text, "\n{header}Exit codes:{header:#}");
         exit::CODES.iter().for_each(|(code, meaning)| {
             let _ = writeln!(text, "  {code:>3}  {meaning}");
         });
     }
     let command = if text.is_empty() { command } else { command.after_long_help(text.trim_end().to_owned()) };
-    command.mut_args(with_values).mut_subcommands(with_help)
+    command.mut_args(with_values).mut_subcommands(|command| with_help(command, depth + 1))
 }
 
 /// Moves the possible values of an option to its long help, with their explanations.

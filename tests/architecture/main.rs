@@ -33,6 +33,7 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("events", "units"),
     ("record", "schema"),
     ("record", "codec"),
+    ("schema", "codec"),
     ("storage", "codec"),
     ("array", "record"),
     ("array", "schema"),

@@ -86,6 +86,13 @@ fn section(out: &mut String, command: &mut Definition) {
     if let Some(examples) = after(command, "Examples") {
         writeln!(out, "### Examples\n\n```sh\n{examples}\n```\n").unwrap();
     }
+    if command.get_subcommands().any(is_own) {
+        writeln!(out, "### Commands\n").unwrap();
+        for below in command.get_subcommands().filter(|below| is_own(below)) {
+            let about = markdown(&below.get_about().unwrap().to_string());
+            writeln!(out, "- `{} {}`: {about}\n", command.get_name(), below.get_name()).unwrap();
+        }
+    }
     for (heading, args) in headings(command).iter().filter(|(_, args)| !is_global(args)) {
         writeln!(out, "### {heading}\n").unwrap();
         args.iter().for_each(|arg| option(out, arg));
