@@ -142,10 +142,17 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
         writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
     }
-    writeln!(w, "sizes")?;
-    histogram(w, &report.sizes, style)?;
-    let small = grouped(report.small_files);
-    writeln!(w, "  small-file score {} of 100, {small} of {} small", report.small_file_score, grouped(report.files))?;
+    for plan in &report.plans {
+        let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
+        writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
+        writeln!(w, "             {}", clean(&plan.plan))?;
+    }
+    if report.files > 0 {
+        writeln!(w, "sizes")?;
+        histogram(w, &report.sizes, style)?;
+        let (small, files) = (grouped(report.small_files), grouped(report.files));
+        writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
+    }
     if !report.columns.is_empty() {
         writeln!(w, "columns in {}", plural(report.sampled_records, "sampled record"))?;
         let width = report.columns.iter().map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);

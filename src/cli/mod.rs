@@ -313,6 +313,7 @@ impl Session<'_> {
             report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
             report.variables.iter().try_for_each(|variable| json::object(w, "variable", variable))?;
             report.sizes.iter().try_for_each(|bucket| json::object(w, "sizes", bucket))?;
+            report.plans.iter().try_for_each(|plan| json::object(w, "plan", plan))?;
             json::summary(w, &report)
         })?;
         Ok(Outcome::Done)

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{Context, adopt, compact};
 use crate::{
     array::{Header, Variable, records::Plan},
-    dataset::{Dataset, Snapshot},
+    dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
     exec::encode::{framing, id_column},
     format::{OutputFormat, Parsed, files, parquet},
@@ -163,6 +163,9 @@ pub struct InspectReport {
     /// Sizes of the files.
     #[serde(skip)]
     pub sizes: Vec<Bucket>,
+    /// Plans that can be continued.
+    #[serde(skip)]
+    pub plans: Vec<PlanInfo>,
 }
 
 /// Inspects a dataset, a folder, a file or a glob.
@@ -172,9 +175,14 @@ pub struct InspectReport {
 pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if let Ok(location) = context.location(source)
         && location.local_path().is_none_or(std::path::Path::is_dir)
-        && let Some(snapshot) = snapshot(context, &location)?
+        && let Some(opened) = opened(context, &location)?
     {
-        return dataset(context, &location, &snapshot);
+        let plans = open_plans(&opened)?;
+        match opened.latest()? {
+            Some(snapshot) => return Ok(InspectReport { plans, ..dataset(context, &location, &snapshot)? }),
+            None if !plans.is_empty() => return Ok(planned(&location, plans)),
+            None => {}
+        }
     }
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
     scan::ignore_companions(&mut found.files);
@@ -235,13 +243,65 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     Ok(report)
 }
 
-/// Returns the newest version, if the source is a dataset.
-fn snapshot(context: &Context<'_>, location: &Location) -> Result<Option<Snapshot>> {
+/// Returns the dataset at a location, which may have no version; `None` if there cannot be one.
+fn opened(context: &Context<'_>, location: &Location) -> Result<Option<Dataset>> {
     // A web server's folders cannot be listed.
     if location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https") {
         return Ok(None);
     }
-    context.dataset(location)?.latest()
+    context.dataset(location).map(Some)
+}
+
+/// Returns the plans of a dataset that can be continued.
+fn open_plans(dataset: &Dataset) -> Result<Vec<PlanInfo>> {
+    let mut plans = Vec::new();
+    for stored in stored_plans(dataset)? {
+        // A plan of another release is shown by its age alone.
+        let Ok(record) = PlanRecord::read(dataset, &stored.id) else { continue };
+        let Some(record) = record else { continue };
+        if plan_state(dataset, &record.id, record.base)? == PlanState::Open {
+            plans.push(PlanInfo {
+                plan: dataset.store().location().join(&plan_path(&record.id)).to_string(),
+                operation: record.operation,
+                tasks: record.tasks.len() as u64,
+                tasks_done: stored.outcomes,
+                touched: format!("{:.0}", stored.touched),
+            });
+        }
+    }
+    Ok(plans)
+}
+
+/// Returns the report of a dataset that has plans but no version.
+fn planned(location: &Location, plans: Vec<PlanInfo>) -> InspectReport {
+    let mut report = InspectReport { plans, ..report(&location.to_string(), &[], SMALL_FILE) };
+    if let Some(plan) = report.plans.last() {
+        let word = quoted(&plan.plan);
+        let (command, advice) = match plan.tasks_done < plan.tasks {
+            true => (
+                format!("shardify run-task {word} --task 0..{}", plan.tasks.saturating_sub(1)),
+                "runs the tasks that have not finished; repeating the `convert` does so, too",
+            ),
+            false => (format!("shardify commit {word}"), "makes a version of what the tasks wrote"),
+        };
+        (report.command, report.advice) = (Some(command), advice.to_owned());
+    }
+    report
+}
+
+/// A plan that can be continued.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlanInfo {
+    /// Path or URL of the plan.
+    pub plan: String,
+    /// `convert`.
+    pub operation: String,
+    /// Number of its tasks.
+    pub tasks: u64,
+    /// How many of them have finished.
+    pub tasks_done: u64,
+    /// When it was made, or its last task finished.
+    pub touched: String,
 }
 
 fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
@@ -264,6 +324,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         record_dim: None,
         variables: Vec::new(),
         sizes: histogram(sizes),
+        plans: Vec::new(),
     }
 }
 

@@ -199,6 +199,8 @@ fn a_killed_run_continues_where_it_was() {
     let (plan, tasks) = plan(&folder, options);
     run_task(&folder, &plan, 0).ok();
     run_task(&folder, &plan, 3).ok();
+    let shown = folder.run("inspect planned").ok().stdout;
+    assert!(shown.contains(&format!("convert: 2 of {tasks} tasks done")) && shown.contains("run-task"), "{shown}");
     let continued = folder.run(&format!("convert raw --out planned {options}")).ok();
     assert!(continued.stderr.contains(&format!("2 of {tasks} tasks are done")), "{}", continued.stderr);
     let entry = newest_entry(&folder, "planned");

@@ -25,7 +25,7 @@ use crate::{
         Pseudonymizer, Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan,
         each_source_of_task, folder_of, plan_state,
     },
-    error::{Error, Result},
+    error::{Effect, Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
     id::{TransactionId, Version},
@@ -51,6 +51,17 @@ pub enum Committed {
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) naming the tasks without an outcome, or if the plan was voided; as a
 /// commit.
 pub(super) fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, work: &Work) -> Result<Committed> {
+    match commit_once(context, dataset, record, work) {
+        // Another process may have committed the plan meanwhile, and deleted what this one was reading.
+        Err(error) if error.effect() == Effect::None => match plan_state(dataset, &record.id, record.base)? {
+            PlanState::Committed(version) => Ok(Committed::Already(version)),
+            _ => Err(error),
+        },
+        result => result,
+    }
+}
+
+fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, work: &Work) -> Result<Committed> {
     let started = Instant::now();
     let place = || dataset.store().location().to_string();
     match plan_state(dataset, &record.id, record.base)? {
