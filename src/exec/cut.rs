@@ -177,13 +177,24 @@ struct UnitBudget {
     starts_shard: bool,
 }
 
+/// Records that are in no unit yet.
+struct Pending {
+    batch: SourceBatch,
+    /// Their weight.
+    bytes: u64,
+    /// Bytes of input that they account for. They stay with the records, because how many batches are pending when a
+    /// unit is cut depends on timing.
+    bytes_in: u64,
+}
+
 /// Turns gathered records into units.
 pub struct Cut<I> {
     input: I,
     cutting: Cutting,
-    pending: VecDeque<(SourceBatch, u64)>,
+    pending: VecDeque<Pending>,
     pending_bytes: u64,
-    pending_bytes_in: u64,
+    /// Bytes of input without accepted records; they count with the next batch.
+    rejected_bytes_in: u64,
     /// Units cut so far.
     units: usize,
     /// Units whose encoded size the planner knows.
@@ -201,7 +212,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
             cutting,
             pending: VecDeque::new(),
             pending_bytes: 0,
-            pending_bytes_in: 0,
+            rejected_bytes_in: 0,
             units: 0,
             sizes_known: 0,
             budget: None,
@@ -211,13 +222,14 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
 
     fn push(&mut self, gathered: Gathered) {
         let Gathered { records, bytes_in } = gathered;
-        self.pending_bytes_in += bytes_in;
         if records.payload.is_empty() {
+            self.rejected_bytes_in += bytes_in;
             return;
         }
         let bytes = self.cutting.weight(&records.payload);
+        let bytes_in = bytes_in + std::mem::take(&mut self.rejected_bytes_in);
         self.pending_bytes += bytes;
-        self.pending.push_back((records, bytes));
+        self.pending.push_back(Pending { batch: records, bytes, bytes_in });
     }
 
     /// Returns the budget of the next unit; `None` while it depends on a size that is not known yet and there are still
@@ -251,31 +263,36 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
     fn cut_unit(&mut self, budget: UnitBudget) -> EncodeUnit {
         let mut batches = Vec::new();
         let mut room = budget.bytes;
-        let mut raw = 0;
-        while let Some((batch, bytes)) = self.pending.pop_front() {
+        let (mut raw, mut unit_bytes_in) = (0, 0);
+        while let Some(Pending { batch, bytes, bytes_in }) = self.pending.pop_front() {
             if bytes <= room {
                 room -= bytes;
                 raw += bytes;
+                unit_bytes_in += bytes_in;
                 batches.push(batch);
                 continue;
             }
             let (head, head_bytes, tail) = self.cutting.split(batch, bytes, room, batches.is_empty());
+            let share = u128::from(bytes_in) * u128::from(head_bytes) / u128::from(bytes.max(1));
+            let head_bytes_in = u64::try_from(share).unwrap_or(bytes_in);
             if let Some(head) = head {
                 raw += head_bytes;
+                unit_bytes_in += head_bytes_in;
                 batches.push(head);
             }
-            if let Some(tail) = tail {
-                self.pending.push_front((tail, bytes - head_bytes));
+            if let Some(batch) = tail {
+                let (bytes, bytes_in) = (bytes - head_bytes, bytes_in - head_bytes_in);
+                self.pending.push_front(Pending { batch, bytes, bytes_in });
             }
             break;
         }
         self.pending_bytes -= raw;
         self.budget = None;
         if let Cutting::RowGroups(planner, _) = &mut self.cutting {
-            planner.push(raw);
+            planner.push(raw, unit_bytes_in);
         }
-        let bytes_in = std::mem::take(&mut self.pending_bytes_in);
-        let unit = EncodeUnit { number: self.units, batches, starts_shard: budget.starts_shard, bytes_in };
+        let (number, starts_shard) = (self.units, budget.starts_shard);
+        let unit = EncodeUnit { number, batches, starts_shard, bytes_in: unit_bytes_in };
         self.units += 1;
         unit
     }
@@ -339,7 +356,7 @@ mod tests {
         let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
         assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
         assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
-        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16), Arc::default());
+        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16, None), Arc::default());
         assert_eq!(table.weight(&narrow(1000)), 32_000);
         assert_eq!(table.weight(&samples(10)), 20);
     }

@@ -72,7 +72,7 @@ pub struct EncodeUnit {
     pub batches: Vec<SourceBatch>,
     /// Whether it starts a new shard (Parquet; for other formats the appender decides).
     pub starts_shard: bool,
-    /// Bytes of input from which it was read.
+    /// Stored bytes of input that it accounts for.
     pub bytes_in: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Encoded {
     pub records: usize,
     /// Whether it starts a new shard.
     pub starts_shard: bool,
-    /// Bytes of input from which it was read.
+    /// Stored bytes of input that it accounts for.
     pub bytes_in: u64,
     /// Hashes of stored record ids.
     pub record_hashes: IdHashes,

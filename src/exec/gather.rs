@@ -17,8 +17,8 @@ use crate::{
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
-    format::{Parsed, TypeMismatch},
-    record::{Oddity, RecordBlock, Reject, Remark, numbers::Numbers},
+    format::{Framing, Parsed, TypeMismatch},
+    record::{Oddity, Payload, RecordBlock, Reject, Remark, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -115,8 +115,13 @@ pub struct Tally {
 pub struct Gathered {
     /// The records; empty if all records of a split were rejected.
     pub records: SourceBatch,
-    /// Bytes of input from which they were read.
+    /// Stored bytes of input that they account for: over a whole run, at most the size of the input.
     pub bytes_in: u64,
+}
+
+/// Returns the bytes of input that count for a file of a sample.
+pub fn counted_size(framing: Option<&dyn Framing>, content: u64) -> u64 {
+    framing.map_or(content, |framing| framing.member_size(content))
 }
 
 /// Everything that gathering needs besides its input.
@@ -134,6 +139,8 @@ pub struct GatherSetup<'a> {
     pub observer: &'a dyn Observer,
     /// Origins of erased records, which are skipped; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
+    /// Framing of the shards; `None` for Parquet.
+    pub framing: Option<&'a dyn Framing>,
 }
 
 /// Gathers parsed splits in order.
@@ -141,6 +148,10 @@ pub struct Gather<'a, I> {
     input: I,
     setup: GatherSetup<'a>,
     accepted: u64,
+    /// Stored bytes of input up to the newest record.
+    read: u64,
+    /// Stored bytes of the sources before the current one.
+    read_before: u64,
     /// Position in the source that is being read.
     position: Position,
 }
@@ -185,6 +196,7 @@ struct Position {
     source: Option<usize>,
     records: u64,
     lines: u64,
+    bytes: u64,
     first_offset: u64,
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
@@ -194,7 +206,7 @@ struct Position {
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// Gathers from `input`.
     pub fn new(input: I, setup: GatherSetup<'a>) -> Self {
-        Self { input, setup, accepted: 0, position: Position::default() }
+        Self { input, setup, accepted: 0, read: 0, read_before: 0, position: Position::default() }
     }
 
     fn tally(&self) -> MutexGuard<'a, Tally> {
@@ -233,6 +245,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             return false;
         }
         self.report_remarks();
+        let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
+        self.read_before += before.iter().map(|facts| facts.file.bytes()).sum::<u64>();
         self.position = Position { source: Some(source), ..Position::default() };
         let facts = &self.setup.sources[source];
         let mut tally = self.tally();
@@ -318,7 +332,23 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             hashes: Numbers::shared(block.hashes, block.sharing),
             payload: block.payload,
         };
-        Ok(Gathered { records, bytes_in: block.bytes_in })
+        let bytes_in = self.account(source, block.bytes_in, &records.payload);
+        Ok(Gathered { records, bytes_in })
+    }
+
+    /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a
+    /// broken part, counts with the first records of the next source.
+    fn account(&mut self, source: usize, bytes: u64, payload: &Payload) -> u64 {
+        let facts = &self.setup.sources[source];
+        if let (true, Payload::Samples(samples)) = (facts.is_samples(), payload) {
+            // Each file counts as its member does, because many may be smaller than their headers.
+            let parts = samples.iter().flat_map(|sample| &sample.parts);
+            return parts.map(|part| counted_size(self.setup.framing, part.bytes.len() as u64)).sum();
+        }
+        // A compressed source has more bytes than are stored.
+        self.position.bytes += bytes;
+        let read = self.read_before + self.position.bytes.min(facts.file.bytes());
+        read - std::mem::replace(&mut self.read, read)
     }
 
     /// Adds to the remarks about the current source.

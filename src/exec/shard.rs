@@ -34,7 +34,7 @@ use crate::{
         parquet::{ParquetEncoder, ParquetShard, RowGroup},
     },
     id::{Version, Writer},
-    plan::roll::rolls_before,
+    plan::roll::{Aim, Spread},
     storage::{Sink, Staged, Store},
 };
 
@@ -92,7 +92,11 @@ impl FinishedShard {
 pub struct Appender<'a> {
     store: Arc<dyn Store>,
     naming: ShardNaming,
-    target: u64,
+    spread: Spread,
+    /// Bytes of input that the units so far account for.
+    read: u64,
+    /// Bytes of the units so far.
+    written: u64,
     observer: &'a dyn Observer,
     open: Open<'a>,
     finished: Vec<FinishedShard>,
@@ -109,12 +113,12 @@ enum Open<'a> {
 }
 
 impl<'a> Appender<'a> {
-    /// Creates an appender for shards of about `target` bytes.
+    /// Creates an appender for shards that end as `spread` says; Parquet shards start where their units say.
     pub fn new(
         store: Arc<dyn Store>,
         output: &'a Output,
         naming: ShardNaming,
-        target: u64,
+        spread: Spread,
         writer: &Writer,
         observer: &'a dyn Observer,
     ) -> Self {
@@ -127,7 +131,9 @@ impl<'a> Appender<'a> {
         Self {
             store,
             naming,
-            target,
+            spread,
+            read: 0,
+            written: 0,
             observer,
             open,
             finished: Vec::new(),
@@ -157,24 +163,36 @@ impl<'a> Appender<'a> {
                 }
                 self.row_group_shard()?.append_row_group(group, rows)
             }
-            Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } if self.naming.codec != Codec::None => {
-                if rolls_before(self.open_bytes(), bytes.len() as u64, self.target) {
+            Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } => {
+                let size = bytes.len() as u64;
+                self.read += unit.bytes_in;
+                self.written += size;
+                if self.naming.codec == Codec::None {
+                    return self.append_plain(&bytes, &lengths, &rows);
+                }
+                if self.aim(size).rolls_before(self.open_bytes(), size) {
                     self.roll()?;
                 }
                 self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
             }
-            Body::Stream { rows, bytes, lengths, .. } => self.append_plain(&bytes, &lengths, &rows),
         }
+    }
+
+    /// Decides where the open shard should end, given the bytes of the newest unit that are not in a shard yet.
+    fn aim(&mut self, rest_of_unit: u64) -> Aim {
+        let after = self.spread.left(self.read, self.read, self.written);
+        self.spread.aim(self.open_bytes() as f64, after.map(|after| after + rest_of_unit as f64))
     }
 
     /// Appends uncompressed records; may start a new shard between any two of them.
     fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns) -> Result<()> {
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
+            let aim = self.aim((bytes.len() - at) as u64);
             let mut size = self.open_bytes();
             let mut end = first;
             let mut taken = 0_u64;
-            while end < lengths.len() && !rolls_before(size, lengths[end], self.target) {
+            while end < lengths.len() && !aim.rolls_before(size, lengths[end]) {
                 size += lengths[end];
                 taken += lengths[end];
                 end += 1;
@@ -254,6 +272,7 @@ impl<'a> Appender<'a> {
         let Some(finished) = finished.transpose()? else { return Ok(()) };
         self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
         self.finished.push(finished);
+        self.spread.ended();
         Ok(())
     }
 }

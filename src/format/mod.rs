@@ -183,6 +183,11 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
     /// Approximate overhead in bytes per member of a record: headers, padding, checksums.
     fn member_bytes(&self) -> u64;
 
+    /// Returns about how many bytes a member with that much content takes in a shard.
+    fn member_size(&self, content: u64) -> u64 {
+        content.saturating_add(self.member_bytes())
+    }
+
     /// Returns the bytes that end a shard.
     fn trailer(&self) -> &'static [u8];
 

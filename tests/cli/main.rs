@@ -35,6 +35,7 @@ mod private;
 mod races;
 mod reference;
 mod remote_arrays;
+mod sizes;
 mod sort;
 mod storage_faults;
 mod subjects;

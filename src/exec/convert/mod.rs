@@ -22,7 +22,7 @@ use self::{
 use super::{
     cut::{Cut, Cutting, Feedback},
     encode::{EncodeUnit, Encoded, Encoder, Output},
-    gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally},
+    gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
     ordered::ordered,
     rejects::RejectsFile,
@@ -34,9 +34,15 @@ use crate::{
     dataset::Segments,
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
-    format::{Parsed, TypeMismatch, files::Samples},
+    format::{
+        Framing, Parsed, TypeMismatch,
+        files::{SampleFiles, Samples},
+    },
     id::Writer,
-    plan::{memory::MemoryPlan, roll::RowGroupPlanner},
+    plan::{
+        memory::MemoryPlan,
+        roll::{InputSize, RowGroupPlanner, Spread},
+    },
     record::{Part, Payload, RecordBlock},
     scan::{RecordSource, SourceFile},
     storage::{Store, sys::release_freed_memory},
@@ -73,6 +79,28 @@ impl PipelineInput<'_> {
         match self {
             Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
             Self::Samples { files, .. } => files.iter().find_map(SourceFile::fault),
+        }
+    }
+
+    /// Returns the size of the input, as it is counted while it is read.
+    fn size(&self, framing: Option<&dyn Framing>) -> InputSize {
+        match self {
+            Self::Records { sources, .. } => {
+                // Of compressed and of recoded text, only the decoded bytes are counted as they are read.
+                let recoded = sources.iter().filter(|source| source.packed || source.encoding.is_some());
+                InputSize {
+                    bytes: sources.iter().map(|source| source.file.bytes()).sum(),
+                    error: recoded.map(|source| source.file.bytes()).max().unwrap_or(0),
+                }
+            }
+            Self::Samples { files, samples, rejected, .. } => {
+                let bytes_of = |sample: SampleFiles<'_, SourceFile>| -> u64 {
+                    sample.files().map(|file| counted_size(framing, file.bytes())).sum()
+                };
+                let all: u64 = samples.range(0..samples.len(), files).map(bytes_of).sum();
+                let out: u64 = rejected.keys().map(|i| bytes_of(samples.get(*i, files))).sum();
+                InputSize { bytes: all.saturating_sub(out), error: 0 }
+            }
         }
     }
 }
@@ -162,6 +190,11 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             Output::Parquet(parquet) => Some(parquet.schema()),
             Output::Stream(_) => None,
         };
+        let framing = match pipeline.encoder.output() {
+            Output::Parquet(_) => None,
+            Output::Stream(framing) => Some(framing.as_ref()),
+        };
+        let size = input.size(framing);
         let outcomes = match input {
             PipelineInput::Records { sources, schema } => {
                 read_records(scope, Parser { pipeline, sources, schema, columns })
@@ -178,14 +211,15 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             tally,
             observer: pipeline.observer,
             suppress: pipeline.suppress.map(|gate| gate.list),
+            framing,
         };
-        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, &feedback));
+        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, size, &feedback));
         let encode = {
             let feedback = Arc::clone(&feedback);
             move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
         };
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
-        let result = append(pipeline, encoded);
+        let result = append(pipeline, size, encoded);
         // A decoder may have treated a failed read as the end of a source.
         result.and_then(|converted| match input.fault() {
             Some(fault) => Err(fault),
@@ -212,12 +246,12 @@ impl Drop for Closing<'_> {
     }
 }
 
-fn cutting(pipeline: &Pipeline<'_>, feedback: &Arc<Feedback>) -> Cutting {
+fn cutting(pipeline: &Pipeline<'_>, input: InputSize, feedback: &Arc<Feedback>) -> Cutting {
     match pipeline.encoder.output() {
         Output::Stream(framing) => Cutting::Even { bytes: pipeline.memory.unit_bytes, member: framing.member_bytes() },
         Output::Parquet(parquet) => {
             let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
-            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes);
+            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes, Some(input));
             Cutting::RowGroups(planner, Arc::clone(feedback))
         }
     }
@@ -236,12 +270,16 @@ fn encode(encoder: &Encoder, feedback: &Feedback, unit: EncodeUnit) -> Result<En
     encoded
 }
 
-fn append(pipeline: &Pipeline<'_>, encoded: impl Iterator<Item = Result<Encoded>>) -> Result<Converted> {
+fn append(
+    pipeline: &Pipeline<'_>,
+    input: InputSize,
+    encoded: impl Iterator<Item = Result<Encoded>>,
+) -> Result<Converted> {
     let mut appender = Appender::new(
         Arc::clone(pipeline.store),
         pipeline.encoder.output(),
         pipeline.naming.clone(),
-        pipeline.target,
+        Spread::new(pipeline.target, Some(input)),
         pipeline.writer,
         pipeline.observer,
     );

@@ -66,6 +66,12 @@ impl Framing for TarFraming {
         (BLOCK + BLOCK / 2) as u64
     }
 
+    /// Exact, unless a long name needs headers of its own.
+    fn member_size(&self, content: u64) -> u64 {
+        let block = BLOCK as u64;
+        content.div_ceil(block).saturating_add(1).saturating_mul(block)
+    }
+
     fn trailer(&self) -> &'static [u8] {
         &TRAILER
     }

@@ -10,6 +10,7 @@ use crate::{
     error::Result,
     exec::encode::{Body, EncodeUnit, SourceBatch},
     format::{OutputFormat, Parsed},
+    plan::roll::shard_count,
     record::numbers::Numbers,
     scan::RecordSource,
 };
@@ -24,7 +25,7 @@ impl ConvertPlan {
                 (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
             }
         };
-        let shards = bytes.div_ceil(self.settings.target_shard.0);
+        let shards = shard_count(bytes, self.settings.target_shard.0);
         Ok(Estimate { records, bytes, shards })
     }
 
