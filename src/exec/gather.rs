@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     events::{Event, Observer},
     format::{Misfit, Parsed},
-    record::{Oddity, RecordBlock, Reject, Remark, numbers::Numbers},
+    record::{Oddity, RecordBlock, Reject, Remark, SourcePart, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -38,6 +38,13 @@ pub enum OnError {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one value per split, and nearly all are of the large variant")]
 pub enum ReadOutcome {
+    /// The records that follow are those of a part of a source, which is not its first.
+    Entered {
+        /// Index of the source.
+        source: usize,
+        /// The part.
+        part: SourcePart,
+    },
     /// A split was parsed.
     Parsed {
         /// Index of the source.
@@ -64,7 +71,7 @@ pub enum ReadOutcome {
     End {
         /// Index of the source.
         source: usize,
-        /// XXH3-64 of its bytes as stored.
+        /// XXH3-64 of its bytes as stored; 0 if only a part of them was read.
         hash: u64,
     },
 }
@@ -76,7 +83,7 @@ pub struct SourceTally {
     pub records: u64,
     /// Number of its first record, relative to the first record of the run.
     pub first_record: u64,
-    /// XXH3-64 of its bytes.
+    /// XXH3-64 of its bytes; 0 if only a part of them was read.
     pub hash: u64,
 }
 
@@ -185,6 +192,7 @@ struct Position {
     records: u64,
     lines: u64,
     first_offset: u64,
+    /// Lines before the first split, once they were counted.
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
@@ -203,6 +211,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// Returns the records to pass on, if there are any.
     fn process(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
         match read {
+            ReadOutcome::Entered { source, part } => {
+                self.enter_part(source, &part);
+                Ok(None)
+            }
             ReadOutcome::End { source, hash } => {
                 self.enter(source);
                 self.tally().sources[source].hash = hash;
@@ -231,16 +243,27 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
-        self.report_remarks();
-        self.position = Position { source: Some(source), ..Position::default() };
+        self.move_to(Position { source: Some(source), ..Position::default() });
         let facts = &self.setup.sources[source];
-        let mut tally = self.tally();
-        tally.sources[source].first_record = self.accepted;
-        tally.blank_lines += facts.blank_lines;
+        self.tally().blank_lines += facts.blank_lines;
         if let Some(note) = &facts.note {
             self.setup.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
         }
         true
+    }
+
+    /// Notes that records of a part of `source` follow. What concerns the source as a whole was told by its first part.
+    fn enter_part(&mut self, source: usize, part: &SourcePart) {
+        let (records, head_lines) = (part.first_row, Some(part.first_line));
+        self.move_to(Position { source: Some(source), records, head_lines, ..Position::default() });
+    }
+
+    fn move_to(&mut self, position: Position) {
+        self.report_remarks();
+        if let Some(source) = position.source {
+            self.tally().sources[source].first_record = self.accepted;
+        }
+        self.position = position;
     }
 
     fn broken(&mut self, source: usize, error: &Error, records: u64) -> Result<()> {

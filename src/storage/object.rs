@@ -205,6 +205,20 @@ impl Object {
         Ok(Box::new(watch::ReportingReader(opened.inspect_err(watch::report)?, place)))
     }
 
+    /// Opens a range of the object for sequential reading. Reading fails if the object ends before the range does.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read_range(&self, range: Range<u64>) -> Result<Box<dyn Read + Send>> {
+        let left = range.end.saturating_sub(range.start);
+        let unpinned = Pin::default();
+        let pin = self.remote.as_ref().map_or(&unpinned, |remote| &remote.pin);
+        let inner = self.store.read_range_of(&self.path, range, pin).inspect_err(watch::report)?;
+        let place = self.store.location().join(&self.path).to_string();
+        let whole = WholeRange { inner, left, object: self.clone() };
+        Ok(Box::new(watch::ReportingReader(Box::new(whole), place)))
+    }
+
     /// Opens the object for reading only its beginning.
     ///
     /// # Errors
@@ -238,6 +252,26 @@ impl parquet::file::reader::ChunkReader for Object {
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
         self.range(start..start + length as u64)
             .map_err(|e| parquet::errors::ParquetError::External(Box::new(std::io::Error::from(e))))
+    }
+}
+
+/// Reads a range of an object, and fails if it ends early.
+struct WholeRange {
+    inner: Box<dyn Read + Send>,
+    /// Bytes not read yet.
+    left: u64,
+    object: Object,
+}
+
+impl Read for WholeRange {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        if read == 0 && self.left > 0 && !buffer.is_empty() {
+            let Object { store, path, bytes, .. } = &self.object;
+            return Err(changed(store.location(), path, *bytes, "fewer").into());
+        }
+        self.left = self.left.saturating_sub(read as u64);
+        Ok(read)
     }
 }
 

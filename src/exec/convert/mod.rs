@@ -4,6 +4,8 @@
 //! records | samples --(read: workers)--> Gather (order) --> Cut (units) --(encode: workers)--> Appender (write)
 //! ```
 
+#[cfg(test)]
+mod part_tests;
 mod records;
 mod samples;
 

@@ -23,7 +23,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    index::{BLOCK, Search},
+    index::{BLOCK, Counts, Search},
     simd,
     tokenize::{CR, Ended, LF, Sink, scan},
 };
@@ -89,27 +89,39 @@ impl<R: Read> Splits<R> {
         }
     }
 
+    /// Says that `input` begins at this place of the stream, where a record starts.
+    pub(super) fn starting_at(self, offset: u64) -> Self {
+        Self { skip: 0, offset, ..self }
+    }
+
     /// Keeps splits small enough for tables of this many columns.
     pub(super) fn with_columns(mut self, columns: usize) -> Self {
         self.max_records = (VALUES_PER_BYTE * self.split_bytes / columns.max(1)).max(1);
         self
     }
 
-    fn next_split(&mut self) -> Result<Option<Split>> {
+    /// The next split, and what is in it unless that is not known.
+    pub(super) fn next_counted(&mut self) -> Result<Option<(Split, Option<Counts>)>> {
+        let Some(end) = self.next_end()? else { return Ok(None) };
+        let counts = self.search.counts(&self.buffer[..end], self.delimiter);
+        Ok(Some((self.cut(end), counts)))
+    }
+
+    /// End of the next split in the buffer.
+    fn next_end(&mut self) -> Result<Option<usize>> {
         self.pass_over_head()?;
         loop {
             if let Some(end) = self.find_end() {
                 self.check_length(end)?;
-                let end = self.limit_records(end);
-                return Ok(Some(self.cut(end)));
+                return Ok(Some(self.limit_records(end)));
             }
             self.check_length(if self.exhausted { self.length } else { self.search.passed })?;
             if self.exhausted {
                 if let Some(fault) = self.fault.take() {
-                    return self.before_the_fault(fault);
+                    return self.before_the_fault(fault).map(Some);
                 }
                 let end = self.limit_records(self.length);
-                return Ok((end > 0).then(|| self.cut(end)));
+                return Ok((end > 0).then_some(end));
             }
             self.read_more()?;
         }
@@ -156,7 +168,7 @@ impl<R: Read> Splits<R> {
     }
 
     /// The whole records of the buffer, after which nothing can be read. What is left of the last one is none.
-    fn before_the_fault(&mut self, fault: Error) -> Result<Option<Split>> {
+    fn before_the_fault(&mut self, fault: Error) -> Result<usize> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
         let Ended::Exhausted { start, .. } = scan(&self.buffer[..self.length], self.delimiter, 0, &mut all) else {
             return Err(fault);
@@ -166,7 +178,7 @@ impl<R: Read> Splits<R> {
             return Err(fault);
         }
         self.fault = Some(fault);
-        Ok(Some(self.cut(end)))
+        Ok(end)
     }
 
     /// End of the first record that reaches `split_bytes`, if it is in the buffer.
@@ -258,7 +270,7 @@ impl<R: Read> Iterator for Splits<R> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_split();
+        let next = self.next_end().map(|end| end.map(|end| self.cut(end)));
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;
