@@ -36,7 +36,6 @@ pub enum OnError {
 
 /// Result of reading a part of a source.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one value per split, and nearly all are of the large variant")]
 pub enum ReadOutcome {
     /// The records that follow are those of a part of a source, which is not its first.
     Entered {

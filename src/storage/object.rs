@@ -294,3 +294,31 @@ impl Read for RangeReader {
         Ok(bytes.len())
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::{LocalStore, RemoteStore};
+
+    #[test]
+    fn ranges_are_read_as_streams_and_never_end_early() {
+        let folder = tempfile::tempdir().unwrap();
+        let local: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path().to_owned()));
+        let remote: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let bytes: Vec<u8> = (0..20_u32 << 20).map(|i| i.to_le_bytes()[usize::from(i % 3 == 0)]).collect();
+        for store in [local, remote] {
+            store.put("a", bytes.clone().into()).unwrap();
+            let object = Object::new(Arc::clone(&store), "a", bytes.len() as u64);
+            for (start, end) in [(0, 10), (5, 5), (7, 9 << 20), (1 << 20, 20 << 20)] {
+                let mut found = Vec::new();
+                object.read_range(start as u64..end as u64).unwrap().read_to_end(&mut found).unwrap();
+                assert!(found == bytes[start..end], "{start} to {end}");
+            }
+            let mut found = Vec::new();
+            let longer = Object::new(store, "a", 21 << 20).read_range((19 << 20)..(21 << 20));
+            let error = Error::from(longer.unwrap().read_to_end(&mut found).unwrap_err());
+            assert_eq!(error.kind(), Kind::Storage, "{error}");
+        }
+    }
+}

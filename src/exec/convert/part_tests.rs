@@ -266,7 +266,7 @@ fn check_all(files: Vec<PathBuf>) -> BTreeMap<String, usize> {
 #[test]
 fn parts_of_the_test_data_are_the_whole() {
     let cut = check_all(files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")));
-    for extension in ["csv", "tsv", "jsonl", "tar", "nc", "npy", "zarr"] {
+    for extension in ["csv", "tsv", "jsonl", "tar", "tfrecord", "parquet", "nc", "npy", "h5"] {
         assert!(cut.contains_key(extension), "{extension}: {cut:?}");
     }
     for packed in ["gz", "zst", "lz4", "xz", "bz2"] {

@@ -387,6 +387,8 @@ pub(super) struct Search {
     pub(super) passed: usize,
     /// Records that end there, blank lines included.
     pub(super) records: usize,
+    /// Whether the following are counted.
+    counting: bool,
     /// Blank lines among them.
     blank: usize,
     /// Line terminators there, wherever they are.
@@ -410,21 +412,31 @@ pub(super) struct Counts {
 impl Search {
     /// Nothing was passed yet.
     pub(super) fn new() -> Self {
-        Self { passed: 0, records: 0, blank: 0, lines: 0, begins: 1, state: State::at_record() }
+        Self { passed: 0, records: 0, counting: false, blank: 0, lines: 0, begins: 1, state: State::at_record() }
+    }
+
+    /// The same, with what [`counts`](Self::counts) tells.
+    pub(super) fn counting() -> Self {
+        Self { counting: true, ..Self::new() }
     }
 
     #[inline(always)]
     fn pass(&mut self, cuts: Cuts, state: State) {
         self.passed += BLOCK;
         self.records += cuts.records.count_ones() as usize;
-        self.blank += (cuts.records & (cuts.terminators << 1 | self.begins)).count_ones() as usize;
-        self.lines += u64::from(cuts.lines);
-        self.begins = cuts.terminators >> 63;
         self.state = state;
+        if self.counting {
+            self.blank += (cuts.records & (cuts.terminators << 1 | self.begins)).count_ones() as usize;
+            self.lines += u64::from(cuts.lines);
+            self.begins = cuts.terminators >> 63;
+        }
     }
 
-    /// Counts what is in a split, which ends with `bytes`; nothing if the search has passed its end.
+    /// Counts what is in a split, which ends with `bytes`; nothing if the search has passed its end, or did not count.
     pub(super) fn counts(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
+        if !self.counting {
+            return None;
+        }
         let mut begins = self.begins;
         for block in bytes.get(self.passed..)?.chunks(BLOCK) {
             let mut state = self.state;

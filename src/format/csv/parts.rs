@@ -39,7 +39,7 @@ pub(super) fn parts(source: &CsvSource, mut input: SourceBytes<'_>, sizes: &Part
     // As messages count the lines before the first split.
     let lines = memchr::memchr_iter(LF, &head).count() as u64;
     let splits = source.split(input, 0, sizes.split_bytes, sizes.max_record_bytes);
-    let mut splits = splits.starting_at(source.data_offset);
+    let mut splits = splits.starting_at(source.data_offset).counting();
     let mut cuts = PartCuts::new(sizes, lines);
     loop {
         match splits.next_counted() {
@@ -213,7 +213,7 @@ mod tests {
     fn single_records_on_lines_need_no_second_look() {
         let text = format!("a,b\n{}", "1,\"x\"\n\n".repeat(1000));
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
-        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000);
+        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).counting();
         while let Some((split, counts)) = splits.next_counted().unwrap() {
             let counts = counts.unwrap();
             let lines = memchr::memchr_iter(LF, split.bytes()).count() as u64;

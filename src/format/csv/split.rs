@@ -57,8 +57,9 @@ pub(super) struct Splits<R> {
     /// Bytes from the start of the current split on, `length` of them, and room for more.
     buffer: Vec<u8>,
     length: usize,
-    /// The search for the end of the current split.
+    /// The search for the end of the current split, and whether it counts what it passes.
     search: Search,
+    counting: bool,
     /// Start of a record that is known not to be too long up to here, at or before the one at the end of the search.
     record: usize,
     exhausted: bool,
@@ -82,6 +83,7 @@ impl<R: Read> Splits<R> {
             buffer: Vec::new(),
             length: 0,
             search: Search::new(),
+            counting: false,
             record: 0,
             exhausted: false,
             fault: None,
@@ -92,6 +94,11 @@ impl<R: Read> Splits<R> {
     /// Says that `input` begins at this place of the stream, where a record starts.
     pub(super) fn starting_at(self, offset: u64) -> Self {
         Self { skip: 0, offset, ..self }
+    }
+
+    /// Counts what is in each split, for [`next_counted`](Self::next_counted).
+    pub(super) fn counting(self) -> Self {
+        Self { search: Search::counting(), counting: true, ..self }
     }
 
     /// Keeps splits small enough for tables of this many columns.
@@ -230,7 +237,7 @@ impl<R: Read> Splits<R> {
     /// Begins the search of a split of which so many bytes are in the buffer.
     fn start_over(&mut self, length: usize) {
         self.length = length;
-        self.search = Search::new();
+        self.search = if self.counting { Search::counting() } else { Search::new() };
         self.record = 0;
     }
 
