@@ -1,4 +1,4 @@
-//! Throughput of the CSV reader: cutting a stream into splits, finding out types, parsing into columns.
+//! Throughput of the CSV reader: cutting a stream into splits or parts, finding out types, parsing into columns.
 //!
 //! `cargo bench --bench csv`; bytes are those of the text. Three tables with the same values, written in three ways.
 
@@ -10,7 +10,7 @@ use shardify::{
         RecordReader,
         csv::{CsvOptions, CsvSource, sniff},
     },
-    record::Split,
+    record::{PartSizes, Split},
 };
 
 /// Bytes of each table, about.
@@ -72,6 +72,15 @@ fn read(criterion: &mut Criterion) {
                 let input = Box::new(text.as_bytes());
                 source.splits(input, 1 << 20, 1 << 27).map_while(Result::ok).map(|s| s.bytes().len()).sum::<usize>()
             });
+        });
+        group.bench_function(BenchmarkId::new("parts", form.0), |bench| {
+            let sizes = PartSizes {
+                source_bytes: text.len() as u64,
+                part_bytes: 2 << 20,
+                split_bytes: 1 << 20,
+                max_record_bytes: 1 << 27,
+            };
+            bench.iter(|| source.parts(Box::new(text.as_bytes()), &sizes).map_or(0, |parts| parts.len()));
         });
         group.bench_function(BenchmarkId::new("infer", form.0), |bench| {
             bench.iter(|| pieces.iter().for_each(|split| drop(black_box(source.infer(split)))));

@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     events::{Event, Observer},
     format::{Framing, Parsed, TypeMismatch},
-    record::{Oddity, Payload, RecordBlock, Reject, Remark, numbers::Numbers},
+    record::{Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, numbers::Numbers},
     scan::SourceFile,
 };
 
@@ -37,8 +37,14 @@ pub enum OnError {
 
 /// Result of reading a part of a source.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one value per split, and nearly all are of the large variant")]
 pub enum ReadOutcome {
+    /// The records that follow are those of a part of a source, which is not its first.
+    Entered {
+        /// Index of the source.
+        source: usize,
+        /// The part.
+        part: SourcePart,
+    },
     /// A split was parsed.
     Parsed {
         /// Index of the source.
@@ -65,7 +71,7 @@ pub enum ReadOutcome {
     End {
         /// Index of the source.
         source: usize,
-        /// XXH3-64 of its bytes as stored.
+        /// XXH3-64 of its bytes as stored; 0 if only a part of them was read.
         hash: u64,
     },
 }
@@ -77,7 +83,7 @@ pub struct SourceTally {
     pub records: u64,
     /// Number of its first record, relative to the first record of the run.
     pub first_record: u64,
-    /// XXH3-64 of its bytes.
+    /// XXH3-64 of its bytes; 0 if only a part of them was read.
     pub hash: u64,
 }
 
@@ -163,6 +169,8 @@ pub struct SourceFacts {
     pub name: Arc<SourceName>,
     /// The file; for samples, which have no lines, the first file.
     pub file: SourceFile,
+    /// Stored bytes of it that are read: all, or those of a part.
+    pub bytes: u64,
     /// Whether content hashes of its records are hashes of their bytes, as for text.
     pub hashes_bytes: bool,
     /// Whether its records have only row numbers, without lines or byte offsets of their own.
@@ -198,6 +206,7 @@ struct Position {
     lines: u64,
     bytes: u64,
     first_offset: u64,
+    /// Lines before the first split, once they were counted.
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
@@ -216,6 +225,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// Returns the records to pass on, if there are any.
     fn process(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
         match read {
+            ReadOutcome::Entered { source, part } => {
+                self.enter_part(source, &part);
+                Ok(None)
+            }
             ReadOutcome::End { source, hash } => {
                 self.enter(source);
                 self.tally().sources[source].hash = hash;
@@ -244,18 +257,29 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
-        self.report_remarks();
         let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
-        self.read_before += before.iter().map(|facts| facts.file.bytes()).sum::<u64>();
-        self.position = Position { source: Some(source), ..Position::default() };
+        self.read_before += before.iter().map(|facts| facts.bytes).sum::<u64>();
+        self.move_to(Position { source: Some(source), ..Position::default() });
         let facts = &self.setup.sources[source];
-        let mut tally = self.tally();
-        tally.sources[source].first_record = self.accepted;
-        tally.blank_lines += facts.blank_lines;
+        self.tally().blank_lines += facts.blank_lines;
         if let Some(note) = &facts.note {
             self.setup.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
         }
         true
+    }
+
+    /// Notes that records of a part of `source` follow. What concerns the source as a whole was told by its first part.
+    fn enter_part(&mut self, source: usize, part: &SourcePart) {
+        let (records, head_lines) = (part.first_row, Some(part.first_line));
+        self.move_to(Position { source: Some(source), records, head_lines, ..Position::default() });
+    }
+
+    fn move_to(&mut self, position: Position) {
+        self.report_remarks();
+        if let Some(source) = position.source {
+            self.tally().sources[source].first_record = self.accepted;
+        }
+        self.position = position;
     }
 
     fn broken(&mut self, source: usize, error: &Error, records: u64) -> Result<()> {
@@ -347,7 +371,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         // A compressed source has more bytes than are stored.
         self.position.bytes += bytes;
-        let read = self.read_before + self.position.bytes.min(facts.file.bytes());
+        let read = self.read_before + self.position.bytes.min(facts.bytes);
         read - std::mem::replace(&mut self.read, read)
     }
 

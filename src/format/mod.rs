@@ -35,8 +35,8 @@ use self::arrays::Opened;
 use crate::{
     array::origin::Layout,
     codec::Codec,
-    error::{Error, Result},
-    record::{Payload, RecordBlock, Split},
+    error::{Error, Kind, Result},
+    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, source_part::PartCuts},
 };
 
 /// A source, read from its first byte.
@@ -52,6 +52,34 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its
     /// position. Damage between records is an error that names its byte; the splits before it are valid.
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a>;
+
+    /// Cuts the source, read from its first byte, into parts of about `sizes.part_bytes` that
+    /// [`splits_of`](Self::splits_of) can read on their own. No parts, or a single one, mean that the source is read as
+    /// a whole, as those are that cannot be entered in the middle.
+    ///
+    /// Damage is no error here, and nothing behind it is cut: the part that contains it reports it when it is read.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        let _ = (input, sizes);
+        Ok(Vec::new())
+    }
+
+    /// Cuts a part of the source into splits, as [`splits`](Self::splits) does with all of it. `input` begins with the
+    /// first byte of the part and ends with its last, unless the reader holds the source itself. Offsets of splits are
+    /// those in the source.
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let _ = (part, input, split_bytes, max_record_bytes);
+        let error = Error::internal("expected a source that can be read in parts, found one that cannot");
+        Box::new(std::iter::once(Err(error)))
+    }
 
     /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
     fn reads_own_source(&self) -> bool {
@@ -113,6 +141,30 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Parses the split into rows with the columns of `schema`, matched by name (columns the source lacks are null), or
     /// into samples, whose parts need not fit the schema.
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
+}
+
+/// Cuts a stream into parts that end between its splits; `count` returns the numbers of records and lines of a split, as
+/// `parse` counts them.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) fn cut_parts(
+    splits: impl Iterator<Item = Result<Split>>,
+    sizes: &PartSizes,
+    count: impl Fn(&Split) -> (u64, u64),
+) -> Result<Vec<SourcePart>> {
+    let mut cuts = PartCuts::new(sizes, 0);
+    for split in splits {
+        match split {
+            Ok(split) => {
+                let (records, lines) = count(&split);
+                cuts.add(split.offset + split.bytes_in(), records, lines);
+            }
+            Err(error) if error.kind() == Kind::Storage => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(cuts.of_bytes())
 }
 
 /// The result of parsing a split.
@@ -262,3 +314,5 @@ impl std::fmt::Display for OutputFormat {
 
 #[cfg(test)]
 pub(crate) mod faulty;
+#[cfg(test)]
+pub(crate) mod part_checks;

@@ -14,6 +14,7 @@ pub mod numbers;
 pub mod parts;
 pub mod path;
 pub mod size;
+pub mod source_part;
 pub mod spelling;
 pub mod subject;
 pub mod time;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use self::numbers::Numbers;
+pub use self::source_part::{PartExtent, PartSizes, SourcePart};
 
 /// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
 pub const BATCH_ROWS: usize = 8_192;

@@ -18,8 +18,8 @@ use crate::{
     array::CONSTANTS_FILE,
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Result},
-    format::RecordReader,
-    record::{Split, key::split_key},
+    format::{RecordReader, SourceBytes, SplitStream},
+    record::{SourcePart, Split, key::split_key},
     schema,
 };
 
@@ -108,19 +108,43 @@ pub struct RecordSource {
     pub sample: Option<Split>,
     /// Types of its first records.
     pub fields: Fields,
+    /// The part of it that is read; `None` for all of it.
+    pub part: Option<SourcePart>,
 }
 
 impl RecordSource {
-    /// Opens the source as its reader expects it: decompressed, and text in UTF-8; `tap` observes the stored bytes.
+    /// Opens the source, or the part of it that is read, as its reader expects it: decompressed, and text in UTF-8; `tap`
+    /// observes the stored bytes.
     ///
     /// # Errors
     /// Fails if the source cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
+        if let Some(range) = self.part.as_ref().and_then(SourcePart::byte_range) {
+            return self.file.open_range(range, tap);
+        }
         let input = self.file.open(tap)?;
         Ok(match self.encoding {
             Some(encoding) => encoding::decode(encoding, input),
             None => input,
         })
+    }
+
+    /// Returns the stored bytes that are read: those of the source, or of the part.
+    pub fn bytes(&self) -> u64 {
+        self.part.as_ref().map_or_else(|| self.file.bytes(), |part| part.bytes)
+    }
+
+    /// Cuts the source, or the part of it that is read, into splits. `input` is what [`open`](Self::open) returns.
+    pub fn splits<'a>(
+        &'a self,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        match &self.part {
+            Some(part) => self.reader.splits_of(part, input, split_bytes, max_record_bytes),
+            None => self.reader.splits(input, split_bytes, max_record_bytes),
+        }
     }
 
     /// Infers the types of its first records, and drops these unless `kept`.

@@ -6,13 +6,14 @@
 
 mod kind;
 mod partitions;
+mod parts;
 mod rows;
 mod sniff;
 mod stored;
 mod stores;
 mod tables;
 
-use std::{io::Read, path::Path, sync::Arc};
+use std::{io::Read, ops::Range, path::Path, sync::Arc};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
@@ -24,6 +25,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions};
 pub use partitions::{folders_of, with_partitions};
+pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;
 pub use stored::{Listed as ListedSource, Reopener};
 pub use tables::{Table, TableFormat, refuse_foreign};
@@ -188,6 +190,23 @@ impl SourceFile {
     /// Fails if it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
         Ok(self.unpacked(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
+    }
+
+    /// Opens a range of its stored bytes, as they are; `tap` observes them.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read. Reading fails if it is shorter.
+    pub fn open_range(
+        &self,
+        range: Range<u64>,
+        tap: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Result<Box<dyn Read + Send>> {
+        Ok(Box::new(Tap { inner: self.object().read_range(range)?, tap }))
+    }
+
+    /// Whether ranges of it can be read, by this process and by others: not of a stream, nor from a plain web server.
+    fn has_ranges(&self) -> bool {
+        self.root.stream.is_none() && !self.root.store.location().is_web()
     }
 
     /// Decompresses an opened source if necessary; also returns whether the whole source is compressed.

@@ -22,7 +22,7 @@ use crate::{
     array::origin::Layout,
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, arrays::Opened},
-    record::{Payload, Split},
+    record::{PartSizes, Payload, SourcePart, Split},
     schema::unite_lists,
 };
 
@@ -161,6 +161,20 @@ fn constant(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef>
 impl RecordReader for Partition {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.inner.splits(input, split_bytes, max_record_bytes)
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        self.inner.parts(input, sizes)
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        self.inner.splits_of(part, input, split_bytes, max_record_bytes)
     }
 
     fn reads_own_source(&self) -> bool {

@@ -29,7 +29,9 @@ use crate::{
         json::{JsonSource, Mode},
         tar::TarReader,
     },
-    record::{Payload, RecordBlock, Reject, Sample, Split, duration, hash::row_hashes, widen::cast_to},
+    record::{
+        PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split, duration, hash::row_hashes, widen::cast_to,
+    },
     schema,
 };
 
@@ -72,6 +74,20 @@ impl RowsInTar {
 impl RecordReader for RowsInTar {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.tar.splits(input, split_bytes, max_record_bytes)
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        self.tar.parts(input, sizes)
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        self.tar.splits_of(part, input, split_bytes, max_record_bytes)
     }
 
     fn infer(&self, _: &Split) -> Fields {

@@ -217,6 +217,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         reader,
         sample: None,
         fields: Fields::empty(),
+        part: None,
     };
     source.sample = first_split(&source)?;
     Ok(Some(source))
@@ -261,7 +262,7 @@ fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
     let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
-    RecordSource { file, format, packed, encoding: None, reader, sample, fields }
+    RecordSource { file, format, packed, encoding: None, reader, sample, fields, part: None }
 }
 
 /// A source that fails with `error` when it is converted.
@@ -277,6 +278,7 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
         reader,
         sample: None,
         fields: Fields::empty(),
+        part: None,
     }
 }
 
@@ -329,7 +331,8 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     };
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
-    Ok(Some(RecordSource { file: file.clone(), format, packed, encoding, reader, sample, fields: Fields::empty() }))
+    let (file, fields) = (file.clone(), Fields::empty());
+    Ok(Some(RecordSource { file, format, packed, encoding, reader, sample, fields, part: None }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {

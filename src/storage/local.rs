@@ -13,7 +13,7 @@ use std::{
     any::Any,
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, Read, Write},
+    io::{self, Read, Seek as _, Write},
     ops::Range,
     os::{
         fd::OwnedFd,
@@ -39,6 +39,7 @@ use super::{
     durable::{Syncer, Syncs},
     location::Location,
     naming,
+    pin::Pin,
     sink::FileWriter,
     store::{
         Listed, Lock, ObjectFacts, Pending, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, beyond, changed, missing,
@@ -245,6 +246,18 @@ impl Store for LocalStore {
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         match File::open(self.at(path)) {
             Ok(file) => Ok(Box::new(file)),
+            Err(e) if absent(&e) => Err(missing(&self.location, path)),
+            Err(e) => Err(self.failed(path, "opening")(e)),
+        }
+    }
+
+    fn read_range_of(&self, path: &str, range: Range<u64>, _: &Pin) -> Result<Box<dyn Read + Send>> {
+        let opened = File::open(self.at(path)).and_then(|mut file| {
+            file.seek(io::SeekFrom::Start(range.start))?;
+            Ok(file.take(range.end.saturating_sub(range.start)))
+        });
+        match opened {
+            Ok(section) => Ok(Box::new(section)),
             Err(e) if absent(&e) => Err(missing(&self.location, path)),
             Err(e) => Err(self.failed(path, "opening")(e)),
         }

@@ -58,6 +58,11 @@ impl Location {
         self.local.as_deref()
     }
 
+    /// Whether it is on a plain web server, which need not support ranges.
+    pub fn is_web(&self) -> bool {
+        self.url.scheme().starts_with("http")
+    }
+
     /// Returns the URL.
     pub fn url(&self) -> &Url {
         &self.url

@@ -205,6 +205,20 @@ impl Object {
         Ok(Box::new(watch::ReportingReader(opened.inspect_err(watch::report)?, place)))
     }
 
+    /// Opens a range of the object for sequential reading. Reading fails if the object ends before the range does.
+    ///
+    /// # Errors
+    /// When the object is missing.
+    pub fn read_range(&self, range: Range<u64>) -> Result<Box<dyn Read + Send>> {
+        let left = range.end.saturating_sub(range.start);
+        let unpinned = Pin::default();
+        let pin = self.remote.as_ref().map_or(&unpinned, |remote| &remote.pin);
+        let inner = self.store.read_range_of(&self.path, range, pin).inspect_err(watch::report)?;
+        let place = self.store.location().join(&self.path).to_string();
+        let whole = WholeRange { inner, left, object: self.clone() };
+        Ok(Box::new(watch::ReportingReader(Box::new(whole), place)))
+    }
+
     /// Opens the object for reading only its beginning.
     ///
     /// # Errors
@@ -241,6 +255,26 @@ impl parquet::file::reader::ChunkReader for Object {
     }
 }
 
+/// Reads a range of an object, and fails if it ends early.
+struct WholeRange {
+    inner: Box<dyn Read + Send>,
+    /// Bytes not read yet.
+    left: u64,
+    object: Object,
+}
+
+impl Read for WholeRange {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        if read == 0 && self.left > 0 && !buffer.is_empty() {
+            let Object { store, path, bytes, .. } = &self.object;
+            return Err(changed(store.location(), path, *bytes, "fewer").into());
+        }
+        self.left = self.left.saturating_sub(read as u64);
+        Ok(read)
+    }
+}
+
 /// Reads an object sequentially from an offset, one request per call.
 #[derive(Debug)]
 pub struct RangeReader {
@@ -258,5 +292,33 @@ impl Read for RangeReader {
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.at += bytes.len() as u64;
         Ok(bytes.len())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::{LocalStore, RemoteStore};
+
+    #[test]
+    fn ranges_are_read_as_streams_and_never_end_early() {
+        let folder = tempfile::tempdir().unwrap();
+        let local: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path().to_owned()));
+        let remote: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let bytes: Vec<u8> = (0..20_u32 << 20).map(|i| i.to_le_bytes()[usize::from(i % 3 == 0)]).collect();
+        for store in [local, remote] {
+            store.put("a", bytes.clone().into()).unwrap();
+            let object = Object::new(Arc::clone(&store), "a", bytes.len() as u64);
+            for (start, end) in [(0, 10), (5, 5), (7, 9 << 20), (1 << 20, 20 << 20)] {
+                let mut found = Vec::new();
+                object.read_range(start as u64..end as u64).unwrap().read_to_end(&mut found).unwrap();
+                assert!(found == bytes[start..end], "{start} to {end}");
+            }
+            let mut found = Vec::new();
+            let longer = Object::new(store, "a", 21 << 20).read_range((19 << 20)..(21 << 20));
+            let error = Error::from(longer.unwrap().read_to_end(&mut found).unwrap_err());
+            assert_eq!(error.kind(), Kind::Storage, "{error}");
+        }
     }
 }

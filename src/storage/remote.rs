@@ -87,7 +87,7 @@ impl RemoteStore {
     /// When the URL or the settings do not name a store.
     pub fn open(location: &Location, settings: &StoreSettings) -> Result<Self> {
         let secrets = Secrets::new(location, settings);
-        if is_web(location) && location.url().query().is_some() {
+        if location.is_web() && location.url().query().is_some() {
             return Err(Error::usage("expected a URL without a query")
                 .at(location.to_string())
                 .hint("download the file, or use an s3:, gs: or az: URL with credentials in the environment"));
@@ -100,7 +100,7 @@ impl RemoteStore {
                 .at(location.to_string())
                 .hint("a line feed at the end often comes from reading the value from a file"));
         }
-        let timeout = if is_web(location) { WEB_TIMEOUT } else { TIMEOUT };
+        let timeout = if location.is_web() { WEB_TIMEOUT } else { TIMEOUT };
         let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {
             options.push(("allow_http".to_owned(), "true".to_owned()));
@@ -250,7 +250,7 @@ impl RemoteStore {
 
     /// Fails for plain web servers, which cannot list.
     fn check_lists(&self, folder: &str) -> Result<()> {
-        if !is_web(&self.location) {
+        if !self.location.is_web() {
             return Ok(());
         }
         Err(Error::usage("expected the URL of a file, found none at this URL")
@@ -341,14 +341,27 @@ impl Store for RemoteStore {
     fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
         // A single response of a web server is always of one version.
-        if is_web(&self.location) { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
+        if self.location.is_web() { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
+    }
+
+    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        Ok(Box::new(RemoteReader {
+            store: self.reading(),
+            at_path: self.at(path)?,
+            path: path.to_owned(),
+            pin: pin.clone(),
+            at: range.start,
+            end: range.end,
+            ahead: Bytes::new(),
+            next: None,
+        }))
     }
 
     fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
         match self.read_ranges(path, at.clone(), &Pin::default()) {
             // A plain web server need not support ranges.
-            Err(_) if is_web(&self.location) => self.read_web(path, &at),
+            Err(_) if self.location.is_web() => self.read_web(path, &at),
             begun => begun,
         }
     }
@@ -543,11 +556,6 @@ impl Drop for RemoteReader {
             next.abort();
         }
     }
-}
-
-/// Whether a location is on a plain web server.
-fn is_web(location: &Location) -> bool {
-    location.url().scheme().starts_with("http")
 }
 
 /// Reads the response of a web server.

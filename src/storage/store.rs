@@ -144,6 +144,17 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         self.read(path)
     }
 
+    /// Opens a range of an object, of the version that `pin` names, for sequential reading. The stream may end early if
+    /// the object does; the caller checks its length.
+    ///
+    /// # Errors
+    /// As [`Self::read_of`].
+    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        let mut whole = self.read_of(path, pin)?;
+        std::io::copy(&mut whole.by_ref().take(range.start), &mut std::io::sink())?;
+        Ok(Box::new(whole.take(range.end.saturating_sub(range.start))))
+    }
+
     /// As [`Self::read`], for a caller that reads only the beginning of an object.
     ///
     /// # Errors

@@ -178,6 +178,10 @@ impl Store for Watched {
         self.reader(path, self.inner.read_of(path, pin))
     }
 
+    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+        self.reader(path, self.inner.read_range_of(path, range, pin))
+    }
+
     fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
         self.reader(path, self.inner.read_start(path))
     }

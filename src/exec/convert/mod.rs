@@ -4,6 +4,8 @@
 //! records | samples --(read: workers)--> Gather (order) --> Cut (units) --(encode: workers)--> Appender (write)
 //! ```
 
+#[cfg(test)]
+mod part_tests;
 mod records;
 mod samples;
 
@@ -89,7 +91,7 @@ impl PipelineInput<'_> {
                 // Of compressed and of recoded text, only the decoded bytes are counted as they are read.
                 let recoded = sources.iter().filter(|source| source.packed || source.encoding.is_some());
                 InputSize {
-                    bytes: sources.iter().map(|source| source.file.bytes()).sum(),
+                    bytes: sources.iter().map(RecordSource::bytes).sum(),
                     error: recoded.map(|source| source.file.bytes()).max().unwrap_or(0),
                 }
             }

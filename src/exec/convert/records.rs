@@ -21,8 +21,8 @@ use crate::{
     },
     format::Parsed,
     plan::memory::MemoryPlan,
-    record::{Content, RecordBlock, Split},
-    scan::{RecordSource, SourceFile, content_hash},
+    record::{Content, RecordBlock, SourcePart, Split},
+    scan::{RecordSource, SourceFile, closed_hash},
     schema::unite_lists,
 };
 
@@ -50,6 +50,8 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
 
 /// A request to a worker.
 enum ReadRequest {
+    /// The part of a source that is read begins in its middle.
+    Enter(usize, SourcePart),
     /// A split of a source.
     Split(usize, Split),
     /// The source has ended; carries the hash of its bytes.
@@ -113,29 +115,28 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
         move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
     };
     let input = if opens_source { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
+    let inner_part = source.part.as_ref().filter(|part| !part.is_first());
+    let enter = inner_part.map(|part| Ok(ReadRequest::Enter(i, part.clone()))).into_iter();
     let input = match input {
         Ok(input) => input,
-        Err(e) => return Box::new(std::iter::once(Err(e))),
+        Err(e) => return Box::new(enter.chain(std::iter::once(Err(e)))),
     };
-    let splits =
-        source.reader.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
-            split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
-                None => e.at(source.file.uri()),
-                Some(_) => e,
-            })
-        });
+    let splits = source.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
+        split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
+            None => e.at(source.file.uri()),
+            Some(_) => e,
+        })
+    });
     let end = std::iter::once_with(move || {
-        let hash = match (opens_source, source.file.etag()) {
-            (false, _) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
-            // The store's ETag identifies the content, so it is not read a second time for a hash.
-            (true, Some(_)) => 0,
-            // A remote source is not fetched for its hash alone.
-            (true, None) if source.file.is_remote() => 0,
-            (true, None) => content_hash(&source.file)?,
+        let hash = match (&source.part, opens_source) {
+            // Scouting has computed that of the whole source.
+            (Some(_), _) => 0,
+            (None, true) => closed_hash(&source.file)?,
+            (None, false) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
         };
         Ok(ReadRequest::End(i, hash))
     });
-    Box::new(splits.chain(end))
+    Box::new(enter.chain(splits).chain(end))
 }
 
 /// Maximum bytes of a source that is opened, cut and parsed by one worker, so that many such sources are open at a
@@ -157,7 +158,7 @@ impl ReadRequest {
             // Parsed content may be many times larger than its split.
             Self::Split(..) => split_bytes,
             Self::Whole(source) => sources[*source].file.bytes(),
-            Self::End(..) | Self::Broken(..) => 0,
+            Self::Enter(..) | Self::End(..) | Self::Broken(..) => 0,
         }
     }
 }
@@ -183,6 +184,7 @@ pub(super) struct Parser<'a> {
 impl Parser<'_> {
     fn parse(&self, request: ReadRequest) -> Result<Vec<ReadOutcome>> {
         Ok(vec![match request {
+            ReadRequest::Enter(source, part) => ReadOutcome::Entered { source, part },
             ReadRequest::End(source, hash) => ReadOutcome::End { source, hash },
             ReadRequest::Broken(source, error) => ReadOutcome::Broken { source, error, records: 1 },
             ReadRequest::Split(source, split) => self.split(source, &split)?,
@@ -258,7 +260,7 @@ pub fn infer_all(
         let requests = requests(sources, memory, OnError::Skip);
         let results = ordered(scope, requests, jobs, memory.parse_window, cancel, |request| {
             let source = match request {
-                ReadRequest::End(..) | ReadRequest::Broken(..) => return Ok(None),
+                ReadRequest::Enter(..) | ReadRequest::End(..) | ReadRequest::Broken(..) => return Ok(None),
                 ReadRequest::Split(source, split) => {
                     return Ok(Some((source, sources[source].reader.infer(&split), split.bytes_in())));
                 }

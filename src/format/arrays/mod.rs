@@ -38,9 +38,10 @@ use crate::{
     },
     error::{Error, Result},
     record::{
-        Content, Payload, RecordBlock, Split,
+        Content, PartExtent, PartSizes, Payload, RecordBlock, SourcePart, Split,
         coded::{batch_of, plain},
         numbers::Numbers,
+        source_part::PartCuts,
     },
     units::Size,
 };
@@ -157,7 +158,7 @@ impl ArrayReader {
                 .hint("the source was changed while it was read: run again when it is no longer being written"));
         }
         if let Some(sizes) = &state.cut {
-            self.stripe(&opened, *sizes);
+            self.stripe(&opened, sizes);
         }
         if state.waiting > 0 {
             state.opened = Some(Arc::clone(&opened));
@@ -175,9 +176,9 @@ impl ArrayReader {
     }
 
     /// Decides which variables are kept on disk.
-    fn stripe(&self, opened: &Opened, sizes: Sizes) {
-        if sizes.step < self.outline.rows {
-            let across = opened.plan.columns.iter().filter_map(|column| across(opened, column, &sizes));
+    fn stripe(&self, opened: &Opened, sizes: &Sizes) {
+        if sizes.step < sizes.rows.end - sizes.rows.start {
+            let across = opened.plan.columns.iter().filter_map(|column| across(opened, column, sizes));
             opened.source.stripe(across, sizes);
         }
     }
@@ -235,8 +236,8 @@ impl ArrayReader {
 }
 
 impl ArrayReader {
-    /// Returns how chunks that several splits need are held, for splits of `step` rows.
-    fn sizes(&self, step: u64, limit: u64) -> Sizes {
+    /// Returns how chunks that several splits need are held, if `rows` are read in splits of `step` rows.
+    fn sizes(&self, rows: Range<u64>, step: u64, limit: u64) -> Sizes {
         let rows_per_record = self.outline.rows_per_record.max(1);
         let records = step / rows_per_record;
         let record_bytes = self.outline.row_bytes.saturating_mul(rows_per_record);
@@ -250,7 +251,7 @@ impl ArrayReader {
             windows: records > 0 && fetched >= 2 * records,
             step,
             rows_per_record,
-            rows: self.outline.rows,
+            rows,
         }
     }
 }
@@ -303,24 +304,48 @@ impl Drop for Reading<'_> {
 
 impl RecordReader for ArrayReader {
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
-        let step = match self.rows_per_split(split_bytes.max(1) as u64, max_record_bytes as u64) {
-            Ok(step) => step,
-            Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
+        self.splits_of_rows(0..self.outline.rows, split_bytes, max_record_bytes)
+    }
+
+    /// Parts end between stored chunks, and between splits where these are whole chunks.
+    fn parts(&self, _: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        let Ok(step) = self.rows_per_split(sizes.split_bytes.max(1) as u64, sizes.max_record_bytes as u64) else {
+            return Ok(Vec::new());
         };
-        let total = self.outline.rows;
-        let sizes = self.sizes(step, max_record_bytes as u64);
-        let mut state = self.state();
-        (state.cut, state.waiting) = (Some(sizes), total.div_ceil(step));
-        if let Some(opened) = &state.opened {
-            self.stripe(opened, sizes);
+        let chunk = self.outline.chunk.max(1).saturating_mul(self.outline.rows_per_record.max(1));
+        let unit = if step.is_multiple_of(chunk) { step } else { chunk };
+        let (rows, count) = (self.outline.rows, sizes.count());
+        let mut cuts = PartCuts::new(sizes, 0);
+        let mut first = 0;
+        for number in 1..=count {
+            let end = u128::from(rows) * u128::from(number) / u128::from(count);
+            let end = u64::try_from(end).unwrap_or(rows).checked_next_multiple_of(unit).unwrap_or(rows).min(rows);
+            if end > first {
+                cuts.add(self.share(0, end), end - first, 0);
+                first = end;
+            }
         }
-        drop(state);
-        Box::new((0..total.div_ceil(step)).map(move |number| {
-            let first = number * step;
-            let count = step.min(total - first);
-            Ok(Split { offset: first, content: Content::Rows { rows: count, bytes: self.share(first, count) } })
-        }))
+        Ok(cuts.of_rows())
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        _: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let PartExtent::Rows { rows } = part.extent else {
+            let error = Error::internal("expected rows as a part of arrays, found something else");
+            return Box::new(std::iter::once(Err(error.at(self.name.as_str()))));
+        };
+        let end = part.first_row.saturating_add(rows);
+        if end > self.outline.rows {
+            let message = format!("expected {end} rows as when the parts were planned, found {}", self.outline.rows);
+            let error = Error::input(message).hint("the source was changed since then; plan again");
+            return Box::new(std::iter::once(Err(error.at(self.name.as_str()))));
+        }
+        self.splits_of_rows(part.first_row..end, split_bytes, max_record_bytes)
     }
 
     fn reads_own_source(&self) -> bool {
@@ -383,6 +408,28 @@ impl RecordReader for ArrayReader {
 }
 
 impl ArrayReader {
+    /// Cuts some rows into splits.
+    fn splits_of_rows(&self, within: Range<u64>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'_> {
+        self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
+        let step = match self.rows_per_split(split_bytes.max(1) as u64, max_record_bytes as u64) {
+            Ok(step) => step,
+            Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
+        };
+        let sizes = self.sizes(within.clone(), step, max_record_bytes as u64);
+        let splits = (within.end - within.start).div_ceil(step);
+        let mut state = self.state();
+        if let Some(opened) = &state.opened {
+            self.stripe(opened, &sizes);
+        }
+        (state.cut, state.waiting) = (Some(sizes), splits);
+        drop(state);
+        Box::new((0..splits).map(move |number| {
+            let first = within.start + number * step;
+            let count = step.min(within.end - first);
+            Ok(Split { offset: first, content: Content::Rows { rows: count, bytes: self.share(first, count) } })
+        }))
+    }
+
     /// Whether its own columns are those of the schema, so that values may be coded.
     fn gives(&self, schema: &SchemaRef) -> bool {
         let same = |(to, own): (&FieldRef, &FieldRef)| to.name() == own.name() && to.data_type() == own.data_type();

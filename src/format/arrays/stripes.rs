@@ -41,7 +41,7 @@ pub(super) struct Striped {
 }
 
 /// Sizes of what is held in memory, and how records are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Sizes {
     /// Bytes of chunks transposed in memory at a time.
     pub(super) group: u64,
@@ -57,8 +57,8 @@ pub(super) struct Sizes {
     pub(super) step: u64,
     /// Rows of a record.
     pub(super) rows_per_record: u64,
-    /// Rows in all.
-    pub(super) rows: u64,
+    /// Rows that are read: all of the source, or those of a part.
+    pub(super) rows: Range<u64>,
 }
 
 /// A variable with chunks that several splits need.
@@ -124,7 +124,7 @@ impl Striped {
     }
 
     /// Sets which variables have chunks that several splits need.
-    pub(super) fn stripe(&self, variables: impl Iterator<Item = Across>, sizes: Sizes) {
+    pub(super) fn stripe(&self, variables: impl Iterator<Item = Across>, sizes: &Sizes) {
         let stripe = |Across { variable: number, axis, chunk }: Across| {
             let variable = &self.inner.header().variables[number];
             let width = variable.dtype.width().filter(|width| *width > 0)?;
@@ -146,7 +146,7 @@ impl Striped {
                 back,
                 width,
                 sliced: axis.is_some(),
-                sizes,
+                sizes: sizes.clone(),
                 blocks: Mutex::default(),
                 windows: Mutex::default(),
                 buffers: Buffers::default(),
@@ -299,19 +299,23 @@ impl Stripe {
         area
     }
 
-    /// Returns the rows of the records of a block.
+    /// Returns the rows that are read of the records of a block.
     fn rows_of(&self, number: u64) -> Range<u64> {
+        let read = &self.sizes.rows;
         if !self.sliced {
-            return 0..self.sizes.rows;
+            return read.clone();
         }
-        let rows = |record: u64| record.min(self.shape[0]).saturating_mul(self.sizes.rows_per_record);
+        let rows = |record: u64| {
+            let row = record.min(self.shape[0]).saturating_mul(self.sizes.rows_per_record);
+            row.clamp(read.start, read.end)
+        };
         rows(number * self.records())..rows((number + 1) * self.records())
     }
 
     /// Returns the number of splits that need a block.
     fn splits_of(&self, number: u64) -> u64 {
-        let rows = self.rows_of(number);
-        rows.end.div_ceil(self.sizes.step) - rows.start / self.sizes.step
+        let (rows, first) = (self.rows_of(number), self.sizes.rows.start);
+        (rows.end - first).div_ceil(self.sizes.step) - (rows.start - first) / self.sizes.step
     }
 
     fn done(&self, rows: &Range<u64>) {

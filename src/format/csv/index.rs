@@ -378,7 +378,7 @@ fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> Marks {
     let mut block = [0; BLOCK];
     block[..tail.len()].copy_from_slice(tail);
     let Marks { delimiters, feeds, returns, quotes, high } = kernel.marks(&block, delimiter);
-    let there = (1 << tail.len()) - 1;
+    let there = u64::MAX.checked_shr(narrow(BLOCK - tail.len())).unwrap_or(0);
     Marks { delimiters: delimiters & there, feeds, returns, quotes, high }
 }
 
@@ -389,13 +389,37 @@ pub(super) struct Search {
     pub(super) passed: usize,
     /// Number of records that end within these bytes, blank lines included.
     pub(super) records: usize,
+    /// Whether the following are counted.
+    counting: bool,
+    /// Blank lines among them.
+    blank: usize,
+    /// Line terminators there, wherever they are.
+    lines: u64,
+    /// Whether a record begins with the next byte: 0 or 1.
+    begins: u64,
     state: State,
+}
+
+/// What a split consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Records that end with a terminator, without blank lines.
+    pub(super) records: u64,
+    /// Line terminators, where CR LF is one.
+    pub(super) lines: u64,
+    /// Whether a record that spans lines ended, or one without a terminator began.
+    pub(super) intricate: bool,
 }
 
 impl Search {
     /// Returns a search at its start.
     pub(super) fn new() -> Self {
-        Self { passed: 0, records: 0, state: State::at_record() }
+        Self { passed: 0, records: 0, counting: false, blank: 0, lines: 0, begins: 1, state: State::at_record() }
+    }
+
+    /// The same, with what [`counts`](Self::counts) tells.
+    pub(super) fn counting() -> Self {
+        Self { counting: true, ..Self::new() }
     }
 
     #[inline(always)]
@@ -403,6 +427,30 @@ impl Search {
         self.passed += BLOCK;
         self.records += cuts.records.count_ones() as usize;
         self.state = state;
+        if self.counting {
+            self.blank += (cuts.records & (cuts.terminators << 1 | self.begins)).count_ones() as usize;
+            self.lines += u64::from(cuts.lines);
+            self.begins = cuts.terminators >> 63;
+        }
+    }
+
+    /// Counts what is in a split, which ends with `bytes`; nothing if the search has passed its end, or did not count.
+    pub(super) fn counts(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
+        if !self.counting {
+            return None;
+        }
+        let mut begins = self.begins;
+        for block in bytes.get(self.passed..)?.chunks(BLOCK) {
+            let mut state = self.state;
+            let cuts = state.step(Portable, last_marks(Portable, block, delimiter));
+            begins = cuts.terminators >> (block.len() - 1) & 1;
+            self.pass(cuts, state);
+        }
+        Some(Counts {
+            records: (self.records - self.blank) as u64,
+            lines: self.lines,
+            intricate: self.lines != self.records as u64 || begins == 0,
+        })
     }
 }
 

@@ -33,6 +33,7 @@ mod fuzz;
 mod head;
 mod index;
 mod numbers;
+mod parts;
 mod profile;
 mod quotes;
 mod repair;
@@ -66,7 +67,7 @@ use self::{
 use super::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch};
 use crate::{
     error::{Error, Result},
-    record::{Payload, RecordBlock, Reject, Split},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
     schema::file::print_type,
 };
 
@@ -137,6 +138,21 @@ impl CsvSource {
 
     fn tokens<'a>(&'a self, bytes: &'a [u8]) -> Tokenizer<'a> {
         Tokenizer::new(bytes, self.delimiter, self.columns.len()).with_header(&self.header)
+    }
+
+    /// Cuts `input`, of which the first `head` bytes belong to no split.
+    fn split<'a>(
+        &self,
+        input: SourceBytes<'a>,
+        head: u64,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> Splits<SourceBytes<'a>> {
+        let input = match self.quotes.are_usual() {
+            true => input,
+            false => Box::new(Turned::new(input, self.quotes, self.delimiter, head)),
+        };
+        Splits::new(input, self.delimiter, head, split_bytes, max_record_bytes).with_columns(self.columns.len())
     }
 
     /// Whether every split must be rewritten.
@@ -246,13 +262,26 @@ impl RecordReader for CsvSource {
     }
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        if !self.quotes.are_usual() {
-            let input = Turned::new(input, self.quotes, self.delimiter, self.data_offset);
-            let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
-            return Box::new(splits.with_columns(self.columns.len()));
+        Box::new(self.split(input, self.data_offset, split_bytes, max_record_bytes))
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        parts::parts(self, input, sizes)
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        match part.byte_range() {
+            Some(bytes) if bytes.start > 0 => {
+                Box::new(self.split(input, 0, split_bytes, max_record_bytes).starting_at(bytes.start))
+            }
+            _ => self.splits(input, split_bytes, max_record_bytes),
         }
-        let splits = Splits::new(input, self.delimiter, self.data_offset, split_bytes, max_record_bytes);
-        Box::new(splits.with_columns(self.columns.len()))
     }
 
     fn blank_lines_before(&self) -> u64 {

@@ -57,6 +57,13 @@ pub(super) struct Screened {
     pub(super) remarks: Vec<Remark>,
 }
 
+impl Screened {
+    /// Number of records of the split, rejected ones included.
+    pub(super) fn records(&self) -> u64 {
+        (self.origins.len() + self.bad.len()) as u64
+    }
+}
+
 /// Returns whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 

@@ -24,7 +24,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    index::{BLOCK, Search},
+    index::{BLOCK, Counts, Search},
     simd,
     tokenize::{CR, Ended, LF, Sink, scan},
 };
@@ -61,6 +61,8 @@ pub(super) struct Splits<R> {
     length: usize,
     /// Search for the end of the current split.
     search: Search,
+    /// Whether the search counts what it passes.
+    counting: bool,
     /// Start of a record that is known not to be too long so far, at or before the one at the end of the search.
     record: usize,
     exhausted: bool,
@@ -84,11 +86,22 @@ impl<R: Read> Splits<R> {
             buffer: Vec::new(),
             length: 0,
             search: Search::new(),
+            counting: false,
             record: 0,
             exhausted: false,
             fault: None,
             free: Arc::default(),
         }
+    }
+
+    /// Sets the position of `input` in the stream, where a record starts.
+    pub(super) fn starting_at(self, offset: u64) -> Self {
+        Self { skip: 0, offset, ..self }
+    }
+
+    /// Counts what is in each split, for [`next_counted`](Self::next_counted).
+    pub(super) fn counting(self) -> Self {
+        Self { search: Search::counting(), counting: true, ..self }
     }
 
     /// Limits splits to the number of records whose tables with this many columns are small enough.
@@ -97,21 +110,28 @@ impl<R: Read> Splits<R> {
         self
     }
 
-    fn next_split(&mut self) -> Result<Option<Split>> {
+    /// Returns the next split, and what it contains if that is known.
+    pub(super) fn next_counted(&mut self) -> Result<Option<(Split, Option<Counts>)>> {
+        let Some(end) = self.next_end()? else { return Ok(None) };
+        let counts = self.search.counts(&self.buffer[..end], self.delimiter);
+        Ok(Some((self.cut(end), counts)))
+    }
+
+    /// Returns the end of the next split in the buffer.
+    fn next_end(&mut self) -> Result<Option<usize>> {
         self.skip_head()?;
         loop {
             if let Some(end) = self.find_end() {
                 self.check_length(end)?;
-                let end = self.limit_records(end);
-                return Ok(Some(self.cut(end)));
+                return Ok(Some(self.limit_records(end)));
             }
             self.check_length(if self.exhausted { self.length } else { self.search.passed })?;
             if self.exhausted {
                 if let Some(fault) = self.fault.take() {
-                    return self.before_the_fault(fault);
+                    return self.before_the_fault(fault).map(Some);
                 }
                 let end = self.limit_records(self.length);
-                return Ok((end > 0).then(|| self.cut(end)));
+                return Ok((end > 0).then_some(end));
             }
             self.read_more()?;
         }
@@ -157,8 +177,8 @@ impl<R: Read> Splits<R> {
         Ok(())
     }
 
-    /// Returns the whole records of the buffer before a read error. An incomplete last record is not returned.
-    fn before_the_fault(&mut self, fault: Error) -> Result<Option<Split>> {
+    /// Returns the end of the whole records of the buffer before a read error. An incomplete last record is not included.
+    fn before_the_fault(&mut self, fault: Error) -> Result<usize> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
         let Ended::Exhausted { start, .. } = scan(&self.buffer[..self.length], self.delimiter, 0, &mut all) else {
             return Err(fault);
@@ -168,7 +188,7 @@ impl<R: Read> Splits<R> {
             return Err(fault);
         }
         self.fault = Some(fault);
-        Ok(Some(self.cut(end)))
+        Ok(end)
     }
 
     /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
@@ -220,7 +240,7 @@ impl<R: Read> Splits<R> {
     /// Starts the search of a split, `length` bytes of which are in the buffer.
     fn start_over(&mut self, length: usize) {
         self.length = length;
-        self.search = Search::new();
+        self.search = if self.counting { Search::counting() } else { Search::new() };
         self.record = 0;
     }
 
@@ -260,7 +280,7 @@ impl<R: Read> Iterator for Splits<R> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_split();
+        let next = self.next_end().map(|end| end.map(|end| self.cut(end)));
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;

@@ -216,6 +216,11 @@ impl<'a> Tokenizer<'a> {
         self.index.lines
     }
 
+    /// Returns the number of records so far, bad ones included.
+    pub(super) fn records(&self) -> u64 {
+        u64::from(self.records)
+    }
+
     /// Returns the number of rows that the whole split will have if the rest is like the chunks so far, and a few more.
     pub(super) fn expected_rows(&self) -> usize {
         let whole = self.bytes.len() as u64 * (u64::from(self.records) + 1) / self.position.max(1) as u64;

@@ -3,7 +3,7 @@
 //! The format specifies that a file holds a stream between its magic bytes and its footer. JavaScript and Polars omit
 //! the schema there, others omit the end mark or pad between messages, so only the footer is used.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
     array::RecordBatch,
@@ -17,7 +17,7 @@ use super::{
     claims::{check, too_large},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     format::{guard::guard, ranged::RangedInput},
 };
 
@@ -65,6 +65,41 @@ impl IpcFile {
         self.input.bytes()
     }
 
+    /// Returns the number of batches.
+    pub(super) fn batches(&self) -> usize {
+        self.batches.len()
+    }
+
+    /// Returns the input bytes that the dictionaries and the first `batches` batches represent; the whole file at the
+    /// end.
+    pub(super) fn share(&self, batches: usize) -> u64 {
+        self.share_of_blocks(self.dictionaries.len() + batches)
+    }
+
+    fn share_of_blocks(&self, taken: usize) -> u64 {
+        let blocks = self.dictionaries.len() + self.batches.len();
+        let share = u128::from(self.bytes()) * taken as u128 / blocks.max(1) as u128;
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the number of rows that a batch states; `None` if it is damaged.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) fn rows_of(&self, batch: usize, limit: u64) -> Result<Option<u64>> {
+        let Some(block) = self.batches.get(batch) else { return Ok(None) };
+        let (start, length) = (u64::try_from(block.offset()), u64::try_from(block.metaDataLength()));
+        let (Ok(start), Ok(length)) = (start, length) else { return Ok(None) };
+        let bytes = match self.input.range(start..start.saturating_add(length.min(limit))) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == Kind::Storage => return Err(error.at(&*self.name)),
+            Err(_) => return Ok(None),
+        };
+        let message = ipc::root_as_message(flatbuffer(&bytes)).ok();
+        let rows = message.and_then(|message| Some(message.header_as_record_batch()?.length()));
+        Ok(rows.and_then(|rows| u64::try_from(rows).ok()))
+    }
+
     /// Reads a block and checks the sizes that it states.
     fn block(&self, block: &Block, limit: u64) -> Result<Buffer> {
         let beyond = || Error::input("expected a batch within the file, found one beyond it").at(&*self.name);
@@ -78,44 +113,52 @@ impl IpcFile {
         let bytes = self.input.range(start..start.checked_add(length).ok_or_else(beyond)?);
         let bytes = bytes.map_err(|e| e.at(&*self.name))?;
         let (metadata, body) = bytes.split_at(usize::try_from(head).map_err(|_| beyond())?);
-        // Before Arrow 0.15, only a length preceded the flatbuffer.
-        let metadata = metadata.strip_prefix(&[0xff; 4]).unwrap_or(metadata).get(4..).unwrap_or_default();
-        check(metadata, body, limit).map_err(|e| e.at(&*self.name).byte(start))?;
+        check(flatbuffer(metadata), body, limit).map_err(|e| e.at(&*self.name).byte(start))?;
         Ok(Buffer::from(bytes))
     }
 }
 
-/// Iterates over the batches of a file, in the order of its footer.
+/// Returns the flatbuffer of a message without what precedes it: before Arrow 0.15, only its length.
+fn flatbuffer(metadata: &[u8]) -> &[u8] {
+    metadata.strip_prefix(&[0xff; 4]).unwrap_or(metadata).get(4..).unwrap_or_default()
+}
+
+/// Iterates over batches of a file, in the order of its footer.
 pub(super) struct FileBatches<'a> {
     file: &'a IpcFile,
     decoder: FileDecoder,
-    /// Blocks read so far, dictionaries first.
-    taken: usize,
+    /// Number of dictionaries read so far; all of them precede the batches.
+    dictionaries: usize,
+    /// Batches not read yet.
+    batches: Range<usize>,
+    /// Whether these begin with the first one of the file, and so represent its dictionaries, too.
+    from_start: bool,
 }
 
 impl<'a> FileBatches<'a> {
-    pub(super) fn new(file: &'a IpcFile) -> Self {
-        Self { file, decoder: FileDecoder::new(Arc::clone(&file.schema), file.version), taken: 0 }
+    pub(super) fn new(file: &'a IpcFile, batches: Range<usize>) -> Self {
+        let decoder = FileDecoder::new(Arc::clone(&file.schema), file.version);
+        Self { file, decoder, dictionaries: 0, from_start: batches.start == 0, batches }
     }
 
-    /// Returns the input bytes that the blocks read so far represent; the whole file at the end.
+    /// Returns the input bytes that the blocks up to here represent; the whole file at the end.
     pub(super) fn consumed(&self) -> u64 {
-        let blocks = self.file.dictionaries.len() + self.file.batches.len();
-        let share = u128::from(self.file.bytes()) * self.taken as u128 / blocks.max(1) as u128;
-        u64::try_from(share).unwrap_or(u64::MAX)
+        match self.from_start {
+            true => self.file.share_of_blocks(self.dictionaries + self.batches.start),
+            false => self.file.share(self.batches.start),
+        }
     }
 
     pub(super) fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
-        let Self { file, decoder, taken } = self;
-        while *taken < file.dictionaries.len() {
-            let block = &file.dictionaries[*taken];
+        let Self { file, decoder, dictionaries, batches, .. } = self;
+        while *dictionaries < file.dictionaries.len() {
+            let block = &file.dictionaries[*dictionaries];
             let bytes = file.block(block, limit)?;
             guard(ARROW, &file.name, || decoder.read_dictionary(block, &bytes))?;
-            *taken += 1;
+            *dictionaries += 1;
         }
-        let Some(block) = file.batches.get(*taken - file.dictionaries.len()) else { return Ok(None) };
+        let Some(block) = batches.next().and_then(|number| file.batches.get(number)) else { return Ok(None) };
         let bytes = file.block(block, limit)?;
-        *taken += 1;
         let batch = guard(ARROW, &file.name, || decoder.read_record_batch(block, &bytes))?;
         batch.map(Some).ok_or_else(|| Error::input("expected a batch, found an empty message").at(&*file.name))
     }

@@ -32,7 +32,9 @@ use self::{
 use super::{Parsed, RecordReader, SourceBytes, SplitStream, ranged::RangedInput, rows::parsed};
 use crate::{
     error::{Error, Result},
-    record::{Content, Split, size::logical_bytes, widen::cast_to},
+    record::{
+        Content, PartExtent, PartSizes, SourcePart, Split, size::logical_bytes, source_part::PartCuts, widen::cast_to,
+    },
     schema,
 };
 
@@ -95,18 +97,45 @@ impl IpcReader {
 impl RecordReader for IpcReader {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let batches = match &self.file {
-            Some(file) => Batches::File(FileBatches::new(file)),
+            Some(file) => Batches::File(FileBatches::new(file, 0..file.batches())),
             None => Batches::Stream(Box::new(StreamBatches::new(input))),
         };
-        Box::new(Splits {
-            batches,
-            split_bytes: split_bytes as u64,
-            max_record_bytes: max_record_bytes as u64,
-            row: 0,
-            counted: 0,
-            ready: VecDeque::new(),
-            ended: false,
-        })
+        Box::new(Splits::new(batches, split_bytes, max_record_bytes))
+    }
+
+    /// Parts end between the batches of a file.
+    fn parts(&self, _: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let limit = (sizes.max_record_bytes as u64).saturating_mul(BATCH_RECORDS);
+        let mut cuts = PartCuts::new(sizes, 0);
+        for batch in 0..file.batches() {
+            // What is damaged is reported when it is read.
+            let Some(rows) = file.rows_of(batch, limit)? else { return Ok(Vec::new()) };
+            cuts.add(file.share(batch + 1), rows, 0);
+        }
+        Ok(cuts.of_units())
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        _: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let number = |batch: u64| usize::try_from(batch).unwrap_or(usize::MAX);
+        let (Some(file), PartExtent::Units { first, count, .. }) = (&self.file, &part.extent) else {
+            let error = Error::internal("expected batches as a part of an Arrow file, found something else");
+            return Box::new(std::iter::once(Err(error)));
+        };
+        let batches = number(*first)..number(first.saturating_add(*count));
+        if batches.end > file.batches() {
+            let message = format!("expected {} batches as when the parts were planned", batches.end);
+            return Box::new(std::iter::once(Err(Error::input(format!("{message}, found {}", file.batches()))
+                .hint("the file was changed since then; plan again"))));
+        }
+        let splits = Splits::new(Batches::File(FileBatches::new(file, batches)), split_bytes, max_record_bytes);
+        Box::new(splits.starting_at_row(part.first_row))
     }
 
     fn reads_own_source(&self) -> bool {
@@ -213,7 +242,24 @@ impl Iterator for Splits<'_> {
     }
 }
 
-impl Splits<'_> {
+impl<'a> Splits<'a> {
+    fn new(batches: Batches<'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
+        Self {
+            split_bytes: split_bytes as u64,
+            max_record_bytes: max_record_bytes as u64,
+            row: 0,
+            counted: batches.consumed(),
+            batches,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// Says that so many rows precede the first batch.
+    fn starting_at_row(self, row: u64) -> Self {
+        Self { row, ..self }
+    }
+
     fn fail(&mut self, error: Error) -> Option<Result<Split>> {
         self.ended = true;
         self.ready.clear();

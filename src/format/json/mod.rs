@@ -43,8 +43,8 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch},
-    record::{Payload, RecordBlock, Reject, Split},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, cut_parts},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
     schema::file::print_type,
 };
 
@@ -183,6 +183,25 @@ impl RecordReader for JsonSource {
                 Box::new(std::iter::from_fn(move || Some(splits::document(input.take()?, max_record_bytes))))
             }
         }
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        // A document has no place where it can be entered.
+        if self.mode == Mode::Document {
+            return Ok(Vec::new());
+        }
+        cut_parts(splits::Lines::new(input, sizes.split_bytes, sizes.max_record_bytes), sizes, records::count_lines)
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        Box::new(splits::Lines::new(input, split_bytes, max_record_bytes).starting_at(start))
     }
 
     fn infer(&self, split: &Split) -> Fields {

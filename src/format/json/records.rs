@@ -131,6 +131,40 @@ impl<'a> Lines<'a> {
     }
 }
 
+/// Counts the records and the line ends of a split of lines.
+pub(super) fn count_lines(split: &Split) -> (u64, u64) {
+    let bytes = &split.bytes()[start(split)..];
+    let ends = memchr::memchr_iter(b'\n', bytes).count();
+    let lines = ends + usize::from(bytes.last().is_some_and(|last| *last != b'\n'));
+    let first = usize::from(bytes.first().is_some_and(|first| !first.is_ascii_whitespace()));
+    // Nearly always each line begins with its record.
+    let records = if first + filled_after_ends(bytes) == lines { lines } else { count_filled(bytes) };
+    (records as u64, ends as u64)
+}
+
+/// Counts the line ends that are followed by something else than white space. Written so that the compiler uses vectors.
+fn filled_after_ends(bytes: &[u8]) -> usize {
+    let Some(next) = bytes.get(1..) else { return 0 };
+    let (ends, next) = (bytes.chunks(SUMMED), next.chunks(SUMMED));
+    let sum = |(ends, next): (&[u8], &[u8])| {
+        let pairs = ends.iter().zip(next);
+        // At most `SUMMED` ones, which fit a byte.
+        usize::from(pairs.map(|(end, next)| u8::from(*end == b'\n') & u8::from(*next > b' ')).sum::<u8>())
+    };
+    ends.zip(next).map(sum).sum()
+}
+
+/// Bytes whose hits are counted in a byte.
+const SUMMED: usize = 192;
+
+/// Counts the lines that are not blank.
+fn count_filled(bytes: &[u8]) -> usize {
+    let mut start = 0;
+    let ends = memchr::memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    let lines = ends.map(|end| &bytes[std::mem::replace(&mut start, end + 1)..end]);
+    lines.filter(|line| !line.trim_ascii().is_empty()).count()
+}
+
 /// Returns the bytes between two offsets without ASCII white space around them, and their start.
 fn trimmed(bytes: &[u8], start: usize, end: usize) -> (usize, &[u8]) {
     let tail = bytes[start..end].trim_ascii_start();
@@ -339,5 +373,46 @@ mod tests {
             if seen == 2 { ControlFlow::Break("enough") } else { ControlFlow::Continue(()) }
         });
         assert_eq!((end, seen), (ControlFlow::Break("enough"), 2));
+    }
+}
+
+#[cfg(test)]
+mod part_tests {
+    use proptest::prelude::*;
+
+    use super::{super::JsonSource, *};
+    use crate::format::part_checks::check_parts;
+
+    const LINES: [&str; 10] = [
+        "{\"a\":1}\n",
+        "{\"a\":1}\r\n",
+        "\n",
+        "\r\n",
+        " \t\n",
+        " {\"a\":\"x\"}\n",
+        "junk\n",
+        "{\"a\":\n",
+        "\u{1}\n",
+        "\u{b}\n",
+    ];
+
+    proptest! {
+        #[test]
+        fn parts_of_lines_are_those_of_the_whole(
+            choices in proptest::collection::vec(0_usize..20, 0..300),
+            mark: bool,
+            ending: bool,
+            split in 1_usize..300,
+            part in 1_u64..1000,
+        ) {
+            let lines = choices.into_iter().map(|choice| LINES.get(choice).copied().unwrap_or(LINES[0]));
+            let mut text: String = ["\u{feff}"].into_iter().filter(|_| mark).chain(lines).collect();
+            if !ending {
+                text.truncate(text.trim_end().len());
+            }
+            let source = JsonSource::new(Mode::Lines);
+            check_parts(&source, text.as_bytes(), (split, 1 << 20, part));
+            check_parts(&source, text.as_bytes(), (split, 8, part));
+        }
     }
 }

@@ -43,6 +43,11 @@ impl<'a> Lines<'a> {
         Self { input, carried: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false, fault: None }
     }
 
+    /// Says that the input begins at this place of the source, where a line starts.
+    pub(super) fn starting_at(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
     fn next_split(&mut self) -> Result<Option<Split>> {
         let mut target = self.split_bytes;
         let mut searched = 0;
@@ -60,13 +65,15 @@ impl<'a> Lines<'a> {
                 self.done = true;
                 break self.carried.len();
             }
-            if let Some(at) = memchr::memrchr(b'\n', &self.carried[searched..]) {
+            // After a long line there may be more, which must not matter: a split depends only on the bytes from its
+            // start on, so that a source can be cut into parts between splits.
+            if let Some(at) = memchr::memrchr(b'\n', &self.carried[searched..target]) {
                 break searched + at + 1;
             }
-            if self.carried.len() > self.max_record_bytes {
+            if target > self.max_record_bytes {
                 return Err(self.too_long(0));
             }
-            searched = self.carried.len();
+            searched = target;
             target = searched.saturating_mul(2).min(self.max_record_bytes + 1);
         };
         if cut > self.max_record_bytes {

@@ -49,7 +49,9 @@ use super::{
 use crate::{
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed},
-    record::{Content, Split, size::logical_bytes, widen::cast_to},
+    record::{
+        Content, PartExtent, PartSizes, SourcePart, Split, size::logical_bytes, source_part::PartCuts, widen::cast_to,
+    },
     schema,
 };
 
@@ -313,15 +315,42 @@ impl ParquetReader {
         }
     }
 
+    fn splits_of_groups(
+        &self,
+        groups: Range<usize>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'static> {
+        self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
+        let splits = if groups.end > self.groups.len() {
+            let message = format!("expected {} row groups as when the parts were planned", groups.end);
+            Err(Error::input(format!("{message}, found {}", self.groups.len()))
+                .at(&*self.name)
+                .hint("the file was changed since then; plan again"))
+        } else {
+            self.cut(groups, split_bytes.max(1) as u64, max_record_bytes as u64)
+        };
+        match splits {
+            Ok(splits) => Box::new(splits.into_iter().map(Ok)),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
     fn rows(&self) -> u64 {
         self.groups.last().map_or(0, |group| group.first_row + group.rows)
     }
 
-    /// Cuts all rows into pieces of about `split_bytes`: first row, number of rows, and end of the piece.
-    fn cut(&self, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
+    /// Cuts the rows of some row groups into pieces of about `split_bytes`: first row, number of rows, and end of the
+    /// piece.
+    fn cut(&self, groups: Range<usize>, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
         let mut splits = Vec::new();
-        let (mut first, mut rows, mut budget, mut done) = (0, 0_u64, split_bytes, 0);
-        for (number, group) in self.groups.iter().enumerate() {
+        let Some(within) = self.groups.get(groups.clone()).filter(|within| !within.is_empty()) else {
+            return Ok(splits);
+        };
+        let last_row = within.last().map_or(0, |group| group.first_row + group.rows);
+        let done = if groups.start == 0 { 0 } else { self.share(groups.start, 0) };
+        let (mut first, mut rows, mut budget, mut done) = (within[0].first_row, 0_u64, split_bytes, done);
+        for (number, group) in groups.zip(within) {
             if group.row_bytes > max_record_bytes && group.rows > 0 {
                 return Err(self.too_large(number, 1, group.row_bytes));
             }
@@ -331,7 +360,7 @@ impl ParquetReader {
                 let step = if rows == 0 { fitting.max(1) } else { fitting };
                 (rows, taken) = (rows + step, taken + step);
                 budget = budget.saturating_sub(step.saturating_mul(group.row_bytes));
-                let is_last = group.first_row + taken == self.rows();
+                let is_last = group.first_row + taken == last_row;
                 if is_last || taken < group.rows {
                     let end = self.share(number, taken);
                     splits.push(Split { offset: first, content: Content::Rows { rows, bytes: end - done } });
@@ -348,11 +377,39 @@ const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
-        match self.cut(split_bytes.max(1) as u64, max_record_bytes as u64) {
-            Ok(splits) => Box::new(splits.into_iter().map(Ok)),
-            Err(error) => Box::new(std::iter::once(Err(error))),
+        self.splits_of_groups(0..self.groups.len(), split_bytes, max_record_bytes)
+    }
+
+    /// Parts end between row groups.
+    fn parts(&self, _: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        // The whole file is refused if a row is too large.
+        if self.groups.iter().any(|group| group.rows > 0 && group.row_bytes > sizes.max_record_bytes as u64) {
+            return Ok(Vec::new());
         }
+        let total: u128 = self.groups.iter().map(|group| u128::from(group.encoded)).sum();
+        let mut cuts = PartCuts::new(sizes, 0);
+        let mut encoded = 0;
+        for group in &self.groups {
+            encoded += u128::from(group.encoded);
+            let end = u128::from(self.input.bytes()) * encoded / total.max(1);
+            cuts.add(u64::try_from(end).unwrap_or(u64::MAX), group.rows, 0);
+        }
+        Ok(cuts.of_units())
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        _: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let PartExtent::Units { first, count, .. } = part.extent else {
+            let error = Error::internal("expected row groups as a part of a Parquet file, found something else");
+            return Box::new(std::iter::once(Err(error.at(&*self.name))));
+        };
+        let number = |group: u64| usize::try_from(group).unwrap_or(usize::MAX);
+        self.splits_of_groups(number(first)..number(first.saturating_add(count)), split_bytes, max_record_bytes)
     }
 
     fn reads_own_source(&self) -> bool {

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, cut_parts},
     record::{
-        Content, Part, Payload, RecordBlock, Reject, Sample, Split,
+        Content, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split,
         key::{key_length, part_type, split_key},
     },
     schema,
@@ -53,6 +53,22 @@ pub fn sniff(head: &[u8]) -> bool {
 impl RecordReader for TarReader {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         Box::new(Splits::new(input, split_bytes, max_record_bytes))
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        let splits = Splits::new(input, sizes.split_bytes, sizes.max_record_bytes);
+        cut_parts(splits, sizes, |split| (count_samples(split.bytes()), 0))
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        Box::new(Splits::new(input, split_bytes, max_record_bytes).starting_at(start))
     }
 
     fn yields_samples(&self) -> bool {
@@ -109,6 +125,19 @@ fn without_dots(mut name: &[u8]) -> &[u8] {
         name = rest;
     }
     name
+}
+
+/// Counts the samples of a split, rejected ones included: consecutive files of one group are a sample.
+fn count_samples(bytes: &[u8]) -> u64 {
+    let (mut samples, mut at, mut open) = (0, 0, None);
+    while let Some((entry, end)) = whole_entry(bytes, at).filter(|_| at < bytes.len()) {
+        if entry.kind != Kind::NoFile && open.as_deref() != Some(group_of(&entry.name)) {
+            samples += 1;
+            open = Some(group_of(&entry.name).to_vec());
+        }
+        at = end;
+    }
+    samples
 }
 
 /// Samples collected from a split.

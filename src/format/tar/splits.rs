@@ -41,6 +41,11 @@ impl<'a> Splits<'a> {
         Self { input, buffer: Vec::new(), offset: 0, split_bytes: split_bytes.max(1), max_record_bytes, done: false }
     }
 
+    /// Says that the input begins at this place of the archive, where a sample starts.
+    pub(super) fn starting_at(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
     fn next_split(&mut self) -> Result<Option<Split>> {
         self.buffer.reserve_exact(self.split_bytes.saturating_add(READ).saturating_sub(self.buffer.len()));
         let mut open = Vec::new();

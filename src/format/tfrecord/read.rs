@@ -26,8 +26,8 @@ use super::{
 use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead},
-    record::{Payload, RecordBlock, Reject, Split, key::means_text, parts::KEY_COLUMN},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead, cut_parts},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split, key::means_text, parts::KEY_COLUMN},
     schema,
 };
 
@@ -68,17 +68,23 @@ fn length_of(bytes: &[u8]) -> Option<Result<u64, String>> {
 
 impl RecordReader for TfRecordReader {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
-        let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
-        Box::new(Splits {
-            input,
-            buffer: Vec::new(),
-            offset: 0,
-            split_bytes,
-            max_record_bytes,
-            failure: None,
-            done: false,
-        })
+        Box::new(Splits::new(input, 0, split_bytes, max_record_bytes))
+    }
+
+    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+        let splits = Splits::new(input, 0, sizes.split_bytes, sizes.max_record_bytes);
+        cut_parts(splits, sizes, |split| (frames(split).count() as u64, 0))
+    }
+
+    fn splits_of<'a>(
+        &'a self,
+        part: &SourcePart,
+        input: SourceBytes<'a>,
+        split_bytes: usize,
+        max_record_bytes: usize,
+    ) -> SplitStream<'a> {
+        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        Box::new(Splits::new(input, start, split_bytes, max_record_bytes))
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -322,7 +328,14 @@ struct Splits<'a> {
     done: bool,
 }
 
-impl Splits<'_> {
+impl<'a> Splits<'a> {
+    /// Starts at a record, at this offset in the source.
+    fn new(input: SourceBytes<'a>, offset: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
+        let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
+        let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
+        Self { input, buffer: Vec::new(), offset, split_bytes, max_record_bytes, failure: None, done: false }
+    }
+
     fn next_split(&mut self) -> Result<Option<Split>> {
         self.buffer.reserve_exact((self.split_bytes + ahead::READ).saturating_sub(self.buffer.len()));
         let mut at = 0;

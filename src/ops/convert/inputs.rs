@@ -147,6 +147,7 @@ pub(super) fn source_facts(
         SourceFacts {
             name: Arc::new(SourceName { name: source.file.name().to_owned(), key, columns, subject }),
             file: source.file.clone(),
+            bytes: source.bytes(),
             hashes_bytes: source.format.is_text(),
             by_row: source.format.is_typed(),
             blank_lines: source.reader.blank_lines_before(),

@@ -228,6 +228,7 @@ fn facts_of_samples(files: &[SourceFile]) -> Vec<SourceFacts> {
     let facts = files.first().map(|file| SourceFacts {
         name: Arc::new(name),
         file: file.clone(),
+        bytes: file.bytes(),
         hashes_bytes: false,
         by_row: false,
         blank_lines: 0,

@@ -1,0 +1,227 @@
+//! Cuts a source of delimited text into parts, in one pass at the speed of memory.
+//!
+//! ```text
+//! stream -- split::Splits --> splits, and how many records and lines the search for their ends has passed
+//! split  -- nearly all -----> these numbers are right
+//!        -- a record spans lines, or may be the header again --> tokens, and if there is anything odd, screen
+//! ```
+//!
+//! Parts end between the very splits of a run over the whole source, so that each part is cut into these splits again, and
+//! everything else follows: what a split holds does not depend on its neighbours. What has to be known of the splits before a part is
+//! only how many records and lines they have.
+//!
+//! Nearly every record is one line, whether it is good or bad. The exceptions are found by [`screen`](super::screen), which alone
+//! decides: a header that is repeated is no record, and a damaged record of several lines may be divided.
+
+use std::io::Read as _;
+
+use super::{
+    CsvSource,
+    dialect::BYTE_ORDER_MARK,
+    index::Counts,
+    screen::screen,
+    tokenize::{CR, LF, count_lines},
+};
+use crate::{
+    error::{Kind, Result},
+    format::SourceBytes,
+    record::{PartSizes, SourcePart, Split, source_part::PartCuts},
+};
+
+/// See [`RecordReader::parts`](crate::format::RecordReader::parts).
+pub(super) fn parts(source: &CsvSource, mut input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+    // Where spaces move into quotes, a damaged record changes how the bytes after it are turned.
+    if source.quotes.spaced {
+        return Ok(Vec::new());
+    }
+    let mut head = Vec::new();
+    input.as_mut().take(source.data_offset).read_to_end(&mut head)?;
+    // As messages count the lines before the first split.
+    let lines = memchr::memchr_iter(LF, &head).count() as u64;
+    let splits = source.split(input, 0, sizes.split_bytes, sizes.max_record_bytes);
+    let mut splits = splits.starting_at(source.data_offset).counting();
+    let mut cuts = PartCuts::new(sizes, lines);
+    loop {
+        match splits.next_counted() {
+            Ok(Some((split, counts))) => {
+                let (records, lines) = source.count(&split, counts);
+                cuts.add(split.offset + split.bytes_in(), records, lines);
+            }
+            Ok(None) => break,
+            Err(error) if error.kind() == Kind::Storage => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(cuts.of_bytes())
+}
+
+impl CsvSource {
+    /// Number of records of a split, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
+    fn count(&self, split: &Split, counts: Option<Counts>) -> (u64, u64) {
+        let bytes = split.bytes();
+        if let Some(counts) = counts.filter(|counts| !counts.intricate)
+            && !self.may_repeat_header(bytes)
+        {
+            return (counts.records, counts.lines);
+        }
+        let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
+        (self.count_tokens(bytes).unwrap_or_else(|| screen(self, (bytes, split.offset), &|_| false).records()), lines)
+    }
+
+    /// Number of records of a split; nothing if there is anything odd.
+    fn count_tokens(&self, bytes: &[u8]) -> Option<u64> {
+        if self.is_unusual() {
+            return None;
+        }
+        let mut tokens = self.tokens(bytes);
+        while tokens.advance() {
+            if tokens.is_odd() {
+                return None;
+            }
+        }
+        Some(tokens.records())
+    }
+
+    /// Whether the text of the header stands where a record begins.
+    fn may_repeat_header(&self, bytes: &[u8]) -> bool {
+        let header = self.header.as_slice();
+        let begins = |at: usize| {
+            let before = bytes[..at].strip_suffix(BYTE_ORDER_MARK).unwrap_or(&bytes[..at]);
+            before.last().is_none_or(|byte| matches!(*byte, LF | CR))
+        };
+        let ends = |at: usize| {
+            let end = bytes.get(at + header.len());
+            end.is_none_or(|byte| matches!(*byte, LF | CR) || *byte == self.delimiter)
+        };
+        !header.is_empty() && memchr::memmem::find_iter(bytes, header).any(|at| begins(at) && ends(at))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::{CsvOptions, sniff, tokenize::tests::trouble},
+        *,
+    };
+    use crate::format::{RecordReader as _, part_checks::check_parts};
+
+    /// Lines of a table that is mostly good.
+    const LINES: [&str; 22] = [
+        "1,2024-01-01,town,1.5\n",
+        "2,2024-01-02,\"a, b\",0.5\n",
+        "3,2024-01-03,\"two\nlines\",1.5\n",
+        "4,2024-01-04,\"two\r\nlines\",1.5\r\n",
+        "5,2024-01-05,\"a \"\"b\"\"\",1.5\n",
+        "6,2024-01-06,town,1.5\r\n",
+        "7,2024-01-07,town,1.5\r",
+        "\n",
+        "\r\n",
+        "id,day,town,rain\n",
+        "id,day,town,rain\r\n",
+        "\u{feff}id,day,town,rain\n",
+        "8,2024-01-08,\"open,1.5\n",
+        "9,2024-01-09,\"torn\nvalue\" here,1.5\n",
+        "10,2024-01-10,\"two\nlines\",1.5,more\n",
+        "11,2024-01-11,\"few\nlines\"\n",
+        "12;2024-01-12;a;1.5\n",
+        "'13','2024-01-13','a','1.5'\n",
+        "14\n",
+        ",,,\n",
+        "Source: own survey of all the towns\n",
+        "15,2024-01-15,a,more,1.5\n",
+    ];
+
+    fn table(choices: &[usize], dialect: fn(&str) -> String, ending: bool) -> Vec<u8> {
+        let good = (0..30).map(|_| LINES[0]);
+        let some = choices.iter().map(|choice| LINES[choice % LINES.len()]);
+        let body: String = good.chain(some).map(dialect).collect();
+        let mut text = dialect("id,day,town,rain\n") + &body;
+        if !ending {
+            text.truncate(text.trim_end().len());
+        }
+        text.into_bytes()
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_trouble_are_those_of_the_whole(
+            bytes in trouble(3000), header: bool, split in 1_usize..400, max in prop::sample::select(&[60, 1 << 20][..]), part in 1_u64..1500,
+        ) {
+            let options = CsvOptions { has_header: header, delimiter: Some(b','), ..CsvOptions::default() };
+            if let Some(source) = sniff(&bytes, true, &options) {
+                check_parts(&source, &bytes, (split, max, part));
+            }
+        }
+
+        #[test]
+        fn parts_of_damaged_tables_are_those_of_the_whole(
+            choices in proptest::collection::vec(0_usize..200, 0..60),
+            ending: bool,
+            dialect in 0_usize..4,
+            split in 1_usize..700,
+            part in 1_u64..1500,
+        ) {
+            // Most choices are the first line.
+            let choices: Vec<usize> = choices.into_iter().map(|choice| if choice < 44 { choice } else { 0 }).collect();
+            let dialects: [fn(&str) -> String; 4] = [
+                str::to_owned,
+                |line| line.replace(',', ";"),
+                |line| line.replace('"', "\u{1}").replace('\'', "\"").replace('\u{1}', "'"),
+                |line| if line.starts_with("id") { line.to_owned() } else { line.replacen("1.5", "1.5,", 1) },
+            ];
+            let bytes = table(&choices, dialects[dialect], ending);
+            let source = sniff(&bytes, true, &CsvOptions::default()).unwrap();
+            check_parts(&source, &bytes, (split, 1 << 20, part));
+        }
+    }
+
+    #[test]
+    fn values_and_terminators_are_never_cut() {
+        let text = "\u{feff}a,b\r\n1,\"x\r\ny\r\n\"\r\n2,\"\"\"\n\"\r\n\r\n3,z";
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let parts = check_parts(&source, text.as_bytes(), (1, 100, 1));
+        let facts: Vec<_> =
+            parts.iter().map(|part| (part.byte_range().unwrap().start, part.first_row, part.first_line)).collect();
+        assert_eq!(facts, [(0, 0, 0), (20, 1, 4), (29, 2, 6), (31, 2, 7)]);
+    }
+
+    #[test]
+    fn sources_with_spaces_before_quotes_are_read_as_a_whole() {
+        let lines = "1, \"x, y\" ,z\n".repeat(100);
+        let text = format!("a,b,c\n{lines}");
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let sizes =
+            PartSizes { source_bytes: text.len() as u64, part_bytes: 100, split_bytes: 10, max_record_bytes: 100 };
+        assert!(source.quotes.spaced);
+        assert!(source.parts(Box::new(std::io::empty()), &sizes).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_too_long_ends_the_cutting() {
+        let good = "1,2\n".repeat(1000);
+        let text = format!("a,b\n{good}3,\"{}", good.repeat(3));
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let parts = check_parts(&source, text.as_bytes(), (64, 500, 500));
+        assert_eq!(parts.len(), 8, "of 32 that there would be");
+        assert!(parts[7].byte_range().unwrap().start < 4004);
+    }
+
+    #[test]
+    fn single_records_on_lines_need_no_second_look() {
+        let text = format!("a,b\n{}", "1,\"x\"\n\n".repeat(1000));
+        let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
+        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).counting();
+        while let Some((split, counts)) = splits.next_counted().unwrap() {
+            let counts = counts.unwrap();
+            let lines = memchr::memchr_iter(LF, split.bytes()).count() as u64;
+            assert_eq!(
+                (counts.intricate, counts.lines, counts.records),
+                (false, lines, (lines + u64::from(split.bytes()[0] != LF)) / 2)
+            );
+        }
+        assert!(source.columns().is_some());
+    }
+}
