@@ -193,7 +193,9 @@ class Rounds:
         all_ids = base + self.ids if codes[0] == OK else base
         self.check(dataset, collections.Counter({one: n for one, n in all_ids.items() if one not in self.of_subject and one != "base0-3"}))
         if codes[0] != OK:
-            left = [path for path in self.place.objects(dataset) if pathlib.Path(plan).stem[:16] in path and "/locks/" not in path]
+            # A commit that lost the race leaves its lists, which hold no records, to `vacuum`.
+            own = [path for path in self.place.objects(dataset) if pathlib.Path(plan).stem[:16] in path]
+            left = [path for path in own if "/locks/" not in path and "/lists/" not in path]
             expect("objects of the plan", left, [])
         return dataset
 

@@ -11,11 +11,11 @@
 use std::ops::Range;
 
 use super::{
-    CsvSource,
     head::{Layout, layout},
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
     rows::Rows,
+    source::CsvSource,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
 };
 use crate::schema::distinct_names;

@@ -16,10 +16,10 @@
 use std::io::Read as _;
 
 use super::{
-    CsvSource,
     dialect::BYTE_ORDER_MARK,
     index::Counts,
     screen::screen,
+    source::CsvSource,
     tokenize::{CR, LF, count_lines},
 };
 use crate::{

@@ -15,9 +15,9 @@
 use std::ops::Range;
 
 use super::{
-    CsvSource,
     dialect::BYTE_ORDER_MARK,
     repair::{self, Expected, Field},
+    source::CsvSource,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
 };
 use crate::record::{Oddity, Remark};

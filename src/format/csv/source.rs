@@ -1,0 +1,67 @@
+//! What is known of a source of delimited text before its records are read.
+
+use super::{dialect::CsvOptions, profile::Profile, quotes::Quotes};
+
+/// A source of delimited text; [`sniff`](super::sniff) creates it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CsvSource {
+    /// Distinct names of the columns. Empty if the source has no records.
+    pub columns: Vec<String>,
+    /// Byte between fields.
+    pub delimiter: u8,
+    /// Share of the first records that have as many fields as the first one, between 0 and 1.
+    pub consistency: f64,
+    /// Bytes before the first split: byte order mark, header, and blank lines before it.
+    pub data_offset: u64,
+    /// Line terminators before the first split, so that its first line is number `header_lines + 1`.
+    pub header_lines: u64,
+    /// Number of blank lines before the header, which belong to no split.
+    pub header_blank_lines: u64,
+    /// Number of comment lines before the header, which belong to no split.
+    pub comment_lines: u64,
+    /// The user's options.
+    pub options: CsvOptions,
+    /// The raw header, with the usual quotes. Empty if there is none.
+    pub(super) header: Vec<u8>,
+    /// Profile of the first records' columns.
+    pub(super) profile: Profile,
+    /// How the quotes differ from the usual ones.
+    pub(super) quotes: Quotes,
+    /// Whether each record ends with a delimiter that the header lacks.
+    pub(super) trailing: bool,
+    /// Notes for the user about how the source is read.
+    pub(super) notes: Vec<String>,
+}
+
+impl CsvSource {
+    /// Whether the bytes alone show that this is a table: it has several columns, and most records have all of them.
+    pub fn is_convincing(&self) -> bool {
+        self.columns.len() > 1 && self.consistency > 0.5
+    }
+
+    /// Makes [`infer`](crate::format::RecordReader::infer) return text for the column.
+    pub fn force_text(&mut self, column: &str) {
+        if !self.options.text.iter().any(|name| name == column) {
+            self.options.text.push(column.to_owned());
+        }
+    }
+
+    /// Returns a source without records, whose first `lines` lines are blank.
+    pub(super) fn empty(data_offset: u64, lines: u64, options: &CsvOptions) -> Self {
+        Self {
+            columns: Vec::new(),
+            delimiter: options.delimiter.unwrap_or(b','),
+            consistency: 1.0,
+            data_offset,
+            header_lines: lines,
+            header_blank_lines: lines,
+            comment_lines: 0,
+            options: options.clone(),
+            header: Vec::new(),
+            profile: Profile::default(),
+            quotes: Quotes::default(),
+            trailing: false,
+            notes: Vec::new(),
+        }
+    }
+}
