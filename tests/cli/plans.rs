@@ -74,7 +74,39 @@ fn gzip(folder: &Folder) {
     }
 }
 
-const JOBS: [Job; 8] = [
+/// One table of several parts, with line ends within quotes and a damaged record.
+fn large_csv(folder: &Folder) {
+    let mut text = String::from("id,who,note,score\n");
+    for row in 0..60_000 {
+        let note = if row % 7 == 0 { "\"two\nlines, and \"\"quotes\"\"\"" } else { "plain" };
+        writeln!(text, "r{row},PAT-{},{note},{}.25", row % 300, row % 1000).unwrap();
+        if row % 9001 == 9000 {
+            text.push_str("too,many,fields,1,2,3\n\n");
+        }
+    }
+    folder.write("raw/large.csv", text);
+    folder.write("raw/small.csv", "id,who,note,score\nsmall,PAT-1,x,1.5\n");
+}
+
+fn large_json_lines(folder: &Folder) {
+    let mut text = String::new();
+    for row in 0..50_000 {
+        writeln!(text, r#"{{"id":{row},"words":["a","b"],"text":"line\n{row}"}}"#).unwrap();
+    }
+    folder.write("raw/large.jsonl", text);
+}
+
+const JOBS: [Job; 10] = [
+    Job {
+        name: "one large csv",
+        make: large_csv,
+        options: "--id id --subject who --task-size 640KiB --memory 64MiB --on-error quarantine",
+    },
+    Job {
+        name: "one large json lines to tar",
+        make: large_json_lines,
+        options: "--to tar --task-size 900KiB --memory 64MiB",
+    },
     Job { name: "csv", make: csv, options: "--id id --subject who --task-size 10KiB" },
     Job { name: "csv to tar", make: csv, options: "--to tar --task-size 14KiB --target-shard 20KiB --index dali,wids" },
     Job { name: "json lines", make: json_lines, options: "--id id --task-size 12KiB" },
@@ -188,6 +220,44 @@ fn tasks_in_any_order_give_what_convert_gives() {
             folder.run("verify planned --read-data").ok();
             std::fs::remove_dir_all(folder.path().join("planned")).unwrap();
         }
+    }
+}
+
+/// Records, their origins and the sources, without what depends on shards.
+fn records(folder: &Folder, dataset: &str) -> Vec<String> {
+    let exported = folder.run(&format!("manifest {dataset} --export jsonl")).ok();
+    let placed = ["shard", "ordinal", "offset", "length", "record"];
+    let record = |line: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value.as_object_mut().unwrap().retain(|name, _| !placed.contains(&name.as_str()));
+        value.to_string()
+    };
+    let mut all: Vec<String> = exported.stdout.lines().map(record).collect();
+    let sources = folder.path().join(dataset).join("_shardify/lists");
+    for path in files_below(&sources).iter().filter(|path| path.to_str().unwrap().contains("-sources-")) {
+        let reader =
+            parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap());
+        for batch in reader.unwrap().build().unwrap() {
+            all.push(format!("{:?}", batch.unwrap().columns()));
+        }
+    }
+    all
+}
+
+#[test]
+fn records_of_a_source_that_is_cut_are_those_of_the_whole() {
+    for job in &JOBS[..2] {
+        let folder = Folder::new();
+        (job.make)(&folder);
+        let (to, task) = job.options.split_once("--task-size ").unwrap();
+        let whole = format!("{to} {}", task.split_once(' ').unwrap().1);
+        assert!([0, 3].contains(&folder.run(&format!("convert raw --out whole {whole}")).code));
+        assert!([0, 3].contains(&folder.run(&format!("convert raw --out cut {}", job.options)).code));
+        let (cut, whole) = (records(&folder, "cut"), records(&folder, "whole"));
+        assert!(cut.len() > 10 && cut == whole, "{}: {:?}", job.name, cut.iter().zip(&whole).find(|(a, b)| a != b));
+        let folders: std::collections::BTreeSet<String> =
+            folder.shards("cut").into_iter().map(|(path, _)| path.split('/').next().unwrap().to_owned()).collect();
+        assert!(folders.len() > 2, "{folders:?}");
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn commit(
     publication.publish(staged)?;
     let database = live::Database::with(job.snapshot, &adds, store, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
-    let sources = Fresh { inputs: &plan.inputs, part_hashes: &part_hashes, tally: &tally, pseudonymizer };
+    let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
         id: publication.id().clone(),
         operation: "convert",

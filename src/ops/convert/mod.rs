@@ -101,9 +101,10 @@ fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
 
 /// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
-    let tasks = work::tasks_of(job, &plan);
-    if tasks.len() > 1 && work::obstacle(job, &plan).is_none() {
-        return planned::execute(job, &plan, tasks);
+    if work::may_be_cut(job, &plan) && work::obstacle(job, &plan).is_none() {
+        if let Some(report) = planned::execute(job, &plan)? {
+            return Ok(report);
+        }
     }
     let transaction = TransactionId::fresh();
     let naming = ShardNaming {

@@ -12,10 +12,10 @@ use super::{
     plan::{ConvertPlan, Decision, decide},
     stack::{self, Committed},
     task::{TaskReport, TaskRunner},
-    work::{Work, obstacle, publish, tasks_of},
+    work::{Work, obstacle, publish},
 };
 use crate::{
-    dataset::{Dataset, Outcome, PlanRecord, PlanTask, plan_of_path, plan_path},
+    dataset::{Dataset, Outcome, PlanRecord, plan_of_path, plan_path},
     error::{Error, Result},
     events::Event,
     id::{TransactionId, Version},
@@ -77,8 +77,7 @@ pub fn plan(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> 
                 .hint("run `shardify convert` instead"));
         }
         dataset.test_store()?;
-        let tasks = tasks_of(&job, &plan);
-        let record = publish(&job, &plan, tasks)?;
+        let record = publish(&job, &plan, 1)?.ok_or_else(|| Error::internal("a plan has no tasks"))?;
         let estimate = plan.estimate(&job)?;
         let done = Outcome::existing(&dataset, &record.id, record.tasks.len())?;
         report.plan = Some(location_of(&dataset, &record.id));
@@ -174,10 +173,10 @@ pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> 
     stack::commit(context, dataset, record, &Work::read(record)?)
 }
 
-/// Carries out a plan of several tasks in this process, and commits it.
-pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -> Result<ConvertReport> {
+/// Carries out a plan of several tasks in this process, and commits it; `None` if it has only one.
+pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<ConvertReport>> {
     job.dataset.test_store()?;
-    let mut record = publish(job, plan, tasks)?;
+    let Some(mut record) = publish(job, plan, 2)? else { return Ok(None) };
     let observer = job.context.observer;
     loop {
         let all = record.tasks.len();
@@ -200,7 +199,7 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -
             false => stack::commit(job.context, job.dataset, &record, &Work::read(&record)?)?,
         };
         match committed {
-            Committed::Version(report) => return Ok(*report),
+            Committed::Version(report) => return Ok(Some(*report)),
             Committed::Already(version) => {
                 return Err(Error::conflict(format!("another process committed this plan as version {version}"))
                     .at(job.dataset.store().location().to_string()));

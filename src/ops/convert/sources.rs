@@ -14,6 +14,8 @@ use crate::{
 /// Sources of a run as the dataset will record them.
 pub(super) struct Fresh<'a> {
     pub(super) inputs: &'a Inputs,
+    /// Hashes of sources of which only a part was read; empty if there are none.
+    pub(super) hashes: &'a [u64],
     /// Hash of each file of samples; empty if they are not needed.
     pub(super) part_hashes: &'a [AtomicU64],
     pub(super) tally: &'a Tally,
@@ -56,9 +58,10 @@ impl Fresh<'_> {
         };
         match self.inputs {
             Inputs::Records(sources) => {
-                Box::new(sources.iter().zip(&self.tally.sources).map(move |(source, tally)| {
+                Box::new(sources.iter().zip(&self.tally.sources).enumerate().map(move |(number, (source, tally))| {
                     let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
-                    SourceRow { arrays, ..row(&source.file, tally) }
+                    let hash = self.hashes.get(number).copied().filter(|hash| *hash != 0).unwrap_or(tally.hash);
+                    SourceRow { arrays, ..row(&source.file, &SourceTally { hash, ..tally.clone() }) }
                 }))
             }
             // Each file is read once, as part of its sample; its own hash costs time, so it is computed only if needed.

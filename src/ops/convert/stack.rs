@@ -248,8 +248,19 @@ struct StackedSources {
 }
 
 impl NewSources for StackedSources {
+    /// Parts of one source, which follow each other, become one row.
     fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-        self.tables.iter().try_for_each(|(list, base)| each_source_of_task(&self.store, list, *base, visit))
+        let mut last: Option<SourceRow> = None;
+        for (list, base) in &self.tables {
+            each_source_of_task(&self.store, list, *base, &mut |row| match &mut last {
+                Some(before) if before.uri == row.uri => {
+                    before.records += row.records;
+                    Ok(())
+                }
+                _ => last.replace(row).map_or(Ok(()), &mut *visit),
+            })?;
+        }
+        last.map_or(Ok(()), visit)
     }
 
     fn have_arrays(&self) -> bool {

@@ -18,7 +18,7 @@ use super::{
     run::{Attempt, Made, run_once},
     sources::Fresh,
     subjects,
-    work::Work,
+    work::{ScoutedPart, Work},
 };
 use crate::{
     dataset::{
@@ -33,7 +33,7 @@ use crate::{
     id::Writer,
     ops::{Context, names::Naming},
     plan::memory::MemoryPlan,
-    scan::{Input, ListedSource, Reopener, SourceFile},
+    scan::{Input, ListedSource, RecordSource, Reopener, SourceFile},
     schema::{unite_lists, wire},
 };
 
@@ -240,6 +240,7 @@ impl<'a> TaskRunner<'a> {
         record_beside(adds.iter_mut(), &staged);
         let sources = Fresh {
             inputs: &plan.inputs,
+            hashes: &plan.hashes,
             part_hashes: &part_hashes,
             tally: &tally,
             pseudonymizer: job.pseudonymizer.as_ref(),
@@ -286,6 +287,7 @@ impl<'a> TaskRunner<'a> {
         let rows = self.record.sources_of(self.dataset.store(), task)?;
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let (keys, rejects) = decisions(&rows, work.of_files);
+        let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
         let files = self.reopen(rows)?;
         let given = GivenTypes::read(job)?;
         let settings = work.settings.clone();
@@ -296,7 +298,16 @@ impl<'a> TaskRunner<'a> {
             settings.target_shard,
             settings.row_group,
         );
-        let inputs = self.inputs(job, files, &given)?;
+        let mut inputs = self.inputs(job, files, &given)?;
+        if let Inputs::Records(sources) = &mut inputs {
+            for (source, part) in sources.iter_mut().zip(&parts) {
+                source.part = part.as_ref().map(|scouted| scouted.part.clone());
+            }
+        }
+        let bytes = match &inputs {
+            Inputs::Records(sources) => sources.iter().map(RecordSource::bytes).sum(),
+            Inputs::Samples { .. } => bytes,
+        };
         let rejected = match &inputs {
             Inputs::Records(_) => None,
             Inputs::Samples { files, samples } => {
@@ -313,6 +324,7 @@ impl<'a> TaskRunner<'a> {
             memory,
             inputs,
             keys: (!work.of_files).then_some(keys),
+            hashes: parts.iter().map(|part| part.as_ref().map_or(0, |scouted| scouted.hash)).collect(),
             bytes,
             faults: Vec::new(),
             skipped: super::listing::Skipped::default(),
@@ -370,6 +382,14 @@ impl<'a> TaskRunner<'a> {
         }
         Ok(Inputs::Records(with_folder_columns(job, sources)))
     }
+}
+
+/// Returns the part of a source that a row states.
+fn part_of(row: &PlannedSource) -> Result<Option<ScoutedPart>> {
+    let parse = |text: &String| {
+        serde_json::from_str(text).map_err(|e| Error::integrity("expected a part of a source in the plan").cause(e))
+    };
+    row.part.as_ref().map(parse).transpose()
 }
 
 /// Returns the starts of record ids of the sources, and the reasons to reject samples, by the name of their first file.

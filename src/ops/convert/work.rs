@@ -4,9 +4,10 @@
 //! names, starts of record ids, constants. A task only opens its own sources again. So a task gives the same bytes
 //! wherever it runs, and does so in any order.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use arrow::datatypes::Fields;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -23,11 +24,13 @@ use crate::{
         publish_plan_like, stored_plans,
     },
     error::{Error, Result},
+    events::Event,
     exec::names::PartsGate,
-    format::parquet::schema_of_samples,
+    format::{files::SampleFiles, parquet::schema_of_samples},
     ops::names::Choices,
     plan::tasks,
-    scan::SourceFile,
+    record::{PartSizes, SourcePart},
+    scan::{RecordSource, Scouted, SourceFile, scout},
     schema::{self, schema_of, wire},
     storage::plain_urls,
     units::Size,
@@ -158,19 +161,79 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
     }
 }
 
+/// A source of records, or a part of one.
+pub(super) struct Piece {
+    /// Number of the source.
+    source: usize,
+    /// The part; `None` for the whole source.
+    part: Option<ScoutedPart>,
+}
+
+/// A part of a source, as its row in the table of sources states it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ScoutedPart {
+    /// The part.
+    pub(super) part: SourcePart,
+    /// Hash of the whole source.
+    pub(super) hash: u64,
+}
+
+/// Returns the stored bytes of a task.
+fn task_size(job: &Job<'_>) -> Size {
+    job.options.task_size.unwrap_or(tasks::DEFAULT_TASK_SIZE)
+}
+
+/// Whether the sources of a plan may be more than one task.
+pub(super) fn may_be_cut(job: &Job<'_>, plan: &ConvertPlan) -> bool {
+    let units: Vec<(u64, u64)> = plan.inputs.files().map(|file| (file.bytes(), 1)).collect();
+    tasks::count(&units, task_size(job)) > 1
+}
+
+/// Cuts large sources into parts. Those of text are read once for that.
+fn pieces(job: &Job<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
+    let Inputs::Records(sources) = &plan.inputs else { return Ok(Vec::new()) };
+    let sizes = |source: &RecordSource| PartSizes {
+        source_bytes: source.file.bytes(),
+        part_bytes: task_size(job).0,
+        split_bytes: usize::try_from(plan.memory.split_bytes).unwrap_or(usize::MAX),
+        max_record_bytes: usize::try_from(plan.memory.max_record_bytes).unwrap_or(usize::MAX),
+    };
+    let large: u64 = sources.iter().filter(|s| sizes(s).count() > 1).map(|source| source.file.bytes()).sum();
+    if large > 0 {
+        job.context.observer.event(Event::Phase { name: "cutting large sources", bytes: Some(large) });
+    }
+    let scouted = |(number, source): (usize, &RecordSource)| -> Result<Vec<Piece>> {
+        job.context.cancel.check()?;
+        Ok(match scout(source, &sizes(source))? {
+            None => vec![Piece { source: number, part: None }],
+            Some(Scouted { parts, hash }) => {
+                job.context.observer.event(Event::Read { bytes: source.file.bytes(), records: 0 });
+                let piece = |part| Piece { source: number, part: Some(ScoutedPart { part, hash }) };
+                parts.into_iter().map(piece).collect()
+            }
+        })
+    };
+    let all: Vec<Vec<Piece>> = sources.par_iter().enumerate().map(scouted).collect::<Result<_>>()?;
+    Ok(all.into_iter().flatten().collect())
+}
+
 /// Cuts the sources of a plan into tasks.
-pub(super) fn tasks_of(job: &Job<'_>, plan: &ConvertPlan) -> Vec<PlanTask> {
+fn tasks_of(job: &Job<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask> {
     let units: Vec<(u64, u64)> = match &plan.inputs {
-        Inputs::Records(sources) => sources.iter().map(|source| (source.file.bytes(), 1)).collect(),
-        Inputs::Samples { files, samples } => {
-            let unit = |sample: crate::format::files::SampleFiles<'_, SourceFile>| {
-                (sample.bytes(), sample.files().count() as u64)
+        Inputs::Records(sources) => {
+            let bytes = |piece: &Piece| match &piece.part {
+                Some(scouted) => scouted.part.bytes,
+                None => sources[piece.source].file.bytes(),
             };
+            pieces.iter().map(|piece| (bytes(piece), 1)).collect()
+        }
+        Inputs::Samples { files, samples } => {
+            let unit = |sample: SampleFiles<'_, SourceFile>| (sample.bytes(), sample.files().count() as u64);
             samples.range(0..samples.len(), files).map(unit).collect()
         }
     };
     let mut first = 0;
-    let task = |range: std::ops::Range<usize>| {
+    let task = |range: Range<usize>| {
         let (mut bytes, mut sources) = (0, 0);
         for (unit_bytes, unit_sources) in &units[range] {
             bytes += unit_bytes;
@@ -180,16 +243,19 @@ pub(super) fn tasks_of(job: &Job<'_>, plan: &ConvertPlan) -> Vec<PlanTask> {
         first += sources;
         task
     };
-    let size = job.options.task_size.unwrap_or(tasks::DEFAULT_TASK_SIZE);
-    tasks::cut(&units, size).into_iter().map(task).collect()
+    tasks::cut(&units, task_size(job)).into_iter().map(task).collect()
 }
 
 /// Returns the rows of the table of sources.
-fn rows(plan: &ConvertPlan) -> Box<dyn Iterator<Item = PlannedSource> + '_> {
+fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item = PlannedSource> + 'a> {
     match &plan.inputs {
         Inputs::Records(sources) => {
             let keys = plan.keys.clone().unwrap_or_else(|| keys_of(sources));
-            Box::new(sources.iter().zip(keys).map(|(source, key)| PlannedSource { key, ..row(&source.file) }))
+            Box::new(pieces.iter().map(move |piece| PlannedSource {
+                key: keys[piece.source].clone(),
+                part: piece.part.as_ref().and_then(|part| serde_json::to_string(part).ok()),
+                ..row(&sources[piece.source].file)
+            }))
         }
         Inputs::Samples { files, samples } => Box::new((0..samples.len()).flat_map(move |number| {
             let mut reject = plan.naming.checked.rejected.get(&number).cloned();
@@ -214,17 +280,18 @@ fn row(file: &SourceFile) -> PlannedSource {
 }
 
 /// Returns a hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is
-/// continued with these.
-fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work, tasks: &[PlanTask]) -> Result<String> {
+/// continued with these. Neither are the parts of large sources, which follow from the rest.
+fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     let shared = Work { fields: Fields::empty(), ..work.clone() };
     hasher.update(shared.encoded()?.to_string().as_bytes());
     let erasures = job.snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
     hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
-    for task in tasks {
-        hasher.update(&task.first.to_le_bytes());
-    }
-    for row in rows(plan) {
+    let whole: Vec<Piece> = match &plan.inputs {
+        Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
+        Inputs::Samples { .. } => Vec::new(),
+    };
+    for row in rows(plan, &whole) {
         for text in [&row.root, &row.prefix, &row.path, &row.key] {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         }
@@ -237,15 +304,21 @@ fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work, tasks: &[PlanTask])
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// Publishes a plan; an open plan of the same options and sources is continued.
+/// Publishes a plan of at least that many tasks, or returns an open plan of the same options and sources; `None` if
+/// there are fewer tasks.
 ///
 /// # Errors
-/// When the store fails.
-pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -> Result<PlanRecord> {
+/// When a source cannot be read, or the store fails.
+pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
     let work = Work::of(job, plan);
-    let signature = signature(job, plan, &work, &tasks)?;
+    let signature = signature(job, plan, &work)?;
     if let Some(found) = find(job.dataset, &signature)? {
-        return Ok(found);
+        return Ok(Some(found));
+    }
+    let pieces = pieces(job, plan)?;
+    let tasks = tasks_of(job, plan, &pieces);
+    if tasks.len() < at_least {
+        return Ok(None);
     }
     let new = NewPlan {
         operation: "convert",
@@ -255,7 +328,7 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, tasks: Vec<PlanTask>) -
         constants: plan.constants.as_deref(),
         work: work.encoded()?,
     };
-    publish_plan(job.dataset, new, rows(plan))
+    publish_plan(job.dataset, new, rows(plan, &pieces)).map(Some)
 }
 
 /// Publishes the plan that follows one whose types did not hold all values.
