@@ -5,7 +5,7 @@
 //! other files (images and their `metadata.csv`) have no single reading, and neither have rows next to samples, so
 //! these are errors that name both files.
 
-use std::{collections::HashSet, io::Read};
+use std::{collections::HashSet, io::Read, sync::Arc};
 
 use arrow::datatypes::Fields;
 use rayon::prelude::*;
@@ -92,7 +92,7 @@ impl InputFormat {
 }
 
 /// A source that contains records.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RecordSource {
     /// The file.
     pub file: SourceFile,
@@ -103,7 +103,7 @@ pub struct RecordSource {
     /// Encoding of its text; `None` for UTF-8.
     pub encoding: Option<Encoding>,
     /// Reader of its format.
-    pub reader: Box<dyn RecordReader>,
+    pub reader: Arc<dyn RecordReader>,
     /// Its first records, if they are kept in memory.
     pub sample: Option<Split>,
     /// Types of its first records.

@@ -92,7 +92,7 @@ fn with_columns(mut source: RecordSource, mut partition_columns: Vec<(Field, Opt
     let names = partition_columns.iter().map(|(field, _)| field.name().clone());
     let columns = source.reader.columns().map(|columns| columns.iter().cloned().chain(names).collect());
     source.fields = unite_lists(&source.fields, &fields);
-    source.reader = Box::new(Partition { inner: source.reader, columns, partition_columns, fields });
+    source.reader = Arc::new(Partition { inner: source.reader, columns, partition_columns, fields });
     source
 }
 
@@ -108,7 +108,7 @@ fn type_of(value: &str) -> DataType {
 /// Reader of a source whose folders add columns to its rows.
 #[derive(Debug)]
 struct Partition {
-    inner: Box<dyn RecordReader>,
+    inner: Arc<dyn RecordReader>,
     columns: Option<Vec<String>>,
     partition_columns: Vec<(Field, Option<String>)>,
     fields: Fields,

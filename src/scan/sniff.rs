@@ -214,7 +214,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         format,
         packed,
         encoding: None,
-        reader,
+        reader: reader.into(),
         sample: None,
         fields: Fields::empty(),
         part: None,
@@ -261,7 +261,7 @@ fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
 
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
     let sample = Some(reader.first_split());
-    let (file, reader, fields) = (file.clone(), Box::new(reader), Fields::empty());
+    let (file, reader, fields) = (file.clone(), Arc::new(reader), Fields::empty());
     RecordSource { file, format, packed, encoding: None, reader, sample, fields, part: None }
 }
 
@@ -269,7 +269,7 @@ fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: Array
 pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error) -> RecordSource {
     let format = options.from.unwrap_or(InputFormat::Csv);
     let reader =
-        Box::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
+        Arc::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
     RecordSource {
         file: file.clone(),
         format,
@@ -332,7 +332,7 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
     let (file, fields) = (file.clone(), Fields::empty());
-    Ok(Some(RecordSource { file, format, packed, encoding, reader, sample, fields, part: None }))
+    Ok(Some(RecordSource { file, format, packed, encoding, reader: reader.into(), sample, fields, part: None }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {

@@ -153,16 +153,22 @@ pub fn run_tasks(
     let work = Work::read(record)?;
     let runner = TaskRunner::new(context, dataset, record, &work)?;
     for task in tasks {
-        context.cancel.check()?;
-        let Some(bytes) = record.tasks.get(task).map(|task| task.bytes) else {
-            let last = record.tasks.len().saturating_sub(1);
-            return Err(Error::usage(format!("expected a task from 0 to {last}, found {task}"))
-                .at(location_of(dataset, &record.id)));
-        };
-        context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
-        done(runner.run(task)?);
+        done(run_task(&runner, task)?);
     }
     Ok(())
+}
+
+/// Runs one task.
+fn run_task(runner: &TaskRunner<'_>, task: usize) -> Result<TaskReport> {
+    let TaskRunner { context, dataset, record, .. } = runner;
+    context.cancel.check()?;
+    let Some(bytes) = record.tasks.get(task).map(|task| task.bytes) else {
+        let last = record.tasks.len().saturating_sub(1);
+        return Err(Error::usage(format!("expected a task from 0 to {last}, found {task}"))
+            .at(location_of(dataset, &record.id)));
+    };
+    context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
+    runner.run(task)
 }
 
 /// Commits a plan.
@@ -184,15 +190,7 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
         if before > 0 {
             observer.event(Event::Note(format!("continuing a killed run: {before} of {all} tasks are done")));
         }
-        let mut stopped = false;
-        for task in 0..all {
-            run_tasks(job.context, (job.dataset, &record), std::iter::once(task), &mut |report| {
-                stopped = report.mismatch.is_some();
-            })?;
-            if stopped {
-                break;
-            }
-        }
+        let stopped = run_until_mismatch(job, plan, &record)?;
         let committed = match stopped {
             // The other tasks would be run again.
             true => stack::widen(job, &record, plan)?,
@@ -210,4 +208,16 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
             }
         }
     }
+}
+
+/// Runs all tasks of a plan; returns true if it stopped at a value that fits no column.
+fn run_until_mismatch(job: &Job<'_>, plan: &ConvertPlan, record: &PlanRecord) -> Result<bool> {
+    let work = Work::read(record)?;
+    let runner = TaskRunner::new(job.context, job.dataset, record, &work)?.with_opened(&plan.inputs);
+    for task in 0..record.tasks.len() {
+        if run_task(&runner, task)?.mismatch.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

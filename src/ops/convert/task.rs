@@ -87,6 +87,8 @@ pub(super) struct TaskRunner<'a> {
     pub(super) dataset: &'a Dataset,
     pub(super) record: &'a PlanRecord,
     pub(super) work: &'a Work,
+    /// Sources that are open already, and their numbers by URI; `None` if each task opens its own.
+    opened: Option<(&'a [RecordSource], HashMap<String, usize>)>,
     /// The newest version, which has the same erasures as that of the plan; `None` if the dataset is new.
     newest: Option<Snapshot>,
 }
@@ -102,7 +104,14 @@ impl<'a> TaskRunner<'a> {
         record: &'a PlanRecord,
         work: &'a Work,
     ) -> Result<Self> {
-        Ok(Self { context, dataset, record, work, newest: dataset.latest()? })
+        Ok(Self { context, dataset, record, work, opened: None, newest: dataset.latest()? })
+    }
+
+    /// Uses the open sources of the run that made the plan.
+    pub(super) fn with_opened(self, inputs: &'a Inputs) -> Self {
+        let Inputs::Records(sources) = inputs else { return self };
+        let numbers = sources.iter().enumerate().map(|(number, source)| (source.file.uri(), number)).collect();
+        Self { opened: Some((sources, numbers)), ..self }
     }
 
     fn job(&self) -> Result<Job<'_>> {
@@ -368,6 +377,14 @@ impl<'a> TaskRunner<'a> {
         if self.work.of_files {
             files.sort_by(|a, b| a.name().cmp(b.name()));
             return Ok(Inputs::Samples { samples: files::group(&files), files });
+        }
+        if let Some((sources, numbers)) = &self.opened {
+            let open = |file: &SourceFile| {
+                let number =
+                    numbers.get(&file.uri()).ok_or_else(|| Error::internal("a source of the plan is not open"))?;
+                Ok(RecordSource { sample: None, ..sources[*number].clone() })
+            };
+            return Ok(Inputs::Records(files.iter().map(open).collect::<Result<_>>()?));
         }
         let of = usize::try_from(self.work.sources).unwrap_or(usize::MAX);
         let names: Vec<String> = files.iter().map(|file| file.name().to_owned()).collect();
