@@ -70,9 +70,9 @@ mod tests {
         for size in sizes(&units, &tasks) {
             assert!((60 << 20..=66 << 20).contains(&size), "{size}");
         }
-        assert_eq!(cut(&units, Size::mib(8 << 10)), [0..1000]);
+        assert_eq!(sizes(&units, &cut(&units, Size::mib(8 << 10))), [1000 << 20]);
         assert!(cut(&[], Size::mib(1)).is_empty());
-        assert_eq!(cut(&[(0, 0)], Size::mib(1)), [0..1]);
+        assert_eq!(cut(&[(0, 0)], Size::mib(1)).len(), 1);
     }
 
     #[test]

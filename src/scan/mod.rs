@@ -51,21 +51,25 @@ struct Root {
     store: Arc<dyn Store>,
     /// Records failures of the store.
     watch: Watch,
+    /// The location without secrets. All its sources share the text, because there may be millions.
+    shown: Arc<str>,
     /// Prefix of its sources' names before their paths.
-    prefix: String,
+    prefix: Arc<str>,
     /// For a stream: the copy of its bytes, and its identifier.
     stream: Option<(Spool, String)>,
 }
 
 impl Root {
     fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
+        let shown = store.location().to_string().into();
         let (store, watch) = watched(store);
-        Arc::new(Self { store, watch, prefix, stream: None })
+        Arc::new(Self { store, watch, shown, prefix: prefix.into(), stream: None })
     }
 
     /// Returns the same root with another prefix.
     fn named(&self, prefix: String) -> Arc<Self> {
-        Arc::new(Self { store: Arc::clone(&self.store), watch: self.watch.clone(), prefix, stream: None })
+        let (store, watch, shown) = (Arc::clone(&self.store), self.watch.clone(), Arc::clone(&self.shown));
+        Arc::new(Self { store, watch, shown, prefix: prefix.into(), stream: None })
     }
 }
 
@@ -106,7 +110,7 @@ impl SourceFile {
         let (store, watch) = watched(Arc::clone(spool.store()));
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
-        let root = Root { store, watch, prefix: String::new(), stream: Some((spool, uri)) };
+        let root = Root { store, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
         Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None, is_store: false })
     }
 

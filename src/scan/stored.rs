@@ -12,9 +12,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Location below which it was found, without secrets.
-    pub root: String,
+    pub root: Arc<str>,
     /// What its name has before the path below the root.
-    pub prefix: String,
+    pub prefix: Arc<str>,
     /// Path below the root.
     pub path: String,
     /// Whether it is a folder that is one source.
@@ -31,8 +31,8 @@ impl SourceFile {
     /// Returns the place of the source; `None` for a stream, which no other process can read.
     pub fn listed(&self) -> Option<Listed> {
         self.root.stream.is_none().then(|| Listed {
-            root: self.root.store.location().to_string(),
-            prefix: self.root.prefix.clone(),
+            root: Arc::clone(&self.root.shown),
+            prefix: Arc::clone(&self.root.prefix),
             path: self.path().to_owned(),
             is_store: self.is_store,
             bytes: self.bytes,
@@ -46,7 +46,7 @@ impl SourceFile {
 #[derive(Debug)]
 pub struct Reopener<'a> {
     settings: &'a StoreSettings,
-    roots: HashMap<(String, String), Arc<Root>>,
+    roots: HashMap<(Arc<str>, Arc<str>), Arc<Root>>,
 }
 
 impl<'a> Reopener<'a> {
@@ -65,7 +65,7 @@ impl<'a> Reopener<'a> {
             Some(root) => Arc::clone(root),
             None => {
                 let location = Location::parse(&key.0, Path::new("/"))?;
-                let root = Root::new(storage::open(&location, self.settings)?, key.1.clone());
+                let root = Root::new(storage::open(&location, self.settings)?, key.1.to_string());
                 self.roots.insert(key.clone(), Arc::clone(&root));
                 root
             }

@@ -17,9 +17,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlannedSource {
     /// Location below which it was found, without secrets.
-    pub root: String,
+    pub root: Arc<str>,
     /// What its name has before the path below the root.
-    pub prefix: String,
+    pub prefix: Arc<str>,
     /// Path below the root.
     pub path: String,
     /// Whether it is a folder that is one source.
@@ -103,9 +103,17 @@ fn rows_of(batch: &RecordBatch, out: &mut Vec<PlannedSource>) -> Result<()> {
     let (is_store, bytes): (&BooleanArray, &UInt64Array) = (column(batch, "is_store")?, column(batch, "bytes")?);
     let modified: &Int64Array = column(batch, "modified")?;
     let optional = |column: &StringArray, i: usize| column.is_valid(i).then(|| column.value(i).to_owned());
+    // Neighbours share their texts.
+    let mut last: (Arc<str>, Arc<str>) = ("".into(), "".into());
+    let shared = |text: &str, last: &mut Arc<str>| {
+        if **last != *text {
+            *last = text.into();
+        }
+        Arc::clone(last)
+    };
     out.extend((0..batch.num_rows()).map(|i| PlannedSource {
-        root: root.value(i).to_owned(),
-        prefix: prefix.value(i).to_owned(),
+        root: shared(root.value(i), &mut last.0),
+        prefix: shared(prefix.value(i), &mut last.1),
         path: path.value(i).to_owned(),
         is_store: is_store.value(i),
         bytes: bytes.value(i),
@@ -162,8 +170,8 @@ mod tests {
             path: format!("{i}.csv"),
             bytes: i,
             modified: -1,
-            etag: (i % 2 == 0).then(|| format!("\"{i}\"")),
-            reject: (i % 7 == 0).then(|| "too long".into()),
+            etag: i.is_multiple_of(2).then(|| format!("\"{i}\"")),
+            reject: i.is_multiple_of(7).then(|| "too long".into()),
             ..PlannedSource::default()
         };
         let rows = 100_000;

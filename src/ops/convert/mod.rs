@@ -101,10 +101,11 @@ fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
 
 /// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
-    if work::may_be_cut(job, &plan) && work::obstacle(job, &plan).is_none() {
-        if let Some(report) = planned::execute(job, &plan)? {
-            return Ok(report);
-        }
+    if work::may_be_cut(job, &plan)
+        && work::obstacle(job, &plan).is_none()
+        && let Some(report) = planned::execute(job, &plan)?
+    {
+        return Ok(report);
     }
     let transaction = TransactionId::fresh();
     let naming = ShardNaming {

@@ -61,7 +61,7 @@ impl Fresh<'_> {
                 Box::new(sources.iter().zip(&self.tally.sources).enumerate().map(move |(number, (source, tally))| {
                     let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
                     let hash = self.hashes.get(number).copied().filter(|hash| *hash != 0).unwrap_or(tally.hash);
-                    SourceRow { arrays, ..row(&source.file, &SourceTally { hash, ..tally.clone() }) }
+                    SourceRow { arrays, ..row(&source.file, &SourceTally { hash, ..*tally }) }
                 }))
             }
             // Each file is read once, as part of its sample; its own hash costs time, so it is computed only if needed.

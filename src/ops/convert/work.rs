@@ -291,10 +291,14 @@ fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
         Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
         Inputs::Samples { .. } => Vec::new(),
     };
+    let mut text = Vec::new();
     for row in rows(plan, &whole) {
-        for text in [&row.root, &row.prefix, &row.path, &row.key] {
-            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        text.clear();
+        for part in [&row.root, &row.prefix, row.path.as_str(), row.key.as_str()] {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part.as_bytes());
         }
+        hasher.update(&text);
         hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
         for text in [&row.etag, &row.reject].into_iter().map(|text| text.as_deref().unwrap_or_default()) {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
