@@ -257,8 +257,6 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if self.position.source == Some(source) {
             return false;
         }
-        let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
-        self.read_before += before.iter().map(|facts| facts.bytes).sum::<u64>();
         self.move_to(Position { source: Some(source), ..Position::default() });
         let facts = &self.setup.sources[source];
         self.tally().blank_lines += facts.blank_lines;
@@ -277,6 +275,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     fn move_to(&mut self, position: Position) {
         self.report_remarks();
         if let Some(source) = position.source {
+            let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
+            self.read_before += before.iter().map(|facts| facts.bytes).sum::<u64>();
             self.tally().sources[source].first_record = self.accepted;
         }
         self.position = position;
