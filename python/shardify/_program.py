@@ -1,0 +1,134 @@
+"""Finds the program and runs it.
+
+Each call is one process with `--json`: it prints one object per line, the last one of type `summary` or `error`. The process has a
+session of its own, so that Ctrl-C reaches it through this module alone, and the kernel ends it when its parent dies (Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from .errors import of_code
+
+# What the program may take to end after SIGINT, in seconds; it deletes what it has not committed.
+PATIENCE = 30
+# Exit codes that are answers: done, no, records were rejected, checked in part.
+ANSWERS = (0, 1, 3, 7)
+# The end of standard error that is kept for messages, in characters.
+KEPT = 64 << 10
+
+_PR_SET_PDEATHSIG = 1
+
+
+def find() -> str:
+    """The path of the program: `$SHARDIFY_BINARY`, that of the installed wheel, or the one in `$PATH`."""
+    name = "shardify.exe" if os.name == "nt" else "shardify"
+    given = os.environ.get("SHARDIFY_BINARY")
+    folders = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent), sysconfig.get_path("scripts", _user_scheme())]
+    for path in [given, *(os.path.join(folder, name) for folder in folders if folder)]:
+        if path and os.access(path, os.X_OK):
+            return path
+    found = shutil.which(name)
+    if found is None:
+        raise FileNotFoundError("expected the program shardify in $SHARDIFY_BINARY, beside Python or in $PATH, found none")
+    return found
+
+
+def _user_scheme() -> str:
+    return sysconfig.get_preferred_scheme("user")
+
+
+def _dies_with_parent() -> Callable[[], None] | None:
+    """What the child does before it becomes the program, so that the kernel ends it with its parent."""
+    if not sys.platform.startswith("linux"):
+        return None
+    # Looked up here: between fork and exec nothing may be imported or allocated.
+    prctl, parent, terminate = ctypes.CDLL(None, use_errno=True).prctl, os.getpid(), signal.SIGTERM
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, terminate, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+def run(arguments: Sequence[str], on_object: Callable[[dict[str, Any]], None] | None = None) -> list[dict[str, Any]]:
+    """Runs a command; returns the objects that it printed, or passes them to `on_object` as they come.
+
+    Raises the exception of its exit code, and `KeyboardInterrupt` after Ctrl-C once the program has ended.
+    """
+    command = [find(), "--json", "--progress", "never", *arguments]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=_dies_with_parent(),
+    )
+    failures: list[dict[str, Any]] = []
+    said: list[str] = []
+    objects: list[dict[str, Any]] = []
+    with process:
+        assert process.stdout is not None and process.stderr is not None
+        reader = threading.Thread(target=_keep_end, args=(process.stderr, said), daemon=True)
+        reader.start()
+        try:
+            for one in _objects(process.stdout):
+                if one.get("type") == "error":
+                    failures.append(one)
+                elif on_object is None:
+                    objects.append(one)
+                else:
+                    on_object(one)
+            code = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            reader.join()
+    if code not in ANSWERS:
+        raise of_code(code, failures[-1] if failures else None, "".join(said))
+    return objects
+
+
+def _objects(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def _keep_end(stream: IO[str], into: list[str]) -> None:
+    kept = 0
+    for line in stream:
+        into.append(line)
+        kept += len(line)
+        while kept > KEPT and len(into) > 1:
+            kept -= len(into.pop(0))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Asks the program to end as Ctrl-C does, and kills it if it takes too long."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,82 @@
+"""Exceptions: one for each exit code of the program that means a failure.
+
+Each carries what the program said: `message`, and where it applies `source` (file or URL), `line`, `byte`, `column`, and
+`hints`, which say what to do. Code 3 (records were rejected) is no exception: reports have the count. Neither is code 1: the
+answer is no.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ShardifyError(Exception):
+    """A command failed."""
+
+    code: ClassVar[int] = 0
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.source: str | None = place.get("source")
+        self.line: int | None = place.get("line")
+        self.byte: int | None = place.get("byte")
+        self.column: str | None = place.get("column")
+        self.hints: list[str] = list(place.get("hints") or ())
+        self.causes: list[str] = list(place.get("causes") or ())
+
+    def __str__(self) -> str:
+        places = (("at", self.source), ("line", self.line), ("byte", self.byte), ("column", self.column))
+        at = ", ".join(f"{name} {value}" for name, value in places if value is not None)
+        lines = [self.message, *([f"  {at}"] if at else []), *(f"  hint: {hint}" for hint in self.hints)]
+        return "\n".join(lines)
+
+
+class UsageError(ShardifyError):
+    """The command cannot do what was asked: an option is wrong, or something does not exist."""
+
+    code = 2
+
+
+class ConflictError(ShardifyError):
+    """Another run was faster. Nothing was committed; try again."""
+
+    code = 4
+
+
+class StorageError(ShardifyError):
+    """The disk or the object store failed, or an object is damaged."""
+
+    code = 5
+
+
+class InputError(ShardifyError):
+    """A source is bad. `source`, `line` and `column` say where."""
+
+    code = 6
+
+
+class ChangedError(ShardifyError):
+    """A source or an option differs from the dataset. The hints say how to accept it."""
+
+    code = 8
+
+
+class BugError(ShardifyError):
+    """A bug of shardify. Please report it."""
+
+    code = 70
+
+
+BY_CODE: dict[int, type[ShardifyError]] = {
+    kind.code: kind for kind in (UsageError, ConflictError, StorageError, InputError, ChangedError, BugError)
+}
+
+
+def of_code(code: int, said: dict[str, Any] | None, errors: str) -> ShardifyError:
+    """The exception for an exit code, given the error object of the program, or else what it wrote to standard error."""
+    kind = BY_CODE.get(code, ShardifyError)
+    if said is None:
+        return kind(errors.strip() or f"shardify ended with exit code {code}")
+    place = {name: said.get(name) for name in ("source", "line", "byte", "column", "hints", "causes")}
+    return kind(said.get("message", ""), **place)

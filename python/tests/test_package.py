@@ -1,0 +1,304 @@
+"""The package, with the program in $SHARDIFY_BINARY: `python3 -m unittest discover python/tests`.
+
+Readers of other projects are tested where they are installed, and named where they are not.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+import unittest.mock
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import shardify
+from shardify import _program, commands
+
+ROWS = 500
+
+
+def needs(*modules: str):
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        print(f"NOT RUN: python_check: {', '.join(missing)}: it is not installed")
+    return unittest.skipIf(missing, f"{missing} is not installed")
+
+
+class Folder(unittest.TestCase):
+    """Tests in a folder of their own, with five tables."""
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.folder / "raw").mkdir()
+        for file in range(5):
+            rows = "".join(f"{file}-{row},PAT-{row % 30},{row}\n" for row in range(ROWS))
+            (self.folder / "raw" / f"{file}.csv").write_text("id,who,value\n" + rows)
+        self.raw, self.out = self.folder / "raw", self.folder / "shards"
+
+    def convert(self, **options: commands.Option) -> shardify.Dataset:
+        shardify.convert(self.raw, out=self.out, **{"id": "id", "subject": "who", **options})
+        return shardify.open(self.out)
+
+
+class Commands(Folder):
+    def test_options_become_words(self) -> None:
+        words = commands.flags(
+            {
+                "on_error": "skip",
+                "id": ["a", "b"],
+                "include": ["*.csv", "x"],
+                "type": {"a": "text"},
+                "dry_run": True,
+                "private": False,
+                "codec": None,
+                "jobs": 3,
+                "from_": "csv",
+            }
+        )
+        self.assertEqual(
+            words,
+            [
+                "--on-error",
+                "skip",
+                "--id",
+                "a,b",
+                "--include",
+                "*.csv",
+                "--include",
+                "x",
+                "--type",
+                "a=text",
+                "--dry-run",
+                "--jobs",
+                "3",
+                "--from",
+                "csv",
+            ],
+        )
+
+    def test_convert_reports_and_continues(self) -> None:
+        report = shardify.convert(self.raw, out=self.out, id="id")
+        self.assertEqual((report.version, report.records_out, report.records_rejected), (1, 5 * ROWS, 0))
+        again = shardify.convert(self.raw, out=self.out)
+        self.assertEqual((again.sources, again.sources_unchanged), (0, 5))
+
+    def test_rejects_are_counted_and_no_exception(self) -> None:
+        (self.raw / "bad.csv").write_text("id,who,value\n1,2,3,4\n")
+        report = shardify.convert(self.raw, out=self.out, on_error="skip")
+        self.assertEqual((report.records_in, report.records_rejected), (5 * ROWS + 1, 1))
+
+    def test_find_diff_compact_erase_verify(self) -> None:
+        for file in sorted(self.raw.iterdir()):
+            shardify.convert(file, out=self.out, id="id", subject="who")
+        self.assertEqual(len(shardify.find(self.out, "PAT-7")), 5 * len(range(7, ROWS, 30)))
+        self.assertEqual(shardify.find(self.out, "nobody"), [])
+        many = [f"{file}-{row}" for file in range(5) for row in range(100)]
+        self.assertEqual([hit.record_id for hit in shardify.find(self.out, *many)], many)
+        self.assertEqual(shardify.compact(self.out).shards_after, 1)
+        self.assertEqual(shardify.diff(self.out, "v1", "v5")[-1].raw["records_added"], 4 * ROWS)
+        erased = shardify.erase(self.out, subject="PAT-7", all_versions=True)
+        self.assertGreater(erased.records_erased, 0)
+        self.assertEqual(shardify.find(self.out, "PAT-7"), [])
+        self.assertTrue(shardify.verify(self.out, read_data=True))
+        Path(shardify.open(self.out).paths()[0]).unlink()
+        damaged = shardify.verify(self.out)
+        self.assertFalse(damaged)
+        self.assertIn("expected a shard", damaged.problems[0])
+
+    def test_every_failure_has_its_exception(self) -> None:
+        with self.assertRaises(shardify.UsageError) as usage:
+            shardify.convert(self.folder / "nothing", out=self.out)
+        self.assertIn("nothing", str(usage.exception.source))
+        self.assertTrue(usage.exception.hints)
+        (self.raw / "bad.csv").write_text("id,who,value\n1,2,3,4\n")
+        with self.assertRaises(shardify.InputError) as bad:
+            shardify.convert(self.raw, out=self.out)
+        self.assertEqual(bad.exception.line, 2)
+        (self.raw / "bad.csv").unlink()
+        self.convert()
+        (self.raw / "0.csv").write_text("id,who,value\nx,PAT-1,1\n")
+        with self.assertRaises(shardify.ChangedError):
+            shardify.convert(self.raw, out=self.out)
+        newest = next((self.out / "_shardify" / "log").iterdir())
+        newest.write_bytes(newest.read_bytes().replace(b'"version": 1', b'"version": 7'))
+        with self.assertRaises(shardify.StorageError):
+            shardify.open(self.out)
+
+    def test_a_conflict_has_its_exception(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        with self.assertRaises(shardify.ConflictError):
+            shardify.commit(planned.plan)
+
+    def test_version_is_that_of_the_program(self) -> None:
+        self.assertRegex(shardify.version(), r"^\d+\.\d+\.\d+")
+
+
+class Plans(Folder):
+    def test_tasks_run_on_executors(self) -> None:
+        shardify.convert(self.raw, out=self.folder / "plain", id="id", task_size="10KiB")
+        expected = [(shard.blake3, shard.records) for shard in shardify.open(self.folder / "plain").shards]
+        for number, executor in enumerate((concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor)):
+            out = self.folder / f"planned{number}"
+            planned = shardify.plan(self.raw, out=out, id="id", task_size="10KiB")
+            assert planned.plan is not None
+            self.assertGreater(planned.tasks, 2)
+            with executor(2) as workers:
+                self.assertEqual(shardify.run(planned.plan, workers, planned.tasks).version, 1)
+            self.assertEqual([(shard.blake3, shard.records) for shard in shardify.open(out).shards], expected)
+
+    def test_plans_with_wider_types_are_run_too(self) -> None:
+        rows = "".join(f"{row},{row}\n" for row in range(60_000))
+        for file in range(3):
+            (self.raw / f"{file}.csv").write_text("id,value\n" + rows + ("1,late\n" if file == 1 else ""))
+        planned = shardify.plan(*(self.raw / f"{file}.csv" for file in range(3)), out=self.out, task_size="600KiB")
+        assert planned.plan is not None
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            self.assertEqual(shardify.run(planned.plan, workers, planned.tasks).version, 1)
+        self.assertEqual(shardify.open(self.out).records, 180_001)
+
+    def test_a_failure_that_stays_is_raised(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        (self.raw / "3.csv").unlink()
+        with concurrent.futures.ThreadPoolExecutor(2) as workers, self.assertRaises(shardify.InputError):
+            shardify.run(planned.plan, workers, planned.tasks)
+
+
+class Readers(Folder):
+    def test_a_snapshot_stays_as_it_is(self) -> None:
+        first = self.convert()
+        (self.raw / "more.csv").write_text("id,who,value\nmore,PAT-1,1\n")
+        shardify.convert(self.raw, out=self.out)
+        self.assertEqual((first.records, shardify.open(self.out).records), (5 * ROWS, 5 * ROWS + 1))
+        self.assertEqual(shardify.open(self.out, at=1), first)
+        self.assertEqual(shardify.open(self.out, at="v1"), first)
+        self.assertEqual(first.split("train").shards, ())
+
+    @needs("pyarrow")
+    def test_pyarrow(self) -> None:
+        self.assertEqual(self.convert().pyarrow().count_rows(), 5 * ROWS)
+
+    @needs("polars")
+    def test_polars(self) -> None:
+        self.assertEqual(self.convert().polars().collect().height, 5 * ROWS)
+
+    @needs("duckdb")
+    def test_duckdb(self) -> None:
+        self.assertEqual(self.convert().duckdb().aggregate("count(*)").fetchall(), [(5 * ROWS,)])
+
+    @needs("webdataset")
+    def test_webdataset(self) -> None:
+        dataset = self.convert(to="tar")
+        self.assertEqual(sum(1 for _ in dataset.webdataset()), 5 * ROWS)
+        with self.assertRaises(TypeError):
+            dataset.pyarrow()
+
+    @needs("tensorflow")
+    def test_tf(self) -> None:
+        self.assertEqual(sum(1 for _ in self.convert(to="tfrecord").tf()), 5 * ROWS)
+
+    @needs("datasets")
+    def test_huggingface(self) -> None:
+        self.assertEqual(len(self.convert().huggingface()), 5 * ROWS)
+
+    @needs("ray")
+    def test_ray(self) -> None:
+        self.assertEqual(self.convert().ray().count(), 5 * ROWS)
+
+
+class Processes(Folder):
+    """What becomes of the program when its caller is interrupted or dies."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        rows = "".join(f"{row},{'x' * 60}\n" for row in range(400_000))
+        for file in range(10):
+            (self.raw / f"{file}.csv").write_text("id,text\n" + rows)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        script = textwrap.dedent(f"""
+            import sys
+            sys.path.insert(0, {str(Path(shardify.__file__).parents[1])!r})
+            import shardify
+            try:
+                shardify.convert({str(self.raw)!r}, out={str(self.out)!r}, codec="zstd:19", jobs=1)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                sys.exit(7)
+        """)
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        deadline = time.monotonic() + 30
+        while not self.children() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        return process
+
+    def children(self) -> list[int]:
+        """Processes of the program that write to this folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if b"convert" in words and str(self.out).encode() in words:
+                    found.append(int(entry.name))
+        return found
+
+    def gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.children() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.children()
+
+    @unittest.skipUnless(sys.platform.startswith("linux"), "needs /proc")
+    def test_ctrl_c_ends_the_program_and_leaves_nothing(self) -> None:
+        process = self.start()
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, said), (7, b"interrupted\n"))
+        self.assertTrue(self.gone_within(2))
+        self.assertEqual([path for path in self.out.rglob("*.parquet")], [])
+
+    @unittest.skipUnless(sys.platform.startswith("linux"), "needs /proc")
+    def test_the_program_dies_with_its_parent(self) -> None:
+        process = self.start()
+        self.assertTrue(self.children())
+        process.kill()
+        process.communicate()
+        self.assertTrue(self.gone_within(2), "the program has outlived its parent")
+
+    def test_calls_from_many_threads(self) -> None:
+        done: list[str] = []
+        threads = [threading.Thread(target=lambda: done.append(shardify.version())) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(len(done), 8)
+
+
+class Program(unittest.TestCase):
+    def test_the_module_is_the_program(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(Path(shardify.__file__).parents[1])}
+        ran = subprocess.run([sys.executable, "-m", "shardify", "--version"], capture_output=True, env=environment, text=True)
+        self.assertEqual((ran.returncode, ran.stdout), (0, f"shardify {shardify.version()}\n"))
+
+    def test_a_missing_program_is_said(self) -> None:
+        environment = {"SHARDIFY_BINARY": "/nonexistent", "PATH": ""}
+        with unittest.mock.patch.dict(os.environ, environment), self.assertRaises(FileNotFoundError):
+            _program.find()
+
+
+if __name__ == "__main__":
+    unittest.main()
