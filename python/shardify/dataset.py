@@ -16,6 +16,8 @@ from . import _program
 if TYPE_CHECKING:
     import pyarrow.dataset
 
+    from .loading import ShardDataset
+
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}
 
 
@@ -115,6 +117,12 @@ class Dataset:
         if builder is None:
             raise TypeError(f"Hugging Face datasets read Parquet and tar, found {self.format}")
         return datasets.load_dataset(builder, data_files=self.paths(), **{"split": "train", **options})
+
+    def torch(self, **options: Any) -> ShardDataset:
+        """A [`ShardDataset`](shardify.loading.ShardDataset) for a `torch.utils.data.DataLoader`."""
+        from .loading import ShardDataset
+
+        return ShardDataset(self, **options)
 
     def _expect(self, format: str) -> None:
         if self.format != format:

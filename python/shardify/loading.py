@@ -1,0 +1,271 @@
+"""Shards for training loops: each record once an epoch, whatever the number of ranks and workers, also after a stop.
+
+The records of an epoch are numbered: shards in an order that follows from the seed and the epoch, records of a shard from first to last.
+
+    positions    0 ........................................ N-1
+    consumers    |-- rank 0, worker 0 --|-- rank 0, worker 1 --|-- rank 1, worker 0 --| ...    equal parts, give or take a record
+    a stop       |##########------------|##########------------|#########-------------|       # was read, - is left
+
+What is left after a stop is a list of ranges of positions, which any other number of consumers divides again.
+
+    dataset = shardify.open("shards").torch(seed=1)
+    for epoch in range(10):
+        dataset.set_epoch(epoch)
+        for step, batch in enumerate(DataLoader(dataset, batch_size=64, num_workers=4)):
+            ...
+            state = dataset.state_dict(batches=step + 1, batch_size=64, workers=4)    # save those of all ranks
+    dataset.load_state_dict([state of rank 0, state of rank 1, ...])                  # on any number of ranks and workers
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .dataset import Dataset, Shard
+
+try:
+    from torch.utils.data import IterableDataset as _Base
+    from torch.utils.data import get_worker_info
+except ImportError:  # Without torch, the dataset is an iterable of one worker.
+    _Base = object
+
+    def get_worker_info() -> Any:
+        return None
+
+
+Range = tuple[int, int]
+
+
+def deal(left: Sequence[Range], consumers: int) -> list[list[Range]]:
+    """Divides ranges of positions into equal parts, one for each consumer, in order."""
+    total = sum(end - start for start, end in left)
+    parts: list[list[Range]] = [[] for _ in range(consumers)]
+    before = 0
+    for start, end in left:
+        at = start
+        while at < end:
+            consumer = consumer_of(before, total, consumers)
+            last = total * (consumer + 1) // consumers
+            taken = min(end - at, last - before)
+            parts[consumer].append((at, at + taken))
+            at, before = at + taken, before + taken
+    return parts
+
+
+def consumer_of(number: int, total: int, consumers: int) -> int:
+    """The consumer whose part has the record of this number among those that are left."""
+    guess = min(consumers - 1, number * consumers // total)
+    while total * (guess + 1) // consumers <= number:
+        guess += 1
+    while total * guess // consumers > number:
+        guess -= 1
+    return guess
+
+
+def without_first(ranges: Sequence[Range], count: int) -> list[Range]:
+    """What is left of ranges after that many positions."""
+    left = []
+    for start, end in ranges:
+        taken = min(count, end - start)
+        count -= taken
+        if start + taken < end:
+            left.append((start + taken, end))
+    return left
+
+
+def delivered(lengths: Sequence[int], batches: int, batch_size: int) -> list[int]:
+    """Records of each worker in the first batches of a DataLoader, which takes one batch of each worker in turn and passes over
+    those that have none left."""
+    taken = [0] * len(lengths)
+    turns = [worker for worker, length in enumerate(lengths) if length > 0]
+    at = 0
+    while batches > 0 and turns:
+        worker = turns[at % len(turns)]
+        taken[worker] = min(lengths[worker], taken[worker] + batch_size)
+        batches -= 1
+        if taken[worker] == lengths[worker]:
+            place = at % len(turns)
+            turns.remove(worker)
+            at = place
+        else:
+            at = at % len(turns) + 1
+    return taken
+
+
+class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
+    """Records of a version of a dataset, dealt to ranks and workers. Parquet gives a dictionary for each row, tar one for each
+    sample with `__key__` and the bytes of its parts, TFRecord the bytes of each Example."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        ranks: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.dataset, self.seed, self.shuffle = dataset, seed, shuffle
+        self.columns = list(columns) if columns is not None else None
+        self.rank = _of_environment("RANK", 0) if rank is None else rank
+        self.ranks = _of_environment("WORLD_SIZE", 1) if ranks is None else ranks
+        self.epoch = 0
+        self._left: list[Range] | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begins an epoch; the one that `load_state_dict` has resumed stays as it is."""
+        if epoch != self.epoch:
+            self.epoch, self._left = epoch, None
+
+    def __len__(self) -> int:
+        """Records of this rank."""
+        return sum(end - start for start, end in self._of_rank(1)[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        order = self._order()
+        for start, end in self._of_rank(workers)[number]:
+            yield from self._records(order, start, end)
+
+    def state_dict(self, batches: int, batch_size: int = 1, workers: int = 0) -> dict[str, Any]:
+        """What this rank has left after so many batches of a `DataLoader` of so many workers."""
+        parts = self._of_rank(max(workers, 1))
+        lengths = [sum(end - start for start, end in part) for part in parts]
+        taken = delivered(lengths, batches, batch_size)
+        left = [one for part, count in zip(parts, taken, strict=True) for one in without_first(part, count)]
+        return {"version": self.dataset.version, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "left": left}
+
+    def load_state_dict(self, states: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Continues an epoch, given the states of all ranks at one moment; their number may differ from that of now."""
+        every = [states] if isinstance(states, Mapping) else list(states)
+        for name, mine in (("version", self.dataset.version), ("seed", self.seed), ("shuffle", self.shuffle)):
+            for state in every:
+                if state[name] != mine:
+                    raise ValueError(f"expected the state of {name} {mine}, found {state[name]}")
+        if len({state["epoch"] for state in every}) != 1:
+            raise ValueError("expected states of one epoch, found several")
+        self.epoch = every[0]["epoch"]
+        left = sorted((start, end) for state in every for start, end in state["left"])
+        if any(before[1] > after[0] for before, after in itertools.pairwise(left)):
+            raise ValueError("expected states of different ranks, found a record in two of them")
+        self._left = left
+
+    def _of_rank(self, workers: int) -> list[list[Range]]:
+        left = [(0, self.dataset.records)] if self._left is None else self._left
+        parts = deal(left, self.ranks * workers)
+        return parts[self.rank * workers : (self.rank + 1) * workers]
+
+    def _order(self) -> list[tuple[int, Shard]]:
+        """The shards of the epoch, each with the position of its first record."""
+        shards = list(self.dataset.shards)
+        if self.shuffle:
+            random.Random(f"{self.seed}/{self.epoch}").shuffle(shards)
+        order, first = [], 0
+        for shard in shards:
+            order.append((first, shard))
+            first += shard.records
+        return order
+
+    def _records(self, order: Sequence[tuple[int, Shard]], start: int, end: int) -> Iterator[Any]:
+        read = READERS[self.dataset.format]
+        for first, shard in order:
+            lower, upper = max(start, first), min(end, first + shard.records)
+            if lower < upper:
+                path = f"{self.dataset.location.rstrip('/')}/{shard.path}"
+                yield from read(path, lower - first, upper - first, self.columns)
+
+
+def _of_environment(name: str, otherwise: int) -> int:
+    return int(os.environ.get(name) or otherwise)
+
+
+def _rows(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+    """Rows of Parquet; row groups outside of the range are not read."""
+    import pyarrow.parquet
+
+    with _opened(path) as file:
+        parquet = pyarrow.parquet.ParquetFile(file)
+        first = 0
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if first < end and start < first + rows:
+                at = first
+                for batch in parquet.iter_batches(1024, row_groups=[group], columns=columns):
+                    lower, upper = max(start, at) - at, min(end, at + batch.num_rows) - at
+                    if lower < upper:
+                        yield from batch.slice(lower, upper - lower).to_pylist()
+                    at += batch.num_rows
+            first += rows
+
+
+def _samples(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+    """Samples of a tar, compressed or not, by the rule of WebDataset: files that share a path up to the first dot of their name."""
+    import tarfile
+
+    with _opened(path) as file, _inflated(path, file) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
+        number, sample = -1, dict[str, Any](__key__=None)
+        for member in tar:
+            if not member.isfile():
+                continue
+            folder, _, name = member.name.rpartition("/")
+            stem, _, extension = name.partition(".")
+            key = f"{folder}/{stem}" if folder else stem
+            if key != sample["__key__"]:
+                if start <= number < end:
+                    yield sample
+                number, sample = number + 1, {"__key__": key}
+                if number >= end:
+                    return
+            if number >= start and (columns is None or extension in columns):
+                content = tar.extractfile(member)
+                assert content is not None
+                sample[extension] = content.read()
+        if start <= number < end:
+            yield sample
+
+
+def _examples(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[bytes]:
+    """Records of a TFRecord file: 8 bytes of length, 4 of checksum, the record, 4 of checksum."""
+    with _opened(path) as file, _inflated(path, file) as plain:
+        for number in range(end):
+            head = plain.read(12)
+            if len(head) < 12:
+                raise OSError(f"expected {end} records in {path}, found {number}")
+            record = plain.read(int.from_bytes(head[:8], "little"))
+            plain.read(4)
+            if number >= start:
+                yield record
+
+
+def _opened(path: str) -> Any:
+    if "://" not in path:
+        return open(path, "rb")
+    import pyarrow.fs
+
+    system, place = pyarrow.fs.FileSystem.from_uri(path)
+    return system.open_input_file(place)
+
+
+def _inflated(path: str, file: Any) -> Any:
+    if path.endswith(".gz"):
+        import gzip
+
+        return gzip.GzipFile(fileobj=file)
+    if path.endswith(".zst"):
+        import zstandard
+
+        return zstandard.ZstdDecompressor().stream_reader(file)
+    import contextlib
+
+    return contextlib.nullcontext(file)
+
+
+READERS = {"parquet": _rows, "tar": _samples, "tfrecord": _examples}
