@@ -222,9 +222,11 @@ class Processes(Folder):
 
     def setUp(self) -> None:
         super().setUp()
-        rows = "".join(f"{row},{'x' * 60}\n" for row in range(400_000))
-        for file in range(10):
-            (self.raw / f"{file}.csv").write_text("id,text\n" + rows)
+        # A gigabyte of text that does not compress: the program is still busy whenever it is looked at.
+        first = self.raw / "large.csv"
+        first.write_text("id,text\n" + "".join(f"{row},{os.urandom(40).hex()}\n" for row in range(300_000)))
+        for file in range(40):
+            os.link(first, self.raw / f"large{file}.csv")
 
     def start(self) -> subprocess.Popen[bytes]:
         script = textwrap.dedent(f"""
