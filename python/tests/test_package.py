@@ -30,7 +30,7 @@ ROWS = 500
 def needs(*modules: str):
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        print(f"NOT RUN: python_check: {', '.join(missing)}: it is not installed")
+        print(f"NOT RUN: {', '.join(missing)}: it is not installed")
     return unittest.skipIf(missing, f"{missing} is not installed")
 
 
