@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     dataset::{Dataset, Outcome, PlanRecord, plan_of_path, plan_path},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     events::Event,
     id::{TransactionId, Version},
     ops::Context,
@@ -190,7 +190,12 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
         if before > 0 {
             observer.event(Event::Note(format!("continuing a killed run: {before} of {all} tasks are done")));
         }
-        let stopped = run_until_mismatch(job, plan, &record)?;
+        let stopped = run_until_mismatch(job, plan, &record).map_err(|error| match error.kind() {
+            Kind::Interrupted | Kind::Storage => {
+                error.hint("finished tasks are kept: the same command continues after them")
+            }
+            _ => error,
+        })?;
         let committed = match stopped {
             // The other tasks would be run again.
             true => stack::widen(job, &record, plan)?,
