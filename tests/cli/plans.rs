@@ -339,8 +339,14 @@ fn a_plan_made_before_an_erasure_is_void_and_its_bytes_are_gone() {
     folder.run("convert first.csv --out planned --id id --subject who").ok();
     let (plan, tasks) = plan(&folder, "--id id --subject who --task-size 10KiB");
     folder.run(&format!("run-task {plan} --task 0..{}", tasks - 2)).ok();
-    folder.run("erase --subject PAT-3 planned --all-versions").ok();
     let root = folder.path().join("planned");
+    folder.write("planned/notes.txt", "mine");
+    let intent = files_below(&root.join("_shardify/intents")).into_iter().find(|path| plan_owns(&plan, path)).unwrap();
+    let mut listed: serde_json::Value = serde_json::from_slice(&std::fs::read(&intent).unwrap()).unwrap();
+    listed["paths"].as_array_mut().unwrap().push("notes.txt".into());
+    std::fs::write(&intent, listed.to_string()).unwrap();
+    folder.run("erase --subject PAT-3 planned --all-versions").ok();
+    assert!(root.join("notes.txt").exists());
     let left: Vec<_> = files_below(&root).into_iter().filter(|path| plan_owns(&plan, path)).collect();
     assert_eq!(left, Vec::<std::path::PathBuf>::new());
     let refused = folder.run(&format!("commit {plan}"));
@@ -412,6 +418,20 @@ fn an_outcome_whose_shard_is_gone_is_run_again() {
     folder.run(&format!("commit {plan}")).ok();
     folder.run("verify planned --read-data").ok();
     assert_eq!(newest_entry(&folder, "planned")["totals"]["records"], 1800);
+}
+
+#[test]
+fn an_outcome_names_objects_of_its_plan_alone() {
+    let folder = Folder::new();
+    csv(&folder);
+    let (plan, tasks) = plan(&folder, "--task-size 10KiB");
+    folder.run(&format!("run-task {plan} --task 0..{}", tasks - 1)).ok();
+    let outcome = plan.replace("/plans/", "/outcomes/").replace(".json", "-1.json");
+    for wrong in ["../secret.parquet", "0123456789abcdef/000000.parquet", "notes.parquet"] {
+        rewrite_entry(Path::new(&outcome), |outcome| outcome["shards"][0]["path"] = wrong.into());
+        let refused = folder.run(&format!("commit {plan}"));
+        assert!(refused.code == 5 && refused.stderr.contains("outcomes/"), "{wrong}: {refused:?}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ use jiff::Timestamp;
 use crate::{
     dataset::{log::snapshot::Dataset, table::paths::system_path},
     error::{Error, Result},
-    id::{TransactionId, Version, run_of_name},
+    id::{TransactionId, Version, run_of_folder, run_of_name},
     storage::{ObjectFacts, Store},
 };
 
@@ -168,8 +168,9 @@ pub fn delete(dataset: &Dataset, plan: &TransactionId, published: bool) -> Resul
     let intents = objects(store, "intents/", plan)?;
     if published {
         for facts in &intents {
-            for path in intended(store, &facts.path)? {
-                store.delete(&path)?;
+            // An intent has no checksum, so it is trusted only for names that belong to the plan.
+            for path in intended(store, &facts.path)?.iter().filter(|path| is_of(path, plan)) {
+                store.delete(path)?;
             }
         }
     }
@@ -186,6 +187,12 @@ fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<
     let start = format!("{folder}{plan}");
     listed.retain(|facts| facts.path.strip_prefix(&start).is_some_and(|rest| rest.starts_with(['-', '.'])));
     Ok(listed)
+}
+
+/// Whether a path has a name that only the writers of a plan use.
+fn is_of(path: &str, plan: &TransactionId) -> bool {
+    let tag = Some(plan.tag());
+    path.split('/').any(|part| run_of_folder(part) == tag || run_of_name(part) == tag)
 }
 
 /// Returns the paths that an intent lists.

@@ -19,8 +19,8 @@ use crate::{
         table::{BATCH_ROWS, TableWriter, beside::Beside, fetch::in_parallel, list::ListRef, paths::system_path},
     },
     error::{Error, Result},
-    id::{TransactionId, Version, Writer},
-    storage::{PutOutcome, Staged, Store},
+    id::{TransactionId, Version, Writer, run_of_folder, run_of_name},
+    storage::{PutOutcome, Staged, Store, checked_path},
 };
 
 /// A shard of a task.
@@ -210,7 +210,27 @@ impl Outcome {
             ))
             .at(store.location().join(&path).to_string()));
         }
+        outcome.check_paths().map_err(|error| error.at(store.location().join(&path).to_string()))?;
         Ok(Some(outcome))
+    }
+
+    /// Fails if it names an object that no attempt of a task of this plan can have written.
+    fn check_paths(&self) -> Result<()> {
+        let tag = Some(self.plan.tag());
+        let is_own_shard = |path: &str| path.split('/').next().and_then(run_of_folder) == tag;
+        let below_system = |path: &str| path.rsplit('/').next().and_then(run_of_name) == tag;
+        let shards = self.shards.iter().map(|shard| (shard.path(), is_own_shard(shard.path())));
+        let segments = self.segments.iter().map(|segment| (segment.path.as_str(), below_system(&segment.path)));
+        let tables = self.sources.iter().map(|list| list.path.as_str());
+        let others = tables.chain(self.rejects.iter().map(|rejects| rejects.path.as_str()));
+        let others = others.map(|path| (path, below_system(path)));
+        for (path, is_own) in shards.chain(segments).chain(others) {
+            checked_path(path)?;
+            if !is_own {
+                return Err(Error::integrity(format!("expected objects of this plan, found `{path}`")));
+            }
+        }
+        Ok(())
     }
 
     /// Reads the outcomes of all tasks of a plan, several at a time.
