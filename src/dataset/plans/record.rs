@@ -164,7 +164,7 @@ fn constants_path(plan: &TransactionId) -> String {
     system_path(&format!("plans/{plan}-constants.arrow"))
 }
 
-/// Publishes the objects of a plan, then its record: whoever sees the record sees them.
+/// Publishes the objects of a plan, then its record, so that a reader of the record finds them.
 fn publish_record(dataset: &Dataset, record: &PlanRecord, objects: Vec<Staged>) -> Result<()> {
     let mut publication = Publication::begin(dataset, &record.id, "plan", record.base)?;
     publication.publish(objects)?;

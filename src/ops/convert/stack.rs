@@ -16,7 +16,7 @@ use super::{
     job::Job,
     plan::ConvertPlan,
     report::ConvertReport,
-    task::described,
+    task::{described, voided},
     work::{Work, publish_wider},
 };
 use crate::{
@@ -63,18 +63,13 @@ pub(super) fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanReco
 
 fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, work: &Work) -> Result<Committed> {
     let started = Instant::now();
-    let place = || dataset.store().location().to_string();
     match plan_state(dataset, &record.id, record.base)? {
         PlanState::Open => {}
         PlanState::Committed(version) => {
             delete_plan(dataset, &record.id, false)?;
             return Ok(Committed::Already(version));
         }
-        PlanState::Void(version) => {
-            return Err(Error::conflict(format!("version {version} voided this plan"))
-                .at(place())
-                .hint("somebody was erased, or a vacuum gave the plan up: plan again"));
-        }
+        PlanState::Void(version) => return Err(voided(dataset, version)),
     }
     let outcomes = all_outcomes(dataset, record)?;
     if let Some(next) = next_plan(dataset, record, work, &outcomes)? {

@@ -30,7 +30,7 @@ use crate::{
     events::Event,
     exec::{convert::infer_all, shard::ShardNaming},
     format::{TypeMismatch, files},
-    id::Writer,
+    id::{Version, Writer},
     ops::{Context, names::Naming},
     plan::memory::MemoryPlan,
     scan::{Input, ListedSource, RecordSource, Reopener, SourceFile},
@@ -79,6 +79,13 @@ pub(super) fn described(mismatch: &TaskMismatch) -> String {
     let TaskMismatch { source, column, expected, value, .. } = mismatch;
     let value = if value.is_empty() { String::new() } else { format!(", found `{value}`") };
     format!("{source}: expected {expected} in column `{column}`{value}")
+}
+
+/// Returns the error for a plan that can no longer be committed.
+pub(super) fn voided(dataset: &Dataset, version: Version) -> Error {
+    Error::conflict(format!("version {version} voided this plan"))
+        .at(dataset.store().location().to_string())
+        .hint("an id was erased or blocked, or a vacuum gave the plan up: plan again")
 }
 
 /// A plan with what its tasks need of the dataset.
@@ -158,15 +165,13 @@ impl<'a> TaskRunner<'a> {
 
     /// Fails unless the tasks of the plan can be run.
     fn check_open(&self) -> Result<()> {
-        let place = || self.dataset.store().location().to_string();
         match plan_state(self.dataset, &self.record.id, self.record.base)? {
             PlanState::Open => Ok(()),
             PlanState::Committed(version) => {
-                Err(Error::conflict(format!("this plan is committed already, as version {version}")).at(place()))
+                let error = Error::conflict(format!("this plan is committed already, as version {version}"));
+                Err(error.at(self.dataset.store().location().to_string()))
             }
-            PlanState::Void(version) => Err(Error::conflict(format!("version {version} voided this plan"))
-                .at(place())
-                .hint("somebody was erased, or a vacuum gave the plan up: plan again")),
+            PlanState::Void(version) => Err(voided(self.dataset, version)),
         }
     }
 
@@ -256,7 +261,6 @@ impl<'a> TaskRunner<'a> {
         };
         let table = stage_sources(store, writer, sources.rows())?;
         let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
-        // Whoever looks for objects by the intents of the plan finds the table last.
         staged.extend(table);
         self.context.cancel.check()?;
         self.check_open()?;
@@ -280,7 +284,7 @@ impl<'a> TaskRunner<'a> {
     fn record(&self, outcome: &Outcome, publication: Publication<'_>) -> Result<TaskReport> {
         let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
         let created = publication.hand_over_by(|| outcome.record(self.dataset).map(recorded))?;
-        // The plan may have been voided after the last look: nobody's bytes may stay in shards of a void plan.
+        // The plan may have been voided after the last look: erased records must not stay in its shards.
         if let Err(error) = self.check_open() {
             if let PlanState::Void(_) = plan_state(self.dataset, &self.record.id, self.record.base)? {
                 delete_plan(self.dataset, &self.record.id, true)?;
