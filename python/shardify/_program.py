@@ -1,7 +1,8 @@
 """Finds the program and runs it.
 
 Each call is one process with `--json`: it prints one object per line, the last one of type `summary` or `error`. The process has a
-session of its own, so that Ctrl-C reaches it through this module alone, and the kernel ends it when its parent dies (Linux).
+session of its own, so that Ctrl-C reaches it through this module alone, and
+on Linux the kernel kills it when its parent dies, which a dataset survives.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ ANSWERS = (0, 1, 3, 7)
 # The end of standard error that is kept for messages, in characters.
 KEPT = 64 << 10
 
+# Where pip puts programs. Looked up once, at import: the first calls of sysconfig must not be made by several threads at once.
+_SCRIPTS = [
+    sysconfig.get_path("scripts"),
+    str(Path(sys.executable).parent),
+    sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")),
+]
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -35,8 +43,7 @@ def find() -> str:
     """The path of the program: `$SHARDIFY_BINARY`, that of the installed wheel, or the one in `$PATH`."""
     name = "shardify.exe" if os.name == "nt" else "shardify"
     given = os.environ.get("SHARDIFY_BINARY")
-    folders = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent), sysconfig.get_path("scripts", _user_scheme())]
-    for path in [given, *(os.path.join(folder, name) for folder in folders if folder)]:
+    for path in [given, *(os.path.join(folder, name) for folder in _SCRIPTS)]:
         if path and os.access(path, os.X_OK):
             return path
     found = shutil.which(name)
@@ -45,19 +52,15 @@ def find() -> str:
     return found
 
 
-def _user_scheme() -> str:
-    return sysconfig.get_preferred_scheme("user")
-
-
 def _dies_with_parent() -> Callable[[], None] | None:
     """What the child does before it becomes the program, so that the kernel ends it with its parent."""
     if not sys.platform.startswith("linux"):
         return None
     # Looked up here: between fork and exec nothing may be imported or allocated.
-    prctl, parent, terminate = ctypes.CDLL(None, use_errno=True).prctl, os.getpid(), signal.SIGTERM
+    prctl, parent, kill = ctypes.CDLL(None, use_errno=True).prctl, os.getpid(), signal.SIGKILL
 
     def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, terminate, 0, 0, 0)
+        prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
 
