@@ -66,6 +66,11 @@ impl SourcePart {
         }
     }
 
+    /// Returns the offset of its first byte if it is a part of a stream, else 0.
+    pub fn start_byte(&self) -> u64 {
+        self.byte_range().map_or(0, |bytes| bytes.start)
+    }
+
     /// Returns its bytes if it is a part of a stream.
     pub fn byte_range(&self) -> Option<Range<u64>> {
         match self.extent {

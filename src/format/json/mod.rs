@@ -200,7 +200,7 @@ impl RecordReader for JsonSource {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        let start = part.start_byte();
         Box::new(splits::Lines::new(input, split_bytes, max_record_bytes).starting_at(start))
     }
 

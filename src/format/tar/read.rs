@@ -67,7 +67,7 @@ impl RecordReader for TarReader {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        let start = part.start_byte();
         Box::new(Splits::new(input, split_bytes, max_record_bytes).starting_at(start))
     }
 

@@ -83,7 +83,7 @@ impl RecordReader for TfRecordReader {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        let start = part.byte_range().map_or(0, |bytes| bytes.start);
+        let start = part.start_byte();
         Box::new(Splits::new(input, start, split_bytes, max_record_bytes))
     }
 

@@ -4,7 +4,10 @@ use super::{
     job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
 };
 use crate::{
-    dataset::{Counts, NewShard, Numbers, Publication, Retraction, Revision, SegmentRef, Transaction, record_beside},
+    dataset::{
+        Counts, NewShard, Numbers, OutcomeCounts, Publication, Retraction, Revision, SegmentRef, Transaction,
+        record_beside,
+    },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, types},
     ops::{lineage, revision},
@@ -37,13 +40,7 @@ pub(super) fn commit(
 ) -> Result<ConvertReport> {
     let Made { converted, tally, part_hashes, rejects } = made;
     report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
-    report.records_similar = tally.similar + plan.similar;
-    report.ids_repeated = converted.segments.repeated;
-    report.blank_lines = tally.blank_lines;
-    report.records_padded = tally.padded;
-    report.records_repaired = tally.repaired;
-    report.lines_skipped = tally.skipped_lines;
-    report.entries_ignored = tally.ignored;
+    report.set_others(others(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
     let Folded { staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
@@ -80,6 +77,19 @@ pub(super) fn commit(
     report.version = Some(snapshot.version());
     live::refresh(&snapshot, database)?;
     Ok(report)
+}
+
+/// Returns the counts of a run that the log does not keep.
+pub(super) fn others(tally: &Tally, converted: &Converted) -> OutcomeCounts {
+    OutcomeCounts {
+        blank_lines: tally.blank_lines,
+        padded: tally.padded,
+        repaired: tally.repaired,
+        skipped_lines: tally.skipped_lines,
+        ignored_entries: tally.ignored,
+        similar: tally.similar,
+        repeated: converted.segments.repeated,
+    }
 }
 
 /// Collects the objects to be published, the additions to the dataset, and the counts.

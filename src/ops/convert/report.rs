@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{job::Job, listing::Skipped};
 use crate::{
     codec::Codec,
-    dataset::{Counts, Dataset, Settings, Snapshot},
+    dataset::{Counts, Dataset, OutcomeCounts, Settings, Snapshot},
     format::{OutputFormat, index::IndexKind},
     id::Version,
 };
@@ -83,6 +83,17 @@ impl ConvertReport {
     pub(super) fn new(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Self {
         let report = Self::of(job.dataset, job.snapshot, settings, skipped, faults);
         Self { dry_run: job.options.dry_run, ..report }
+    }
+
+    /// Sets the counts that the log does not keep; `similar` are samples found before anything was read.
+    pub(super) fn set_others(&mut self, counts: OutcomeCounts, similar: u64) {
+        self.records_similar = counts.similar + similar;
+        self.ids_repeated = counts.repeated;
+        self.blank_lines = counts.blank_lines;
+        self.records_padded = counts.padded;
+        self.records_repaired = counts.repaired;
+        self.lines_skipped = counts.skipped_lines;
+        self.entries_ignored = counts.ignored_entries;
     }
 
     /// Returns the report of a run on a dataset that has written nothing yet.

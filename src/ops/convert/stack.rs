@@ -204,7 +204,7 @@ fn next_plan(dataset: &Dataset, record: &PlanRecord, work: &Work, outcomes: &[Ou
 /// As [`commit`].
 pub(super) fn widen(job: &Job<'_>, record: &PlanRecord, plan: &ConvertPlan) -> Result<Committed> {
     let outcomes = Outcome::read_all(job.dataset, &record.id, record.tasks.len())?;
-    let mut work = Work::read(record)?;
+    let work = Work::read(record)?;
     if let Inputs::Records(sources) = &plan.inputs {
         let (observer, cancel) = (job.context.observer, &job.context.cancel);
         observer.event(Event::Phase { name: "inferring types", bytes: None });
@@ -217,7 +217,6 @@ pub(super) fn widen(job: &Job<'_>, record: &PlanRecord, plan: &ConvertPlan) -> R
             delete_plan(job.dataset, &record.id, true)?;
             return Ok(Committed::Next(Box::new(next), first.unwrap_or_default()));
         }
-        work.fields = fields;
     }
     let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
     let next = next_plan(job.dataset, record, &work, &outcomes)?;
@@ -327,13 +326,7 @@ impl Stacked {
         report.sources = work.sources;
         report.samples_renamed = work.renamed;
         report.samples_incomplete = work.incomplete;
-        report.records_similar = self.others.similar + work.similar;
-        report.ids_repeated = self.others.repeated;
-        report.blank_lines = self.others.blank_lines;
-        report.records_padded = self.others.padded;
-        report.records_repaired = self.others.repaired;
-        report.lines_skipped = self.others.skipped_lines;
-        report.entries_ignored = self.others.ignored_entries;
+        report.set_others(self.others, work.similar);
         report.columns = work.columns();
         report
     }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     columns::GivenTypes,
-    commit::{Folded, fold},
+    commit::{Folded, fold, others},
     inputs::{self, Inputs},
     job::Job,
     plan::{ConvertPlan, with_folder_columns},
@@ -165,7 +165,11 @@ impl<'a> TaskRunner<'a> {
 
     /// Fails unless the tasks of the plan can be run.
     fn check_open(&self) -> Result<()> {
-        match plan_state(self.dataset, &self.record.id, self.record.base)? {
+        self.expect_open(plan_state(self.dataset, &self.record.id, self.record.base)?)
+    }
+
+    fn expect_open(&self, state: PlanState) -> Result<()> {
+        match state {
             PlanState::Open => Ok(()),
             PlanState::Committed(version) => {
                 let error = Error::conflict(format!("this plan is committed already, as version {version}"));
@@ -238,15 +242,7 @@ impl<'a> TaskRunner<'a> {
     ) -> Result<TaskReport> {
         let Made { converted, tally, part_hashes, rejects } = made;
         let store = self.dataset.store().as_ref();
-        let others = OutcomeCounts {
-            blank_lines: tally.blank_lines,
-            padded: tally.padded,
-            repaired: tally.repaired,
-            skipped_lines: tally.skipped_lines,
-            ignored_entries: tally.ignored,
-            similar: tally.similar,
-            repeated: converted.segments.repeated,
-        };
+        let others = others(&tally, &converted);
         let records = converted.records;
         let rejects_ref = rejects.as_ref().map(SealedRef::of);
         let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
@@ -285,12 +281,11 @@ impl<'a> TaskRunner<'a> {
         let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
         let created = publication.hand_over_by(|| outcome.record(self.dataset).map(recorded))?;
         // The plan may have been voided after the last look: erased records must not stay in its shards.
-        if let Err(error) = self.check_open() {
-            if let PlanState::Void(_) = plan_state(self.dataset, &self.record.id, self.record.base)? {
-                delete_plan(self.dataset, &self.record.id, true)?;
-            }
-            return Err(error);
+        let state = plan_state(self.dataset, &self.record.id, self.record.base)?;
+        if let PlanState::Void(_) = state {
+            delete_plan(self.dataset, &self.record.id, true)?;
         }
+        self.expect_open(state)?;
         Ok(TaskReport::of(outcome, !created))
     }
 
