@@ -4,7 +4,7 @@ mod convert;
 mod plan;
 mod undo;
 
-use std::{borrow::Cow, fmt::Display, io::Write};
+use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::convert,
@@ -252,10 +252,13 @@ fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
         line(w, "shards", format_args!("{} unchanged", grouped(report.shards_after)))?;
         return merged_segments(w, report);
     }
-    let shards = plural(report.shards_before, "shard");
-    let state =
-        report.order.as_deref().map_or_else(|| "of the right size".to_owned(), |order| clean(order).to_string());
-    writeln!(w, "nothing to do: {shards} {state}, still at {}", report.version)?;
+    let order = report.order.as_deref().map_or_else(String::new, |order| format!(" {}", clean(order)));
+    writeln!(w, "nothing to do: {}{order}, still at {}", plural(report.shards_before, "shard"), report.version)?;
+    let mut reasons = BTreeMap::<&str, u64>::new();
+    report.choices.iter().for_each(|choice| *reasons.entry(choice.reason).or_default() += 1);
+    for (reason, shards) in reasons {
+        line(w, "kept", format_args!("{}: {reason}", plural(shards, "shard")))?;
+    }
     Ok(())
 }
 
@@ -278,6 +281,14 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     )?;
     let [smallest, median, largest] = report.shard_bytes.map(Size);
     line(w, "sizes", format_args!("{smallest} to {largest}, median {median}, target {}", settings.target_shard))?;
+    if report.older_shards > 0 {
+        let older = plural(report.older_shards, "shard");
+        line(
+            w,
+            "older",
+            format_args!("{older} of older versions in the same folder; `--list --paths` names the live ones"),
+        )?;
+    }
     line(w, "sources", grouped(report.sources))?;
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
     line(w, "record id", clean(&id))?;

@@ -60,12 +60,24 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     summary(w, &json!({ "shards": shards.len(), "records": records, "bytes": bytes }))
 }
 
-/// Writes brace ranges, as objects or bare for a shell.
-pub(super) fn urls(w: &mut dyn Write, urls: &[String], json: bool) -> Result<()> {
-    for url in urls {
-        if json { object(w, "urls", &json!({ "urls": url }))? } else { writeln!(w, "{url}")? }
+/// Writes paths or brace ranges of shards: as objects `{name: place}` and a summary `{total: n}`, or bare for a shell.
+pub(super) fn places(
+    w: &mut dyn Write,
+    name: &'static str,
+    total: &str,
+    places: impl Iterator<Item = String>,
+    json: bool,
+) -> Result<()> {
+    let mut written = 0_u64;
+    for place in places {
+        if json {
+            object(w, name, &json!({ name: place }))?
+        } else {
+            writeln!(w, "{place}")?
+        }
+        written += 1;
     }
-    if json { summary(w, &json!({ "ranges": urls.len() })) } else { Ok(()) }
+    if json { summary(w, &json!({ total: written })) } else { Ok(()) }
 }
 
 /// Writes every live record.

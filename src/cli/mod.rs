@@ -386,15 +386,16 @@ impl Session<'_> {
                 if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
             } else if args.list {
                 let shards = ops::manifest::list(&snapshot)?;
-                let urls: Option<Vec<String>> = args.urls.then(|| {
-                    let root = snapshot.dataset().store().location();
-                    let below = |p: &String| format!("{}/{p}", root.to_string().trim_end_matches('/'));
-                    ops::manifest::brace_patterns(shards).iter().map(below).collect()
-                });
-                match (urls, json) {
-                    (Some(urls), _) => json::urls(w, &urls, json),
-                    (None, true) => json::shards(w, shards),
-                    (None, false) => human::shards(w, shards),
+                let root = snapshot.dataset().store().location().to_string();
+                let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
+                match json {
+                    _ if args.urls => {
+                        let patterns = ops::manifest::brace_patterns(shards);
+                        json::places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
+                    }
+                    _ if args.paths => json::places(w, "path", "shards", shards.iter().map(|s| below(&s.path)), json),
+                    true => json::shards(w, shards),
+                    false => human::shards(w, shards),
                 }
             } else {
                 let report = ops::manifest::summary(&snapshot)?;

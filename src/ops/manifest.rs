@@ -1,6 +1,6 @@
 //! `manifest`: what a dataset contains, where a record is, and how it was made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
+        Entry, Hit, Place, Run, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
         find_vacuumed, tombstones,
     },
     error::{Error, Result},
@@ -106,6 +106,8 @@ pub struct SummaryReport {
     pub sources: u64,
     /// Smallest, median and largest shard in bytes.
     pub shard_bytes: [u64; 3],
+    /// Shards of older versions that are stored beside the live ones, in the same folder: a reader of the folder finds both.
+    pub older_shards: u64,
     /// Column of the subject id; absent if there is none.
     pub subject: Option<String>,
     /// Tags and the versions that they name.
@@ -134,6 +136,7 @@ pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
         totals: entry.totals,
         sources: entry.sources.iter().map(|l| l.rows).sum(),
         shard_bytes: [pick(0), pick(sizes.len() / 2), pick(sizes.len().saturating_sub(1))],
+        older_shards: older_shards(snapshot)?,
         subject: entry.settings.subject.clone(),
         tags: snapshot.tags().clone(),
         root: entry.root,
@@ -498,11 +501,21 @@ pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
     or_overtaken(Some(snapshot), snapshot.shards())
 }
 
+/// Returns the number of shards that only older versions need.
+fn older_shards(snapshot: &Snapshot) -> Result<u64> {
+    let table = or_overtaken(Some(snapshot), snapshot.runs())?;
+    let (older, live): (Vec<&Run>, Vec<&Run>) = table.all().iter().partition(|run| run.until.is_some());
+    let live: HashSet<&str> = live.iter().map(|run| run.shard.as_str()).collect();
+    let older: HashSet<&str> =
+        older.iter().map(|run| run.shard.as_str()).filter(|shard| !live.contains(shard)).collect();
+    Ok(older.len() as u64)
+}
+
 /// Returns brace patterns that match all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards
 /// without a number are listed as they are.
 pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     let mut paths: Vec<&str> = shards.iter().map(|s| s.path.as_str()).collect();
-    paths.sort_unstable();
+    paths.sort_by_cached_key(|path| path.split('/').map(numbered_part).collect::<Vec<_>>());
     let mut out = Vec::new();
     let mut open: Option<Numbered<'_>> = None;
     for path in paths {
@@ -520,6 +533,12 @@ pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     }
     out.extend(open.map(|range| range.to_string()));
     out
+}
+
+/// Returns a part of a path and its number, so that the folders of tasks follow in order: `tag`, `tag-2`, `tag-10`.
+fn numbered_part(part: &str) -> (&str, u64) {
+    let numbered = part.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse().ok()?)));
+    numbered.unwrap_or((part, 0))
 }
 
 /// Paths that differ only in a number: `folder/`, the numbers, `.tar`.
@@ -579,6 +598,8 @@ mod tests {
         let patterns = ["a/{000000..000001}.tar.gz", "a/000003.tar.gz", "b/000000.tar", "b/part-0.tar"];
         assert_eq!(brace_patterns(&shards), patterns);
         assert!(brace_patterns(&[]).is_empty());
+        let folders = ["t-10/000000.tar", "t-2/000000.tar", "t-2/000001.tar", "t/000000.tar"].map(shard);
+        assert_eq!(brace_patterns(&folders), ["t/000000.tar", "t-2/{000000..000001}.tar", "t-10/000000.tar"]);
     }
 
     #[test]

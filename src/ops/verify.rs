@@ -14,6 +14,7 @@ use std::{
 };
 
 use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
+use jiff::Timestamp;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -23,7 +24,8 @@ use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
         Audit, ContentHashes, Dataset, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList, check_root,
-        hashes_cover_values, is_shard_name, leftovers, numbered, pseudonymizer_of, read_places, read_sidecar,
+        hashes_cover_values, is_shard_name, leftovers, numbered, open_tags, pseudonymizer_of, read_places,
+        read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -487,7 +489,7 @@ impl Verification<'_> {
         Ok(numbers.ranges().into_iter().map(range).collect())
     }
 
-    /// Returns the number of objects in the folder that no version of the run table refers to.
+    /// Returns the number of objects in the folder that no version of the run table and no open plan refers to.
     fn unreferenced(&self) -> Result<u64> {
         let mut runs = self.snapshot.runs()?.all().to_vec();
         // Versions that only their tags keep are not in the run table of newer ones.
@@ -497,9 +499,10 @@ impl Verification<'_> {
         let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");
+        let plans = OpenPlans::of(self.dataset)?;
         let left_over = |path: &str| {
             let known = || indexes::belongs(path, |s| stems.contains(s), |f| folders.contains(f));
-            path.starts_with(&staging) || (is_shard_name(path) && !known())
+            path.starts_with(&staging) || (is_shard_name(path) && !known() && !plans.own(path))
         };
         let mut count = 0;
         self.dataset.store().walk("", &mut |listed| {
@@ -514,9 +517,10 @@ impl Verification<'_> {
 fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
     let kept = ["store.json", "locks/"].map(|name| format!("{SYSTEM_FOLDER}/{name}"));
     let system = format!("{SYSTEM_FOLDER}/");
+    let plans = OpenPlans::of(dataset)?;
     let left_over = |path: &str| {
         let is_ours = path.starts_with(&system) || is_shard_name(path);
-        is_ours && !kept.iter().any(|kept| path.starts_with(kept.as_str()))
+        is_ours && !plans.own(path) && !kept.iter().any(|kept| path.starts_with(kept.as_str()))
     };
     let mut count = 0;
     dataset.store().walk("", &mut |listed| {
@@ -524,6 +528,20 @@ fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
         Ok(())
     })?;
     Ok(count)
+}
+
+/// Plans that are open: what their tasks wrote waits for a commit.
+struct OpenPlans(Vec<String>);
+
+impl OpenPlans {
+    fn of(dataset: &Dataset) -> Result<Self> {
+        Ok(Self(open_tags(dataset, Timestamp::now())?))
+    }
+
+    /// Returns whether the tag of a plan begins a name of the path, as in `<tag>-2/000000.tar` and `<tag>...-0.parquet`.
+    fn own(&self, path: &str) -> bool {
+        path.split('/').any(|name| self.0.iter().any(|tag| name.starts_with(tag.as_str())))
+    }
 }
 
 /// Ids of a sidecar, read together with the rows of its shard.

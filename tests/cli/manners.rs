@@ -4,6 +4,7 @@
 use crate::support;
 
 use std::{
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -108,6 +109,27 @@ fn urls_are_brace_ranges_of_shards_that_exist() {
             .ends_with(&format!("/shards/{tag}/{{000000..{:06}}}.tar", folder.only_shards("shards").len() - 1)),
         "{urls}"
     );
+}
+
+#[test]
+fn paths_are_those_of_the_live_shards_alone() {
+    let folder = Folder::new();
+    for i in 0..5 {
+        folder.write(&format!("{i}.csv"), format!("n\n{i}\n"));
+        folder.run(&format!("convert {i}.csv")).ok();
+    }
+    let few = folder.run("compact --min-inputs 6").ok().stdout;
+    assert!(few.contains("kept       5 shards: small, but there are too few"), "{few}");
+    folder.run("compact").ok();
+    assert_eq!(folder.only_shards("shards").len(), 6);
+    let paths = folder.run("manifest --list --paths").ok().stdout;
+    let [path] = paths.lines().collect::<Vec<_>>()[..] else { panic!("{paths}") };
+    assert!(Path::new(path).is_file(), "{path}");
+    let ran = folder.run("manifest --list --paths --json").ok();
+    assert_eq!((&ran.objects()[0]["path"], &ran.summary()["shards"]), (&path.into(), &1.into()));
+    assert_eq!(folder.run("manifest --list --paths --at v2").ok().stdout.lines().count(), 2);
+    let summary = folder.run("manifest").ok().stdout;
+    assert!(summary.contains("5 shards of older versions in the same folder"), "{summary}");
 }
 
 #[test]

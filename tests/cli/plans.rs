@@ -461,6 +461,23 @@ fn vacuum_keeps_what_an_open_plan_needs_for_a_week() {
 }
 
 #[test]
+fn verify_does_not_count_what_waits_for_a_commit() {
+    let folder = Folder::new();
+    csv(&folder);
+    let (open, tasks) = plan(&folder, "--task-size 10KiB");
+    assert!(tasks > 2);
+    run_task(&folder, &open, 0).ok();
+    run_task(&folder, &open, 1).ok();
+    assert_eq!(folder.run("verify planned --json").ok().summary()["unreferenced"], 0);
+    folder.write("other.csv", "id,who,score\n1,2,3\n");
+    folder.run("convert other.csv --out planned").ok();
+    assert_eq!(folder.run("verify planned --read-data --json").ok().summary()["unreferenced"], 0);
+    // Without its plan, the work of a task is what an unfinished run left.
+    std::fs::remove_file(folder.path().join(&open)).unwrap();
+    assert_ne!(folder.run("verify planned --json").ok().summary()["unreferenced"], 0);
+}
+
+#[test]
 fn manifests_name_every_task() {
     let folder = Folder::new();
     csv(&folder);

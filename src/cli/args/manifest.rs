@@ -38,6 +38,11 @@ pub(in crate::cli) struct ManifestArgs {
     /// WebDataset and other training tools expand them, such as shards/{000000..000041}.tar.
     #[arg(long, requires = "list", help_heading = LISTING)]
     pub(in crate::cli) urls: bool,
+    /// With --list: print one path or URL per line, in the order of the records.
+    ///
+    /// Readers that take a list of files read exactly the live shards with it.
+    #[arg(long, requires = "list", conflicts_with = "urls", help_heading = LISTING, hide_short_help = true)]
+    pub(in crate::cli) paths: bool,
     /// List the versions.
     #[arg(long, help_heading = VERSIONS)]
     pub(in crate::cli) history: bool,
