@@ -153,7 +153,13 @@ pub fn run_tasks(
     let work = Work::read(record)?;
     let runner = TaskRunner::new(context, dataset, record, &work)?;
     for task in tasks {
-        done(run_task(&runner, task)?);
+        let report = run_task(&runner, task).map_err(|error| match error.kind() {
+            Kind::Interrupted | Kind::Storage => {
+                error.hint("finished tasks are kept: run the same tasks again, and those that are done end at once")
+            }
+            _ => error,
+        })?;
+        done(report);
     }
     Ok(())
 }
