@@ -7,7 +7,7 @@ mod undo;
 use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
-    convert::convert,
+    convert::{committed, convert},
     plan::planned,
     undo::{block, remove, revert},
 };

@@ -103,7 +103,9 @@ impl Session<'_> {
         self.progress.stop();
         match committed {
             Committed::Version(report) => {
-                self.report(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
+                self.report(
+                    |w| if self.global.json { json::summary(w, &report) } else { human::committed(w, &report) },
+                )?;
                 self.suggest("manifest", &report.dataset, "shows what the dataset holds");
                 Ok(if report.counts.records_refused() > 0 { Outcome::Rejects } else { Outcome::Done })
             }

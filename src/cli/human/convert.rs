@@ -11,11 +11,26 @@ use crate::{
 
 /// Writes what `convert` did.
 pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
-    let counts = &report.counts;
-    let dataset = clean(&report.dataset);
     if report.dry_run {
         return planned(w, report);
     }
+    result(w, report)?;
+    if report.sources == 0 {
+        return Ok(());
+    }
+    line(w, "took", speed(report.counts.bytes_in, report.seconds))
+}
+
+/// Writes what the commit of a plan did. Its time is that of the commit alone, so there is no rate.
+pub(in crate::cli) fn committed(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    result(w, report)?;
+    line(w, "took", format_args!("{:.2} s for the commit", report.seconds))
+}
+
+/// Writes the version that a run made, and its counts.
+fn result(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+    let counts = &report.counts;
+    let dataset = clean(&report.dataset);
     if report.sources == 0 {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
         writeln!(w, "nothing to do: {} already converted{version}", plural(report.sources_unchanged, "source"))?;
@@ -39,8 +54,7 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
         line(w, "rejects", format_args!("{dataset}/{rejects}"))?;
     }
     notes(w, report)?;
-    skipped(w, report)?;
-    line(w, "took", speed(counts.bytes_in, report.seconds))
+    skipped(w, report)
 }
 
 /// Writes what a run would do.
