@@ -53,9 +53,9 @@ pub(super) struct Cli {
 pub(super) struct Global {
     /// Number of threads [default: all cores].
     ///
-    /// The shards do not depend on it.
-    #[arg(long, global = true, value_name = "N", help_heading = "Resources")]
-    pub(super) jobs: Option<usize>,
+    /// The shards do not depend on it. At most four threads are started for each core.
+    #[arg(long, short = 'j', global = true, value_name = "N", help_heading = "Resources")]
+    pub(super) jobs: Option<std::num::NonZeroUsize>,
     /// Memory limit.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
           help_heading = "Resources")]
@@ -339,12 +339,12 @@ pub(super) struct CompactArgs {
     /// Shard size on disk [default: as before].
     ///
     /// The default is the target of the dataset.
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, help_heading = "Output")]
     target_shard: Option<Size>,
     /// Parquet compression [default: as before].
     ///
     /// none, zstd, lz4, snappy or gzip; a level may follow, as in zstd:3.
-    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec, help_heading = "Output")]
+    #[arg(long, alias = "compression", value_name = "CODEC[:LEVEL]", value_parser = codec, help_heading = "Output")]
     codec: Option<Codec>,
     /// Sort the records by columns.
     ///

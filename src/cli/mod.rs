@@ -12,6 +12,7 @@ mod found;
 mod help;
 mod human;
 mod json;
+mod mistakes;
 mod plan;
 mod progress;
 
@@ -68,7 +69,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> E
 }
 
 fn dispatch(arguments: Vec<OsString>, wants_json: bool, cancel: &Cancel) -> ExitCode {
-    match parse(arguments) {
+    match parse(arguments, wants_json) {
         Ok(Parsed::Run(cli, config)) => {
             let json = cli.global.json;
             match run(*cli, &config, cancel) {
@@ -92,17 +93,21 @@ enum Parsed {
     Text(String, u8),
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Parsed> {
+fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
     let config = config::load(&folder()?)?;
     let merged = config.merge(help::command(), arguments)?;
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
+        Err(e) if e.use_stderr() && wants_json => return Err(mistakes::as_error(&mistakes::with_safe_suggestions(e))),
         Err(e) => {
+            let e = mistakes::with_safe_suggestions(e);
             let code = if e.use_stderr() { 2 } else { 0 };
             let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
             let text = e.render();
-            Parsed::Text(if colour && !chart::plain() { text.ansi().to_string() } else { text.to_string() }, code)
+            let text = if colour && !chart::plain() { text.ansi().to_string() } else { text.to_string() };
+            // Where a suggestion was left out, its empty lines stay.
+            Parsed::Text(text.replace("\n\n\n", "\n\n"), code)
         }
     })
 }
@@ -133,6 +138,9 @@ fn folder() -> Result<PathBuf> {
     std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").cause(e))
 }
 
+/// Threads for each core, at most: more only wait for each other.
+const MOST_JOBS: usize = 4;
+
 /// Everything a command needs.
 struct Session<'a> {
     context: Context<'a>,
@@ -156,7 +164,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         _ => {}
     }
     let global = &cli.global;
-    let jobs = global.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = global.jobs.map_or(cores, usize::from).min(cores * MOST_JOBS);
     // A second pool in one process would be refused, which only tests could meet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
     let progress = Arc::new(Progress::new(global.progress, global.quiet));
@@ -562,6 +571,7 @@ impl Session<'_> {
             receipt: args.receipt.as_deref().map(|file| self.context.location(file)).transpose()?,
             dry_run: args.dry_run,
         };
+        args.check_that_an_id_is_meant()?;
         let dataset = self.dataset(dataset)?;
         let job = Job { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
@@ -650,7 +660,11 @@ impl Session<'_> {
             .map(str::to_owned)
             .or_else(|| self.config.dataset.clone())
             .or_else(|| std::env::var("SHARDIFY_DATASET").ok().filter(|v| !v.is_empty()));
-        self.context.location(named.as_deref().unwrap_or("shards"))
+        let location = self.context.location(named.as_deref().unwrap_or("shards"))?;
+        if location.local_path().is_some_and(|path| path.is_file()) {
+            return Err(Error::usage("expected the folder of a dataset, found a file").at(location.to_string()));
+        }
+        Ok(location)
     }
 
     /// Writes what a command did to standard output: objects with --json, else a summary, which --quiet silences.

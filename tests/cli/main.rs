@@ -29,6 +29,7 @@ mod inputs;
 mod lineage;
 mod manners;
 mod mission;
+mod mistakes;
 mod names;
 mod plans;
 mod private;

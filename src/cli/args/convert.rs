@@ -91,19 +91,19 @@ pub(in crate::cli) struct OutputArgs {
     /// Dataset to create or extend [default: ./shards].
     ///
     /// Without --out, the dataset is the one of shardify.toml, else $SHARDIFY_DATASET, else ./shards.
-    #[arg(long, value_name = "DATASET")]
+    #[arg(long, short = 'o', alias = "output", value_name = "DATASET")]
     pub(in crate::cli) out: Option<String>,
     /// Shard format [default: tables parquet, files tar].
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<OutputFormat>,
     /// Shard size on disk [default: 128MiB].
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size)]
     target_shard: Option<Size>,
     /// Compression: none, zstd, lz4, snappy, gzip.
     ///
     /// A level may follow, as in zstd:3. Parquet takes all of them, tar none, gzip and zstd, TFRecord none and gzip
     /// [default: zstd:1 for parquet, none for tar and tfrecord].
-    #[arg(long, value_name = "CODEC[:LEVEL]", value_parser = codec)]
+    #[arg(long, alias = "compression", value_name = "CODEC[:LEVEL]", value_parser = codec)]
     codec: Option<Codec>,
     /// Print the plan without writing anything.
     #[arg(long)]

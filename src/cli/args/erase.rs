@@ -1,11 +1,15 @@
 //! Arguments of `erase`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::LineageArgs;
-use crate::ops::erase::{EraseId, NameKind};
+use crate::{
+    error::{Error, Result},
+    ops::erase::{EraseId, NameKind},
+    storage::{SYSTEM_FOLDER, plain_urls},
+};
 
 /// Arguments of `erase`.
 #[derive(Debug, Args)]
@@ -72,6 +76,17 @@ impl EraseArgs {
             }
             dataset => (dataset.as_deref(), &self.words),
         }
+    }
+
+    /// Refuses a single argument that is a dataset: an id was forgotten.
+    pub(in crate::cli) fn check_that_an_id_is_meant(&self) -> Result<()> {
+        let (None, [one]) = self.words() else { return Ok(()) };
+        if !one.contains("://") && !Path::new(one).join(SYSTEM_FOLDER).is_dir() {
+            return Ok(());
+        }
+        Err(Error::usage("expected an id to erase, found a dataset").at(plain_urls(one)).hint(format!(
+            "write `shardify erase {one} ID`, or --record or --subject before an id that is spelt like a dataset"
+        )))
     }
 
     /// Returns an id of the kind given with --as.

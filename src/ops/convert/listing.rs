@@ -126,6 +126,13 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         found.ignored += scan::ignore_companions(&mut found.files);
     }
     if found.files.is_empty() && found.faults.is_empty() {
+        if options.sources.iter().any(|source| context.location(source).is_ok_and(|source| source == *out)) {
+            return Err(Error::usage(
+                "expected a source other than the dataset itself, found the same folder for both",
+            )
+            .at(out.to_string())
+            .hint("name another dataset with --out; `compact` merges the shards of this one"));
+        }
         return Err(Error::usage("expected something to convert, found no files")
             .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));

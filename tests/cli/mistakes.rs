@@ -1,0 +1,62 @@
+//! Mistakes of people who use the program for the first time.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+
+use crate::support::Folder;
+
+#[test]
+fn no_suggestion_deletes_anything() {
+    let folder = Folder::new();
+    for command in ["create", "merge", "serve", "erasee", "vacum", "delete"] {
+        let ran = folder.run(command);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        for deletes in ["erase'", "remove'", "revert'", "vacuum'"] {
+            assert!(!ran.stderr.contains(&format!("'{deletes}")), "{command}: {}", ran.stderr);
+        }
+    }
+    let ran = folder.run("convertt");
+    assert!(ran.stderr.contains("'convert'"), "{}", ran.stderr);
+}
+
+#[test]
+fn names_of_options_in_other_tools_are_understood() {
+    let folder = Folder::new();
+    folder.write("a.csv", "n\n1\n");
+    let ran = folder.run("convert a.csv -o out --compression zstd:3 --shard-size 1MiB -j 1 --json").ok();
+    assert_eq!(ran.summary()["records_out"], 1);
+    let settings = folder.run("manifest out --json").ok().summary();
+    assert_eq!(settings["settings"]["target_shard"], 1024 * 1024);
+    folder.run("convert a.csv --output other").ok();
+    let format = folder.run("convert a.csv --format parquet");
+    assert!(format.code == 2 && format.stderr.contains("'--to'") && !format.stderr.contains("--from"), "{format:?}");
+    // More threads than are of use are not started.
+    folder.run("convert a.csv -o third --jobs 100000").ok();
+    assert_eq!(folder.run("convert a.csv -o fourth --jobs 0").code, 2);
+}
+
+#[test]
+fn mistakes_in_the_command_line_are_objects_with_json() {
+    let folder = Folder::new();
+    for arguments in ["convert a.csv --bogus --json", "create --json", "convert --json --to nothing a.csv"] {
+        let ran = folder.run(arguments);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        let error = ran.objects().pop().unwrap();
+        assert_eq!((&error["type"], &error["code"]), (&"error".into(), &2.into()), "{arguments}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.is_empty() && !message.contains("Usage") && !message.starts_with("error"), "{message}");
+    }
+}
+
+#[test]
+fn a_dataset_is_not_an_id_a_source_of_itself_or_a_file() {
+    let folder = Folder::new();
+    folder.write("a.csv", "n\n1\n");
+    folder.run("convert a.csv").ok();
+    let erased = folder.run("erase shards");
+    assert!(erased.code == 2 && erased.stderr.contains("expected an id to erase, found a dataset"), "{erased:?}");
+    // With a kind, it is an id.
+    assert_eq!(folder.run("erase --record shards").code, 1);
+    let itself = folder.run("convert shards --out shards");
+    assert!(itself.code == 2 && itself.stderr.contains("other than the dataset itself"), "{itself:?}");
+    let file = folder.run("convert a.csv --out a.csv");
+    assert!(file.code == 2 && file.stderr.contains("expected the folder of a dataset, found a file"), "{file:?}");
+}
