@@ -6,13 +6,18 @@ attempt of a task that takes too long, and goes on with the next plan if a value
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from typing import Any
 
-from .commands import Option, commit, run_task
+from .commands import Option, Path, commit, plan, run_task
 from .errors import ConflictError, ShardifyError, StorageError
 from .reports import CommitReport, TaskReport
+
+# What an attempt returned, and what it raised. Engines wrap exceptions, or send only their text; values come back as they are.
+Result = tuple[Any, BaseException | None]
 
 # Attempts of a task that failed with a conflict or a fault of the storage.
 ATTEMPTS = 4
@@ -20,6 +25,40 @@ ATTEMPTS = 4
 LATE, SOONEST = 3.0, 60.0
 # Attempts of a task that run at the same time.
 AT_ONCE = 2
+
+
+def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Result:
+    """Calls a function, on a machine of the engine."""
+    try:
+        return function(*arguments, **options), None
+    except Exception as error:
+        return None, error
+
+
+class EngineExecutor(ThreadPoolExecutor):
+    """An executor over an engine whose calls block: as many threads as the engine has slots, each waits for one task."""
+
+    def __init__(self, slots: int, call: Callable[[functools.partial[Result]], Result]) -> None:
+        super().__init__(max_workers=max(slots, 1))
+        self._call = call
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._wait, functools.partial(attempt, fn, *args, **kwargs))
+
+    def _wait(self, work: functools.partial[Result]) -> Any:
+        value, error = self._call(work)
+        if error is not None:
+            raise error
+        return value
+
+
+def convert(executor: Executor, *sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+    """Plans a conversion, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
+
+    If it is killed, the same call continues with the tasks that have no result yet.
+    """
+    planned = plan(*sources, out=out, **options)
+    return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs)
 
 
 def run(plan: str, executor: Executor, tasks: int, **options: Option) -> CommitReport:

@@ -1,0 +1,65 @@
+"""Converts on a cluster of Ray: `shardify.ray.convert("s3://raw/scans", out="s3://data/scans")`.
+
+The nodes need the package, and access to the sources and the dataset. Ray runs a task again whose node died; tasks that a frozen
+worker holds get a second attempt from `shardify.runners`, since Ray would wait for them for ever.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import ray
+
+from . import runners
+from .commands import Option, Path
+from .errors import StorageError
+from .reports import CommitReport
+
+# Attempts of a task whose worker or node died.
+RETRIES = 3
+
+
+class RayExecutor(runners.EngineExecutor):
+    """Runs functions as tasks of Ray with so many CPUs each, at most as many at once as the cluster has room for."""
+
+    def __init__(self, cpus: int = 1) -> None:
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False)
+        self._remote = ray.remote(num_cpus=cpus, max_retries=RETRIES)(_call)
+        self._running: set[Any] = set()
+        self._lock = threading.Lock()
+        super().__init__(int(ray.cluster_resources().get("CPU", 1)) // cpus, self._run)
+
+    def _run(self, work: functools.partial[runners.Result]) -> runners.Result:
+        task = self._remote.remote(work)
+        with self._lock:
+            self._running.add(task)
+        try:
+            result: runners.Result = ray.get(task)
+        except ray.exceptions.RayError as error:
+            return None, StorageError(f"the worker of a task was lost: {error}")
+        finally:
+            with self._lock:
+                self._running.discard(task)
+        return result
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends what still runs: a second attempt was faster, or the conversion failed."""
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        with self._lock:
+            running = list(self._running)
+        for task in running:
+            ray.cancel(task, force=True)
+        super().shutdown(wait=wait)
+
+
+def _call(work: functools.partial[runners.Result]) -> runners.Result:
+    return work()
+
+
+def convert(*sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
+    with RayExecutor(cpus=jobs) as executor:
+        return runners.convert(executor, *sources, out=out, jobs=jobs, **options)

@@ -1,0 +1,50 @@
+"""Converts on a cluster of Spark: `shardify.spark.convert(spark, "s3://raw/scans", out="s3://data/scans")`.
+
+The executors need the package, and access to the sources and the dataset. Each task is a Spark job of one task, so that stages
+have no barrier between slow and fast tasks; Spark repeats what is lost with a node.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import Any
+
+from . import runners
+from .commands import Option, Path
+from .errors import StorageError
+from .reports import CommitReport
+
+
+class SparkExecutor(runners.EngineExecutor):
+    """Runs functions as jobs of a `SparkSession`, as many at once as it runs tasks in parallel."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context = spark.sparkContext
+        self._group = f"shardify-{uuid.uuid4()}"
+        super().__init__(self._context.defaultParallelism, self._run)
+
+    def _run(self, work: functools.partial[runners.Result]) -> runners.Result:
+        from py4j.protocol import Py4JJavaError
+
+        def call(_: int) -> runners.Result:
+            return work()
+
+        self._context.setJobGroup(self._group, "tasks of a conversion", interruptOnCancel=True)
+        try:
+            result: runners.Result = self._context.parallelize([0], 1).map(call).collect()[0]
+        except Py4JJavaError as error:
+            return None, StorageError(f"the job of a task failed: {error.java_exception}")
+        return result
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends what still runs: a second attempt was faster, or the conversion failed."""
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        self._context.cancelJobGroup(self._group)
+        super().shutdown(wait=wait)
+
+
+def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
+    with SparkExecutor(spark) as executor:
+        return runners.convert(executor, *sources, out=out, jobs=jobs, **options)
