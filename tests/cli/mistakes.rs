@@ -60,3 +60,27 @@ fn a_dataset_is_not_an_id_a_source_of_itself_or_a_file() {
     let file = folder.run("convert a.csv --out a.csv");
     assert!(file.code == 2 && file.stderr.contains("expected the folder of a dataset, found a file"), "{file:?}");
 }
+
+#[test]
+fn a_misspelt_column_is_told_with_the_one_that_was_meant() {
+    let folder = Folder::new();
+    folder.write("a.csv", "Patient,age\nx,1\n");
+    folder.write("b.csv", "Patient,age\ny,2\n");
+    for option in ["--id patinet", "--subject patinet", "--type patinet=int64"] {
+        let ran = folder.run(&format!("convert a.csv b.csv {option}"));
+        assert!(ran.code == 2 && ran.stderr.contains("there is a column `Patient`"), "{ran:?}");
+        assert!(ran.stderr.contains("the columns are Patient, age\n"), "{ran:?}");
+    }
+    folder.write("c.jsonl", "{\"Patient\":\"x\"}\n");
+    let ran = folder.run("convert c.jsonl --id patinet");
+    assert!(ran.code == 2 && ran.stderr.contains("there is a column `Patient`"), "{ran:?}");
+    let ran = folder.run("convert a.csv --id weight");
+    assert!(ran.code == 2 && !ran.stderr.contains("there is a column"), "{ran:?}");
+    let names: Vec<String> = (0..500).map(|n| format!("c{n}")).collect();
+    folder.write("wide.csv", format!("{0}\n{0}\n", names.join(",")));
+    let ran = folder.run("convert wide.csv --id weight");
+    assert!(ran.code == 2 && ran.stderr.contains("c29 and 470 more"), "{ran:?}");
+    folder.write("images/a.jpg", "x");
+    let ran = folder.run("convert images --type age=int64");
+    assert!(ran.code == 2 && ran.stderr.contains("expected tables for --type, found samples"), "{ran:?}");
+}

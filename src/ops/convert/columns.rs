@@ -1,6 +1,9 @@
 //! Columns of rows: the united columns of the sources, with the types that the user gave, adapted to the dataset.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use arrow::datatypes::{DataType, Field, Fields};
 
@@ -119,6 +122,29 @@ fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
     Ok(Some(fields.iter().map(given).collect()))
 }
 
+/// Columns that an error lists, at most.
+const SOME_COLUMNS: usize = 30;
+
+/// Similarity (Jaro-Winkler) from which a name counts as a misspelt one.
+const SIMILAR: f64 = 0.8;
+
+/// Returns the error for a column that no source has: the column that was probably meant, and those that there are.
+pub(super) fn unknown_column(wanted: &str, columns: &[String]) -> Error {
+    let similarity = |name: &String| strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
+    let nearest = columns.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    let error = Error::usage("no source has this column").column(wanted);
+    let error = match nearest.filter(|name| similarity(name) >= SIMILAR) {
+        Some(nearest) => error.hint(format!("there is a column `{nearest}`")),
+        None => error,
+    };
+    let shown = columns.iter().take(SOME_COLUMNS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match columns.len() {
+        0 => error,
+        n if n > SOME_COLUMNS => error.hint(format!("the columns are {shown} and {} more", n - SOME_COLUMNS)),
+        _ => error.hint(format!("the columns are {shown}")),
+    }
+}
+
 /// Returns an error if sources must have the same columns and do not, or if no source has a column that an option
 /// names.
 ///
@@ -143,15 +169,14 @@ pub(super) fn check_same_columns(
         .at(sources[other].file.uri())
         .hint("unite columns by name with --on-schema union"));
     }
-    let columns: Vec<String> = fields.iter().flat_map(names).collect();
+    let mut seen = HashSet::new();
+    let columns: Vec<String> = fields.iter().flat_map(names).filter(|name| seen.insert(name.clone())).collect();
     let wanted = settings.id.iter().chain(&settings.subject);
     for column in wanted.chain(options.types.iter().map(Field::name)) {
         // JSON may have a field that does not occur in the sample.
         let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
         if !columns.contains(column) && !hidden {
-            return Err(Error::usage("no source has this column")
-                .column(column.clone())
-                .hint(format!("the columns are {}", columns.join(", "))));
+            return Err(unknown_column(column, &columns));
         }
     }
     Ok(())

@@ -318,7 +318,8 @@ impl ConvertPlan {
             (ids, subject) = (Vec::new(), None);
         }
         if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
-            return Err(Error::usage("no source has this column").column(column));
+            let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+            return Err(columns::unknown_column(column, &columns));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
         Ok(encoder
@@ -371,6 +372,11 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
     }
     if job.options.hive_columns {
         return Err(Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out"));
+    }
+    if !job.options.types.is_empty() {
+        return Err(
+            Error::usage("expected tables for --type, found samples").hint("samples have no columns; leave --type out")
+        );
     }
     if !job.options.id.is_empty() || job.options.subject.is_some() {
         return Err(Error::usage("expected tables for --id and --subject, found samples")
