@@ -30,7 +30,8 @@ class RayExecutor(runners.EngineExecutor):
         self._remote = ray.remote(num_cpus=cpus, max_retries=RETRIES)(_call)
         self._running: set[Any] = set()
         self._lock = threading.Lock()
-        super().__init__(int(ray.cluster_resources().get("CPU", 1)) // cpus, self._run)
+        cluster: Any = ray
+        super().__init__(int(cluster.cluster_resources().get("CPU", 1)) // cpus, self._run)
 
     def _run(self, work: functools.partial[runners.Result]) -> runners.Result:
         task = self._remote.remote(work)

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from typing import Any
 
 from .commands import Option, Path, commit, plan, run_task
-from .errors import ConflictError, ShardifyError, StorageError
+from .errors import ConflictError, StorageError
 from .reports import CommitReport, TaskReport
 
 # What an attempt returned, and what it raised. Engines wrap exceptions, or send only their text; values come back as they are.
@@ -81,29 +81,28 @@ def _run_tasks(plan: str, executor: Executor, tasks: int, options: dict[str, Opt
 
     for task in range(tasks):
         start(task)
-    while failures:
-        done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-        for future in done:
-            task, started = running.pop(future)
-            if task not in failures:
-                continue
-            try:
-                future.result()
-            except (ConflictError, StorageError):
-                failures[task] += 1
-                if failures[task] == ATTEMPTS:
-                    _cancel(running)
-                    raise
-                start(task)
-            except (ShardifyError, OSError):
-                _cancel(running)
-                raise
-            else:
-                del failures[task]
-                took.append(time.monotonic() - started)
-        _repeat_late(running, failures, took, start)
-    # Attempts that are still running find the outcome of the other one, and delete what they wrote.
-    _cancel(running)
+    try:
+        while failures:
+            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in done:
+                task, started = running.pop(future)
+                if task not in failures:
+                    continue
+                try:
+                    future.result()
+                except (ConflictError, StorageError):
+                    failures[task] += 1
+                    if failures[task] == ATTEMPTS:
+                        raise
+                    start(task)
+                else:
+                    del failures[task]
+                    took.append(time.monotonic() - started)
+            _repeat_late(running, failures, took, start)
+    finally:
+        # Also when an engine fails or the user interrupts. Attempts that still run find the outcome of the other one, and
+        # delete what they wrote.
+        _cancel(running)
 
 
 def _repeat_late(
