@@ -10,9 +10,9 @@
 //!
 //! The file is turned into arguments, so that it means exactly what the same words on the command line mean.
 
-use std::{ffi::OsString, path::Path};
+use std::{collections::HashSet, ffi::OsString, path::Path};
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, parser::ValueSource};
 
 use crate::{
     error::{Error, Result},
@@ -79,20 +79,22 @@ impl Config {
                     .at(self.path.clone())
             })?;
             let position = arguments.iter().skip(1).position(|a| a == name.as_str()).map(|i| i + 2);
-            let given: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+            let given = given(&cli, name, &arguments);
             let mut extra = Vec::new();
             for (key, value) in table {
-                let is_option = |c: &Command| c.get_arguments().any(|a| sets(a) && a.get_long() == Some(key.as_str()));
+                let of = |c: &Command| {
+                    let option = c.get_arguments().find(|a| sets(a) && a.get_long() == Some(key.as_str()));
+                    option.map(|option| option.get_id().to_string())
+                };
                 if key == "sources" && name == "convert" {
                     // Positional: only when the command line names none, which clap must decide; see below.
                     continue;
                 }
-                if !is_option(command) && !is_option(&cli) {
+                let Some(option) = of(command).or_else(|| of(&cli)) else {
                     return Err(self.unknown(command, name, key));
-                }
-                let long = format!("--{key}");
-                if !given.iter().any(|a| *a == long || a.starts_with(&format!("{long}="))) {
-                    self.option(&long, value, &mut extra)?;
+                };
+                if !given.contains(&option) {
+                    self.option(&format!("--{key}"), value, &mut extra)?;
                 }
             }
             if let Some(position) = position {
@@ -109,14 +111,7 @@ impl Config {
 
     /// Appends the sources of the file when the command line has none.
     fn sources(&self, cli: &Command, sources: &toml::Value, arguments: &mut Vec<OsString>) -> Result<()> {
-        let given = cli
-            .clone()
-            .ignore_errors(true)
-            .try_get_matches_from(arguments.iter())
-            .ok()
-            .and_then(|m| m.subcommand_matches("convert").map(|c| c.contains_id("sources")))
-            .unwrap_or(false);
-        if given {
+        if given(cli, "convert", arguments).contains("sources") {
             return Ok(());
         }
         let list = match sources {
@@ -164,6 +159,16 @@ impl Config {
     }
 }
 
+/// Returns the ids of the arguments that the command line gives to a command, under whichever of their names.
+fn given(cli: &Command, command: &str, arguments: &[OsString]) -> HashSet<String> {
+    let matches = cli.clone().ignore_errors(true).try_get_matches_from(arguments).ok();
+    let Some(matches) = matches.as_ref().and_then(|matches| matches.subcommand_matches(command)) else {
+        return HashSet::new();
+    };
+    let ids = matches.ids().map(clap::Id::as_str);
+    ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine)).map(str::to_owned).collect()
+}
+
 /// Whether an option sets something; those for help and version do not.
 fn sets(arg: &Arg) -> bool {
     !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version)
@@ -201,6 +206,17 @@ mod tests {
             ]
         );
         assert_eq!(merged(toml, &["shardify", "compact"]).unwrap(), ["shardify", "compact"]);
+    }
+
+    #[test]
+    fn the_command_line_wins_under_every_name_of_an_option() {
+        let toml = "[convert]\nout = \"a\"\ntarget-shard = \"1MiB\"\njobs = 4\nquiet = true\n";
+        for names in [["--out", "--target-shard", "--jobs", "--quiet"], ["-o", "--shard-size", "-j", "-q"]] {
+            let [out, target, jobs, quiet] = names;
+            let given = ["shardify", "convert", out, "b", target, "2MiB", jobs, "1", quiet, "x"];
+            assert_eq!(merged(toml, &given).unwrap(), given);
+        }
+        assert_eq!(merged(toml, &["shardify", "-qj1", "convert", "-ob", "x"]).unwrap().len(), 6);
     }
 
     #[test]
