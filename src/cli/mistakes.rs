@@ -9,7 +9,7 @@ use crate::error::Error;
 /// Commands that delete, or take records out.
 const DELETING: [&str; 4] = ["erase", "remove", "revert", "vacuum"];
 
-/// Options of other tools, and what they are called here.
+/// Options of other tools, and what they are called in `convert`.
 const OTHER_NAMES: [(&str, &str); 3] = [("--format", "--to"), ("--key", "--id"), ("--workers", "--jobs")];
 
 /// Returns the error with suggestions that are safe to follow.
@@ -24,8 +24,9 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     if !safe.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
     }
+    let is_convert = error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains(" convert "));
     let meant = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(given)) => OTHER_NAMES.iter().find(|(other, _)| other == given),
+        Some(ContextValue::String(given)) if is_convert => OTHER_NAMES.iter().find(|(other, _)| other == given),
         _ => None,
     };
     if let Some((_, ours)) = meant {

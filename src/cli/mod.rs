@@ -99,9 +99,11 @@ fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
-        Err(e) if e.use_stderr() && wants_json => return Err(mistakes::as_error(&mistakes::with_safe_suggestions(e))),
         Err(e) => {
             let e = mistakes::with_safe_suggestions(e);
+            if e.use_stderr() && wants_json {
+                return Err(mistakes::as_error(&e));
+            }
             let code = if e.use_stderr() { 2 } else { 0 };
             let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
             let text = e.render();
@@ -120,7 +122,7 @@ fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
 pub fn understand(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let merged = config::Config::default().merge(help::command(), arguments.into_iter().collect())?;
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
-    let cli = parsed.map_err(|e| Error::usage(e.to_string()))?;
+    let cli = parsed.map_err(|e| mistakes::as_error(&e))?;
     match &cli.command {
         Command::Convert(args) => args.options().map(|_| ()),
         Command::Compact(args) => args.options().map(|_| ()),
@@ -397,14 +399,15 @@ impl Session<'_> {
                 let shards = ops::manifest::list(&snapshot)?;
                 let root = snapshot.dataset().store().location().to_string();
                 let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
-                match json {
-                    _ if args.urls => {
-                        let patterns = ops::manifest::brace_patterns(shards);
-                        json::places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
-                    }
-                    _ if args.paths => json::places(w, "path", "shards", shards.iter().map(|s| below(&s.path)), json),
-                    true => json::shards(w, shards),
-                    false => human::shards(w, shards),
+                if args.urls {
+                    let patterns = ops::manifest::brace_patterns(shards);
+                    json::places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
+                } else if args.paths {
+                    json::places(w, "path", "shards", shards.iter().map(|s| below(&s.path)), json)
+                } else if json {
+                    json::shards(w, shards)
+                } else {
+                    human::shards(w, shards)
                 }
             } else {
                 let report = ops::manifest::summary(&snapshot)?;

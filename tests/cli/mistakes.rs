@@ -28,6 +28,8 @@ fn names_of_options_in_other_tools_are_understood() {
     folder.run("convert a.csv --output other").ok();
     let format = folder.run("convert a.csv --format parquet");
     assert!(format.code == 2 && format.stderr.contains("'--to'") && !format.stderr.contains("--from"), "{format:?}");
+    let other = folder.run("compact --format parquet");
+    assert!(other.code == 2 && !other.stderr.contains("'--to'"), "compact has no --to: {other:?}");
     // More threads than are of use are not started.
     folder.run("convert a.csv -o third --jobs 100000").ok();
     assert_eq!(folder.run("convert a.csv -o fourth --jobs 0").code, 2);
@@ -53,8 +55,9 @@ fn a_dataset_is_not_an_id_a_source_of_itself_or_a_file() {
     folder.run("convert a.csv").ok();
     let erased = folder.run("erase shards");
     assert!(erased.code == 2 && erased.stderr.contains("expected an id to erase, found a dataset"), "{erased:?}");
-    // With a kind, it is an id.
+    // With a kind, it is an id, and so is a URL.
     assert_eq!(folder.run("erase --record shards").code, 1);
+    assert_eq!(folder.run("erase https://hospital.example/Patient/1").code, 1);
     let itself = folder.run("convert shards --out shards");
     assert!(itself.code == 2 && itself.stderr.contains("other than the dataset itself"), "{itself:?}");
     let file = folder.run("convert a.csv --out a.csv");

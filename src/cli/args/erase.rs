@@ -8,7 +8,7 @@ use super::LineageArgs;
 use crate::{
     error::{Error, Result},
     ops::erase::{EraseId, NameKind},
-    storage::{SYSTEM_FOLDER, plain_urls},
+    storage::SYSTEM_FOLDER,
 };
 
 /// Arguments of `erase`.
@@ -81,10 +81,11 @@ impl EraseArgs {
     /// Refuses a single argument that is a dataset: an id was forgotten.
     pub(in crate::cli) fn check_that_an_id_is_meant(&self) -> Result<()> {
         let (None, [one]) = self.words() else { return Ok(()) };
-        if !one.contains("://") && !Path::new(one).join(SYSTEM_FOLDER).is_dir() {
+        // An id may be a URL, so a dataset is only looked for on the local disk.
+        if !Path::new(one).join(SYSTEM_FOLDER).is_dir() {
             return Ok(());
         }
-        Err(Error::usage("expected an id to erase, found a dataset").at(plain_urls(one)).hint(format!(
+        Err(Error::usage("expected an id to erase, found a dataset").at(one.clone()).hint(format!(
             "write `shardify erase {one} ID`, or --record or --subject before an id that is spelt like a dataset"
         )))
     }

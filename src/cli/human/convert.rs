@@ -14,21 +14,16 @@ pub(in crate::cli) fn convert(w: &mut dyn Write, report: &ConvertReport) -> Resu
     if report.dry_run {
         return planned(w, report);
     }
-    result(w, report)?;
-    if report.sources == 0 {
-        return Ok(());
-    }
-    line(w, "took", speed(report.counts.bytes_in, report.seconds))
+    version(w, report, &speed(report.counts.bytes_in, report.seconds))
 }
 
 /// Writes what the commit of a plan did. Its time is that of the commit alone, so there is no rate.
 pub(in crate::cli) fn committed(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
-    result(w, report)?;
-    line(w, "took", format_args!("{:.2} s for the commit", report.seconds))
+    version(w, report, &format!("{:.2} s for the commit", report.seconds))
 }
 
-/// Writes the version that a run made, and its counts.
-fn result(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
+/// Writes the version that a run made, its counts, and how long it took.
+fn version(w: &mut dyn Write, report: &ConvertReport, took: &str) -> Result<()> {
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
     if report.sources == 0 {
@@ -54,7 +49,8 @@ fn result(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
         line(w, "rejects", format_args!("{dataset}/{rejects}"))?;
     }
     notes(w, report)?;
-    skipped(w, report)
+    skipped(w, report)?;
+    line(w, "took", took)
 }
 
 /// Writes what a run would do.
