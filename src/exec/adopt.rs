@@ -43,6 +43,7 @@ use crate::{
     id::{IdHash, Version},
     record::{BATCH_ROWS, hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
+    schema,
     storage::{Location, Sink, Staged, Store},
     units::Size,
 };
@@ -235,10 +236,10 @@ impl Adopter<'_> {
         let has = |column: &str| file.schema().column_with_name(column).is_some();
         if let Some(missing) = self.id.iter().chain(self.subject).find(|column| !has(column)) {
             let columns: Vec<&str> = file.schema().fields().iter().map(|f| f.name().as_str()).collect();
-            return Err(Error::input("expected an id column, found no column of this name")
+            let error = Error::input("expected an id column, found no column of this name")
                 .at(candidate.file.uri())
-                .column(missing.clone())
-                .hint(format!("the columns are {}", columns.join(", ")))
+                .column(missing.clone());
+            return Err(schema::hint_columns(error, missing, &columns)
                 .hint("a column that exists only in a folder name (key=value) cannot be an id"));
         }
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }

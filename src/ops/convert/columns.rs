@@ -122,27 +122,9 @@ fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
     Ok(Some(fields.iter().map(given).collect()))
 }
 
-/// Columns that an error lists, at most.
-const SOME_COLUMNS: usize = 30;
-
-/// Similarity (Jaro-Winkler) from which a name counts as a misspelt one.
-const SIMILAR: f64 = 0.8;
-
-/// Returns the error for a column that no source has: the column that was probably meant, and those that there are.
-pub(super) fn unknown_column(wanted: &str, columns: &[String]) -> Error {
-    let similarity = |name: &String| strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
-    let nearest = columns.iter().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-    let error = Error::usage("no source has this column").column(wanted);
-    let error = match nearest.filter(|name| similarity(name) >= SIMILAR) {
-        Some(nearest) => error.hint(format!("there is a column `{nearest}`")),
-        None => error,
-    };
-    let shown = columns.iter().take(SOME_COLUMNS).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match columns.len() {
-        0 => error,
-        n if n > SOME_COLUMNS => error.hint(format!("the columns are {shown} and {} more", n - SOME_COLUMNS)),
-        _ => error.hint(format!("the columns are {shown}")),
-    }
+/// Returns the error for a column that no source has.
+pub(super) fn unknown_column(wanted: &str, columns: &[impl AsRef<str>]) -> Error {
+    schema::hint_columns(Error::usage("no source has this column").column(wanted), wanted, columns)
 }
 
 /// Returns an error if sources must have the same columns and do not, or if no source has a column that an option

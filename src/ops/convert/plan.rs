@@ -318,7 +318,7 @@ impl ConvertPlan {
             (ids, subject) = (Vec::new(), None);
         }
         if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
-            let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+            let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
             return Err(columns::unknown_column(column, &columns));
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;

@@ -153,15 +153,19 @@ pub fn run_tasks(
     let work = Work::read(record)?;
     let runner = TaskRunner::new(context, dataset, record, &work)?;
     for task in tasks {
-        let report = run_task(&runner, task).map_err(|error| match error.kind() {
-            Kind::Interrupted | Kind::Storage => {
-                error.hint("finished tasks are kept: run the same tasks again, and those that are done end at once")
-            }
-            _ => error,
-        })?;
-        done(report);
+        done(run_task(&runner, task).map_err(with_what_is_kept)?);
     }
     Ok(())
+}
+
+/// Adds what a run that stopped has achieved, where running again may help.
+fn with_what_is_kept(error: Error) -> Error {
+    match error.kind() {
+        Kind::Interrupted | Kind::Storage => {
+            error.hint("finished tasks are kept: the same command continues after them")
+        }
+        _ => error,
+    }
 }
 
 /// Runs one task.
@@ -196,12 +200,7 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
         if before > 0 {
             observer.event(Event::Note(format!("continuing a killed run: {before} of {all} tasks are done")));
         }
-        let stopped = run_until_mismatch(job, plan, &record).map_err(|error| match error.kind() {
-            Kind::Interrupted | Kind::Storage => {
-                error.hint("finished tasks are kept: the same command continues after them")
-            }
-            _ => error,
-        })?;
+        let stopped = run_until_mismatch(job, plan, &record).map_err(with_what_is_kept)?;
         let committed = match stopped {
             // The other tasks would be run again.
             true => stack::widen(job, &record, plan)?,
