@@ -10,7 +10,7 @@ use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Entry, Hit, Place, Run, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
+        Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
         find_vacuumed, tombstones,
     },
     error::{Error, Result},
@@ -503,12 +503,10 @@ pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
 
 /// Returns the number of shards that only older versions need.
 fn older_shards(snapshot: &Snapshot) -> Result<u64> {
+    let live: HashSet<&str> = list(snapshot)?.iter().map(|shard| shard.path.as_str()).collect();
     let table = or_overtaken(Some(snapshot), snapshot.runs())?;
-    let (older, live): (Vec<&Run>, Vec<&Run>) = table.all().iter().partition(|run| run.until.is_some());
-    let live: HashSet<&str> = live.iter().map(|run| run.shard.as_str()).collect();
-    let older: HashSet<&str> =
-        older.iter().map(|run| run.shard.as_str()).filter(|shard| !live.contains(shard)).collect();
-    Ok(older.len() as u64)
+    let all = table.all().iter().map(|run| run.shard.as_str());
+    Ok(all.filter(|shard| !live.contains(shard)).collect::<HashSet<_>>().len() as u64)
 }
 
 /// Returns brace patterns that match all live shards, as training tools expand them: `TAG/{000000..000123}.tar`. Shards

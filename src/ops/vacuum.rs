@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Unreferenced, expire, leases, open_tags,
+        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Unreferenced, expire, leases, open_plans,
         retain_deletable, unreferenced,
     },
     error::{Error, Result},
@@ -132,7 +132,8 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
-    retention.active.extend(open_tags(&dataset, now)?);
+    let plans = open_plans(&dataset)?.into_iter().filter(|plan| !plan.is_idle(now));
+    retention.active.extend(plans.map(|plan| plan.id.tag().to_owned()));
     let idle = detect_active_runs(&dataset, &mut retention)?;
     let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {

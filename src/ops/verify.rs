@@ -14,7 +14,6 @@ use std::{
 };
 
 use arrow::array::{Array, RecordBatch, StringArray, UInt64Array};
-use jiff::Timestamp;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -24,7 +23,7 @@ use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
         Audit, ContentHashes, Dataset, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList, check_root,
-        hashes_cover_values, is_shard_name, leftovers, numbered, open_tags, pseudonymizer_of, read_places,
+        hashes_cover_values, is_shard_name, leftovers, numbered, open_plans, pseudonymizer_of, read_places,
         read_sidecar,
     },
     error::{Error, Kind, Result},
@@ -38,7 +37,7 @@ use crate::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
-    id::Version,
+    id::{Version, run_of_folder, run_of_name},
     record::{BATCH_ROWS, hash::row_hashes, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
@@ -530,17 +529,17 @@ fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
     Ok(count)
 }
 
-/// Plans that are open: what their tasks wrote waits for a commit.
-struct OpenPlans(Vec<String>);
+/// Tags of the plans that are open: what their tasks wrote waits for a commit.
+struct OpenPlans(HashSet<String>);
 
 impl OpenPlans {
     fn of(dataset: &Dataset) -> Result<Self> {
-        Ok(Self(open_tags(dataset, Timestamp::now())?))
+        Ok(Self(open_plans(dataset)?.into_iter().map(|plan| plan.id.tag().to_owned()).collect()))
     }
 
-    /// Returns whether the tag of a plan begins a name of the path, as in `<tag>-2/000000.tar` and `<tag>...-0.parquet`.
     fn own(&self, path: &str) -> bool {
-        path.split('/').any(|name| self.0.iter().any(|tag| name.starts_with(tag.as_str())))
+        let tag = path.split('/').find_map(|name| run_of_folder(name).or_else(|| run_of_name(name)));
+        tag.is_some_and(|tag| self.0.contains(tag))
     }
 }
 

@@ -91,25 +91,29 @@ pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
     Ok(plans.into_values().collect())
 }
 
-/// Returns the tags of the plans that are open at an instant, by the clock of the store.
+/// Returns the plans that can still be committed.
 ///
 /// # Errors
 /// When the store or the log cannot be read.
-pub fn open_tags(dataset: &Dataset, now: Timestamp) -> Result<Vec<String>> {
-    let mut tags = Vec::new();
+pub fn open(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
+    let mut plans = Vec::new();
     for plan in stored(dataset)? {
-        let is_idle = plan.touched.checked_add(MAX_IDLE).is_ok_and(|end| now >= end);
-        // A plan that cannot be read may be that of another release.
-        let is_open = || match PlanRecord::read(dataset, &plan.id) {
-            Ok(Some(record)) => Ok(state(dataset, &plan.id, record.base)? == PlanState::Open),
-            Ok(None) => Ok(false),
-            Err(_) => Ok::<_, Error>(true),
+        let is_open = match PlanRecord::read(dataset, &plan.id) {
+            Ok(Some(record)) => state(dataset, &plan.id, record.base)? == PlanState::Open,
+            Ok(None) => false,
+            // A plan that cannot be read may be that of another release.
+            Err(_) => true,
         };
-        if !is_idle && is_open()? {
-            tags.push(plan.id.tag().to_owned());
-        }
+        plans.extend(is_open.then_some(plan));
     }
-    Ok(tags)
+    Ok(plans)
+}
+
+impl StoredPlan {
+    /// Returns whether `vacuum` gives the plan up at an instant, by the clock of the store.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.touched.checked_add(MAX_IDLE).is_ok_and(|end| now >= end)
+    }
 }
 
 /// Deletes the plans that an erasure has voided, with everything that their tasks wrote; returns their number.
