@@ -27,13 +27,13 @@ class RayExecutor(runners.EngineExecutor):
     def __init__(self, cpus: int = 1) -> None:
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
-        self._remote = ray.remote(num_cpus=cpus, max_retries=RETRIES)(_call)
+        self._remote = ray.remote(num_cpus=cpus, max_retries=RETRIES)(_work)
         self._running: set[Any] = set()
         self._lock = threading.Lock()
         cluster: Any = ray
-        super().__init__(int(cluster.cluster_resources().get("CPU", 1)) // cpus, self._run)
+        super().__init__(int(cluster.cluster_resources().get("CPU", 1)) // cpus)
 
-    def _run(self, work: functools.partial[runners.Result]) -> runners.Result:
+    def _call(self, work: functools.partial[runners.Result]) -> runners.Result:
         task = self._remote.remote(work)
         with self._lock:
             self._running.add(task)
@@ -46,17 +46,14 @@ class RayExecutor(runners.EngineExecutor):
                 self._running.discard(task)
         return result
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends what still runs: a second attempt was faster, or the conversion failed."""
-        super().shutdown(wait=False, cancel_futures=cancel_futures)
+    def _stop(self) -> None:
         with self._lock:
             running = list(self._running)
         for task in running:
             ray.cancel(task, force=True)
-        super().shutdown(wait=wait)
 
 
-def _call(work: functools.partial[runners.Result]) -> runners.Result:
+def _work(work: functools.partial[runners.Result]) -> runners.Result:
     return work()
 
 

@@ -38,9 +38,21 @@ def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Re
 class EngineExecutor(ThreadPoolExecutor):
     """An executor over an engine whose calls block: as many threads as the engine has slots, each waits for one task."""
 
-    def __init__(self, slots: int, call: Callable[[functools.partial[Result]], Result]) -> None:
+    def __init__(self, slots: int) -> None:
         super().__init__(max_workers=max(slots, 1))
-        self._call = call
+
+    def _call(self, work: functools.partial[Result]) -> Result:
+        """Does the work on the engine, and waits for its result."""
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """Ends what the engine still runs: a second attempt was faster, or the conversion failed."""
+        raise NotImplementedError
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        self._stop()
+        super().shutdown(wait=wait)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return super().submit(self._wait, functools.partial(attempt, fn, *args, **kwargs))

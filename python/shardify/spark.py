@@ -22,9 +22,9 @@ class SparkExecutor(runners.EngineExecutor):
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
         self._group = f"shardify-{uuid.uuid4()}"
-        super().__init__(self._context.defaultParallelism, self._run)
+        super().__init__(self._context.defaultParallelism)
 
-    def _run(self, work: functools.partial[runners.Result]) -> runners.Result:
+    def _call(self, work: functools.partial[runners.Result]) -> runners.Result:
         from py4j.protocol import Py4JJavaError
 
         def call(_: int) -> runners.Result:
@@ -37,11 +37,8 @@ class SparkExecutor(runners.EngineExecutor):
             return None, StorageError(f"the job of a task failed: {error.java_exception}")
         return result
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends what still runs: a second attempt was faster, or the conversion failed."""
-        super().shutdown(wait=False, cancel_futures=cancel_futures)
+    def _stop(self) -> None:
         self._context.cancelJobGroup(self._group)
-        super().shutdown(wait=wait)
 
 
 def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
