@@ -46,7 +46,7 @@ class EngineExecutor(ThreadPoolExecutor):
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """Ends what the engine still runs: a second attempt was faster, or the conversion failed."""
+        """Cancels what still runs on the engine: a second attempt was faster, or the conversion failed."""
         raise NotImplementedError
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -1,4 +1,4 @@
-//! Mistakes in the command line: what clap says about them, made safe and, with `--json`, readable by programs.
+//! Usage errors: makes the suggestions of clap safe to follow, and turns its messages into errors for `--json`.
 //!
 //! A suggestion is followed without much thought, so none names a command that deletes something.
 

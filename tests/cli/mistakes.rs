@@ -65,7 +65,7 @@ fn a_dataset_is_not_an_id_a_source_of_itself_or_a_file() {
 }
 
 #[test]
-fn a_misspelt_column_is_told_with_the_one_that_was_meant() {
+fn the_error_for_a_misspelt_column_suggests_the_nearest() {
     let folder = Folder::new();
     folder.write("a.csv", "Patient,age\nx,1\n");
     folder.write("b.csv", "Patient,age\ny,2\n");
