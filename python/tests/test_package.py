@@ -230,7 +230,9 @@ class Processes(Folder):
 
     def start(self) -> subprocess.Popen[bytes]:
         script = textwrap.dedent(f"""
-            import sys
+            import signal, sys
+            # A shell starts what it runs in the background with Ctrl-C ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.path.insert(0, {str(Path(shardify.__file__).parents[1])!r})
             import shardify
             try:
