@@ -365,8 +365,16 @@ pub fn find_wanted(
     wanted: &Wanted,
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
 ) -> Result<FindReport> {
-    let newest = context.dataset(location)?.open()?;
-    or_overtaken(Some(&newest), find_from(context, (&newest, at), wanted, visit))
+    let mut has_visited = false;
+    super::of_newest(&context.dataset(location)?, &mut |newest| {
+        let mut visit = |hit| {
+            has_visited = true;
+            visit(hit)
+        };
+        let result = find_from(context, (newest, at), wanted, &mut visit);
+        // A search can only start again if nobody has seen a record of it.
+        if has_visited { or_overtaken(Some(newest), result) } else { result }
+    })
 }
 
 fn find_from(
