@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::{committed, convert},
-    plan::planned,
+    plan::{nothing_planned, planned},
     undo::{block, remove, revert},
 };
 use super::chart::{Style, histogram};

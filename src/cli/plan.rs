@@ -1,39 +1,40 @@
-//! `plan`, `run-task` and `commit`: a conversion as tasks that many processes share.
+//! `plan`, `run-task` and `commit`: work as tasks that many processes share.
 
 use serde_json::json;
 
 use super::{
     Session,
-    args::{CommitArgs, ConvertArgs, Manifest, PlanArgs, PlanCommand, RunTaskArgs},
+    args::{CommitArgs, ConvertArgs, Manifest, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs},
     exit::Outcome,
     human,
     json::{self},
 };
 use crate::{
+    dataset::{Dataset, PlanRecord},
     error::{Error, Result},
-    ops::convert::{self, Committed, OpenedPlan, PlanReport},
+    id::Version,
+    ops::{
+        compact, convert,
+        tasks::{Committed, OpenedPlan, Operation, PlanReport, TaskReport, location_of, open_plan},
+    },
     units::{Size, grouped},
 };
 
 impl Session<'_> {
     pub(super) fn plan(&self, args: &PlanArgs) -> Result<Outcome> {
-        let args = match &args.what {
-            PlanCommand::Convert(args) => args,
+        let (report, manifest) = match &args.what {
+            PlanCommand::Convert(args) => (self.plan_convert(&args.convert)?, args.manifest),
+            PlanCommand::Compact(args) => (self.plan_compact(args)?, args.manifest),
             PlanCommand::Other(words) => return Err(refused(words.first().map_or("", String::as_str))),
         };
-        let report = self.plan_convert(&args.convert)?;
         self.report(|w| {
             if self.global.json {
                 return json::summary(w, &report);
             }
-            match (&report.plan, args.manifest) {
+            match (&report.plan, manifest) {
                 (Some(plan), Some(manifest)) => Ok(w.write_all(manifest_of(manifest, plan, report.tasks).as_bytes())?),
                 (Some(plan), None) => human::planned(w, plan, &report),
-                (None, _) => Ok(writeln!(
-                    w,
-                    "nothing to do: {} already converted",
-                    human::plural(report.sources_unchanged, "source")
-                )?),
+                (None, _) => human::nothing_planned(w, &report),
             }
         })?;
         Ok(Outcome::Done)
@@ -48,8 +49,17 @@ impl Session<'_> {
         convert::plan(&self.context, &out, &options)
     }
 
+    fn plan_compact(&self, args: &PlanCompactArgs) -> Result<PlanReport> {
+        let dataset = self.dataset(args.compact.dataset.as_deref())?;
+        let options = args.compact.options()?;
+        if options.dry_run {
+            return Err(Error::usage("expected `compact --dry-run` or `plan compact`, found both"));
+        }
+        compact::store_plan(&self.context, &dataset, &options, args.task_size)
+    }
+
     pub(super) fn run_task(&self, args: &RunTaskArgs) -> Result<Outcome> {
-        let (dataset, record) = match convert::open_plan(&self.context, &args.plan)? {
+        let (dataset, record) = match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Plan(dataset, record) => (dataset, record),
             OpenedPlan::Committed(_, version) => {
                 let error = Error::usage(format!("this plan is committed already, as version {version}"));
@@ -58,11 +68,16 @@ impl Session<'_> {
         };
         let (mut done, mut records) = (0_u64, 0_u64);
         let mut reports = Vec::new();
-        let result = convert::run_tasks(&self.context, (&dataset, &record), args.task.clone(), &mut |report| {
+        let (plan, tasks) = ((&dataset, &*record), args.task.clone());
+        let mut collect = |report: TaskReport| {
             done += 1;
             records += report.records_out;
             reports.push(report);
-        });
+        };
+        let result = match Operation::of(&record)? {
+            Operation::Convert => convert::run_tasks(&self.context, plan, tasks, &mut collect),
+            Operation::Compact => compact::run_tasks(&self.context, plan, tasks, &mut collect),
+        };
         self.progress.stop();
         self.report(|w| {
             for report in &reports {
@@ -72,6 +87,13 @@ impl Session<'_> {
                 }
                 let state = match (&report.mismatch, report.already_done) {
                     (Some(mismatch), _) => format!("{mismatch}; `commit` makes a plan with wider types"),
+                    (None, false) if !report.damaged.is_empty() => {
+                        format!(
+                            "{} left out: {}",
+                            human::plural(report.damaged.len() as u64, "merge"),
+                            report.damaged[0]
+                        )
+                    }
                     (None, true) => "done already".to_owned(),
                     (None, false) => format!(
                         "{} in, {} rejected, {} in {}",
@@ -92,16 +114,30 @@ impl Session<'_> {
     }
 
     pub(super) fn commit(&self, args: &CommitArgs) -> Result<Outcome> {
-        let (dataset, committed) = match convert::open_plan(&self.context, &args.plan)? {
-            OpenedPlan::Committed(dataset, version) => (dataset, Committed::Already(version)),
-            OpenedPlan::Plan(dataset, record) => {
-                let committed = convert::commit_plan(&self.context, &dataset, &record)?;
-                (dataset, committed)
-            }
-        };
+        match open_plan(&self.context, &args.plan)? {
+            OpenedPlan::Committed(dataset, version) => self.committed_already(&dataset, version),
+            OpenedPlan::Plan(dataset, record) => match Operation::of(&record)? {
+                Operation::Convert => self.commit_conversion(&dataset, &record),
+                Operation::Compact => self.commit_compaction(&dataset, &record),
+            },
+        }
+    }
+
+    fn committed_already(&self, dataset: &Dataset, version: Version) -> Result<Outcome> {
+        self.progress.stop();
         let place = dataset.store().location().to_string();
+        self.report(|w| match self.global.json {
+            true => json::summary(w, &json!({ "dataset": place, "version": version, "already_committed": true })),
+            false => Ok(writeln!(w, "already committed as {version}")?),
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    fn commit_conversion(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
+        let committed = convert::commit_plan(&self.context, dataset, record)?;
         self.progress.stop();
         match committed {
+            Committed::Already(version) => self.committed_already(dataset, version),
             Committed::Version(report) => {
                 self.report(
                     |w| if self.global.json { json::summary(w, &report) } else { human::committed(w, &report) },
@@ -109,17 +145,8 @@ impl Session<'_> {
                 self.suggest("manifest", &report.dataset, "shows what the dataset holds");
                 Ok(if report.counts.records_refused() > 0 { Outcome::Rejects } else { Outcome::Done })
             }
-            Committed::Already(version) => {
-                self.report(|w| match self.global.json {
-                    true => {
-                        json::summary(w, &json!({ "dataset": place, "version": version, "already_committed": true }))
-                    }
-                    false => Ok(writeln!(w, "already committed as {version}")?),
-                })?;
-                Ok(Outcome::Done)
-            }
             Committed::Next(next, why) => {
-                let plan = convert::location_of(&dataset, &next.id);
+                let (place, plan) = (dataset.store().location().to_string(), location_of(dataset, &next.id));
                 let tasks = next.tasks.len();
                 self.report(|w| match self.global.json {
                     true => json::summary(
@@ -136,18 +163,30 @@ impl Session<'_> {
             }
         }
     }
+
+    fn commit_compaction(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
+        let committed = compact::commit_plan(&self.context, dataset, record)?;
+        self.progress.stop();
+        let report = match committed {
+            Committed::Version(report) => report,
+            Committed::Already(version) => return self.committed_already(dataset, version),
+            Committed::Next(..) => return Err(Error::internal("a compaction has no next plan")),
+        };
+        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::compact(w, &report, false) })?;
+        self.suggest("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
+        Ok(Outcome::Done)
+    }
 }
 
 /// Returns the error for a command that cannot be planned.
 fn refused(command: &str) -> Error {
     let why = match command {
-        "compact" => "merging shards copies bytes and seldom takes longer than an hour for each terabyte",
         "sort" => "sorting has to see all records of a dataset",
         "adopt" => "adopting reads each file once and writes no shards",
         "erase" => "an erasure must not wait for other machines",
-        _ => return Error::usage(format!("expected `plan convert`, found `plan {command}`")),
+        _ => return Error::usage(format!("expected `plan convert` or `plan compact`, found `plan {command}`")),
     };
-    Error::usage(format!("expected `plan convert`, found `plan {command}`: {why}")).hint(format!(
+    Error::usage(format!("expected `plan convert` or `plan compact`, found `plan {command}`: {why}")).hint(format!(
         "run `shardify {}` on one machine",
         if command == "sort" { "compact --sort-by" } else { command }
     ))

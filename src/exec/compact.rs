@@ -89,12 +89,8 @@ impl<'a> RowGroups<'a> {
 pub struct Merged {
     /// The new shard.
     pub finished: FinishedShard,
-    /// Bytes copied as stored.
-    pub bytes_copied: u64,
-    /// Bytes spliced from pages without decoding.
-    pub bytes_spliced: u64,
-    /// Bytes decoded and encoded again.
-    pub bytes_reencoded: u64,
+    /// How the bytes of its inputs were processed.
+    pub tally: Tally,
 }
 
 impl Merger<'_> {
@@ -120,8 +116,7 @@ impl Merger<'_> {
             self.compare(merge, &finished)?;
         }
         self.rewriter.observer.event(Event::Shard { bytes: finished.meta().bytes });
-        let Tally { copied: bytes_copied, spliced: bytes_spliced, reencoded: bytes_reencoded } = tally;
-        Ok(Merged { finished, bytes_copied, bytes_spliced, bytes_reencoded })
+        Ok(Merged { finished, tally })
     }
 
     /// Decodes and encodes all rows.

@@ -23,6 +23,7 @@ mod rewrite;
 mod segments;
 mod sort;
 pub mod tag;
+pub mod tasks;
 pub mod vacuum;
 pub mod verify;
 

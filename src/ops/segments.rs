@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, compact::CompactReport};
+use super::{Context, compact::report::CompactReport};
 use crate::{
     dataset::{Counts, MergedSegment, Publication, SegmentMerge, Snapshot, Transaction, merge, segments_to_merge},
-    error::Result,
+    error::{Error, Kind, Result},
     events::Event,
     storage::Staged,
 };
@@ -45,6 +45,19 @@ pub(super) fn merge_segments(context: &Context<'_>, snapshot: &Snapshot) -> Resu
         all.staged.extend(staged);
     }
     Ok(all)
+}
+
+/// Merges segments like [`merge_segments`] beside work that is worth a commit without them: if a segment is damaged,
+/// none are merged, and the error is returned beside them.
+///
+/// # Errors
+/// When the run is interrupted.
+pub(super) fn merge_if_whole(context: &Context<'_>, snapshot: &Snapshot) -> Result<(Merged, Option<Error>)> {
+    match merge_segments(context, snapshot) {
+        Err(error) if error.kind() == Kind::Interrupted => Err(error),
+        Err(error) => Ok((Merged::default(), Some(error))),
+        Ok(merged) => Ok((merged, None)),
+    }
 }
 
 /// Merges segments in a version of their own: if no shard is to be rewritten, or after a shard was rewritten.

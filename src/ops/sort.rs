@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Context,
-    compact::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
+    compact::report::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
     dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, record_beside},

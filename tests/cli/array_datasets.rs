@@ -145,6 +145,28 @@ fn shards_of_other_constants_are_not_merged() {
 }
 
 #[test]
+fn tasks_of_a_compaction_keep_constants_apart() {
+    for (format, size) in [("parquet", "1KiB"), ("tar", "8GiB"), ("tfrecord", "8GiB")] {
+        let folder = Folder::new();
+        add(&folder, "ds", format, 0..5, &[1.0, 2.0]);
+        add(&folder, "ds", format, 5..10, &[1.0, 7.0]);
+        let kinds: BTreeSet<Option<Vec<u8>>> = constants(&folder, "ds").into_values().collect();
+        let report = folder.run(&format!("plan compact ds --task-size {size} --json")).ok().summary();
+        // Folders hold shards of one kind of constants, and a task has one folder.
+        assert_eq!(report["tasks"], 2, "{report}");
+        let plan = report["plan"].as_str().unwrap();
+        folder.run(&format!("run-task {plan} --task 0..1")).ok();
+        let summary = folder.run(&format!("commit {plan} --json")).ok().summary();
+        assert_eq!((summary["shards_after"].as_u64(), summary["records_out"].as_u64()), (Some(2), Some(20)));
+        folder.run("vacuum ds --force --retain 0s").ok();
+        let after = constants(&folder, "ds");
+        assert_eq!(after.len(), 2, "{format}: {:?}", after.keys());
+        assert_eq!(after.into_values().collect::<BTreeSet<_>>(), kinds, "{format}");
+        folder.run("verify ds --read-data").ok();
+    }
+}
+
+#[test]
 fn sorting_keeps_constants_apart() {
     let folder = Folder::new();
     for (number, y) in [(0, 1.0), (1, 1.0), (2, 5.0), (3, 5.0)] {

@@ -4,8 +4,11 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ConvertArgs;
-use crate::error::{Error, Result};
+use super::{CompactArgs, ConvertArgs, size};
+use crate::{
+    error::{Error, Result},
+    units::Size,
+};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PlanArgs {
@@ -17,6 +20,8 @@ pub(in crate::cli) struct PlanArgs {
 pub(in crate::cli) enum PlanCommand {
     /// Plan a conversion; all options of `convert` apply.
     Convert(Box<PlanConvertArgs>),
+    /// Plan a compaction; all options of `compact` apply but those that sort.
+    Compact(Box<PlanCompactArgs>),
     /// Another command, which cannot be planned.
     #[command(external_subcommand)]
     Other(Vec<String>),
@@ -26,6 +31,18 @@ pub(in crate::cli) enum PlanCommand {
 pub(in crate::cli) struct PlanConvertArgs {
     #[command(flatten)]
     pub(in crate::cli) convert: ConvertArgs,
+    /// Print a job for this cluster manager instead of a summary.
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    pub(in crate::cli) manifest: Option<Manifest>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PlanCompactArgs {
+    #[command(flatten)]
+    pub(in crate::cli) compact: CompactArgs,
+    /// Bytes of shards for each task [default: 8GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    pub(in crate::cli) task_size: Option<Size>,
     /// Print a job for this cluster manager instead of a summary.
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub(in crate::cli) manifest: Option<Manifest>,

@@ -5,15 +5,25 @@ use std::io::Write;
 use super::{clean, line, plural, shell_word};
 use crate::{
     error::Result,
-    ops::convert::PlanReport,
+    ops::tasks::PlanReport,
     units::{Size, grouped},
 };
+
+/// Writes why nothing was planned.
+pub(in crate::cli) fn nothing_planned(w: &mut dyn Write, report: &PlanReport) -> Result<()> {
+    let unchanged = report.sources_unchanged;
+    match report.operation {
+        "compact" => writeln!(w, "nothing to do: {} need no merge", plural(unchanged, "shard"))?,
+        _ => writeln!(w, "nothing to do: {} already converted", plural(unchanged, "source"))?,
+    }
+    Ok(())
+}
 
 /// Writes what was planned, and the commands that carry it out.
 pub(in crate::cli) fn planned(w: &mut dyn Write, plan: &str, report: &PlanReport) -> Result<()> {
     let shown = clean(plan);
     writeln!(w, "{shown}")?;
-    let sources = plural(report.sources, "source");
+    let sources = plural(report.sources, if report.operation == "compact" { "shard" } else { "source" });
     line(w, "plans", format_args!("{sources}, {}", Size(report.bytes)))?;
     let done = if report.tasks_done > 0 {
         format!(", {} done already", grouped(report.tasks_done as u64))

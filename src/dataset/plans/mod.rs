@@ -194,7 +194,7 @@ fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<
 }
 
 /// Whether a path has a name that only the writers of a plan use.
-fn is_of(path: &str, plan: &TransactionId) -> bool {
+pub fn is_of(path: &str, plan: &TransactionId) -> bool {
     let tag = Some(plan.tag());
     path.split('/').any(|part| run_of_folder(part) == tag || run_of_name(part) == tag)
 }

@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::record::{SealedRef, decode, encode};
 use crate::{
-    codec::{Codec, seal::Seal},
+    codec::{
+        Codec,
+        hex::{from_hex, hex},
+        seal::Seal,
+    },
     dataset::{
         index::SegmentRef,
         log::{
@@ -39,6 +43,20 @@ pub struct OutcomeShard {
     runs: Vec<(u64, u64, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     beside: Option<Beside>,
+    /// Number of the group of a compaction whose records it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<u64>,
+    /// Target of the compaction.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    compacted_for: u64,
+    /// MD5 of the object, in hexadecimal digits, if an index of a compaction needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    md5: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl OutcomeShard {
@@ -57,7 +75,21 @@ impl OutcomeShard {
             first_record: meta.first_record,
             runs: shard.runs.clone(),
             beside: meta.beside.as_deref().cloned(),
+            group: None,
+            compacted_for: meta.compacted_for,
+            md5: None,
         }
+    }
+
+    /// Returns the shard that a task of a compaction made of a group.
+    pub fn of_group(shard: &NewShard, group: u64, md5: Option<[u8; 16]>) -> Self {
+        Self { group: Some(group), md5: md5.map(|md5| hex(&md5)), ..Self::of(shard) }
+    }
+
+    /// Returns the shard of a compaction, its group and its MD5.
+    pub fn with_group(&self) -> (NewShard, Option<u64>, Option<[u8; 16]>) {
+        let md5 = self.md5.as_deref().and_then(|text| from_hex(text)?.try_into().ok());
+        (self.clone().stacked(0), self.group, md5)
     }
 
     /// Returns the shard as a transaction adds it, with `base` added to its record numbers.
@@ -72,7 +104,7 @@ impl OutcomeShard {
             body_offset: self.body_offset,
             body_bytes: self.body_bytes,
             body_crc32: self.body_crc32,
-            compacted_for: 0,
+            compacted_for: self.compacted_for,
             first_record: self.first_record + base,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
@@ -117,6 +149,12 @@ pub struct OutcomeCounts {
     pub similar: u64,
     /// Records whose id occurred before in the task.
     pub repeated: u64,
+    /// Bytes that a compaction copied as stored.
+    pub bytes_copied: u64,
+    /// Bytes that a compaction spliced from pages without decoding.
+    pub bytes_spliced: u64,
+    /// Bytes that a compaction decoded and encoded again.
+    pub bytes_reencoded: u64,
 }
 
 impl std::ops::AddAssign for OutcomeCounts {
@@ -128,6 +166,9 @@ impl std::ops::AddAssign for OutcomeCounts {
         self.ignored_entries += other.ignored_entries;
         self.similar += other.similar;
         self.repeated += other.repeated;
+        self.bytes_copied += other.bytes_copied;
+        self.bytes_spliced += other.bytes_spliced;
+        self.bytes_reencoded += other.bytes_reencoded;
     }
 }
 
@@ -179,6 +220,9 @@ pub struct Outcome {
     /// Set if a value did not fit; then the task wrote nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<TaskMismatch>,
+    /// Merges of a compaction that were left out, because a shard is damaged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
 }
 
 /// Result of recording an outcome.
@@ -294,8 +338,16 @@ impl Outcome {
             .hint("a source has changed since the plan was made, or two releases ran the task: plan again"))
     }
 
-    /// Whether another attempt wrote the same.
+    /// Whether another attempt wrote the same. An attempt of a compaction leaves groups out whose shards were replaced
+    /// since, so only groups that both have are compared.
     fn is_same(&self, other: &Self) -> bool {
+        let groups = |outcome: &Self| -> BTreeMap<u64, (u64, Seal)> {
+            outcome.shards.iter().filter_map(|shard| Some((shard.group?, shard.content()))).collect()
+        };
+        let (mine, theirs) = (groups(self), groups(other));
+        if !mine.is_empty() || !theirs.is_empty() {
+            return mine.iter().all(|(group, content)| theirs.get(group).is_none_or(|other| other == content));
+        }
         let contents = |outcome: &Self| outcome.shards.iter().map(OutcomeShard::content).collect::<Vec<_>>();
         let columns = |outcome: &Self| outcome.mismatch.as_ref().map(|mismatch| mismatch.column.clone());
         self.counts == other.counts

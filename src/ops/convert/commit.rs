@@ -89,6 +89,7 @@ pub(super) fn others(tally: &Tally, converted: &Converted) -> OutcomeCounts {
         ignored_entries: tally.ignored,
         similar: tally.similar,
         repeated: converted.segments.repeated,
+        ..OutcomeCounts::default()
     }
 }
 

@@ -36,10 +36,8 @@ use self::{
 };
 pub use self::{
     options::{Accept, ConvertOptions, OnSchema, SubjectSource},
-    planned::{OpenedPlan, PlanReport, commit as commit_plan, location_of, open_plan, plan, run_tasks},
+    planned::{commit as commit_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
-    stack::Committed,
-    task::TaskReport,
 };
 use super::Context;
 use crate::{

@@ -8,7 +8,7 @@
 //! Numbers of an outcome count from the first record of its task, so stacking adds a base to them; no object is rewritten
 //! but the files of rejected records, which are joined.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use super::{
     columns::force_binary,
@@ -16,66 +16,50 @@ use super::{
     job::Job,
     plan::ConvertPlan,
     report::ConvertReport,
-    task::{described, voided},
     work::{Work, publish_wider},
 };
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, PlanState,
-        Pseudonymizer, Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan,
-        each_source_of_task, folder_of, plan_state,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, Pseudonymizer,
+        Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan, each_source_of_task,
     },
-    error::{Effect, Error, Result},
+    error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
-    id::{TransactionId, Version},
-    ops::Context,
+    ops::{
+        Context,
+        tasks::{self, Committed, described},
+    },
     schema::{force_text, unite_lists, wire},
     storage::{SYSTEM_FOLDER, Staged, Store},
 };
-
-/// Result of committing a plan.
-#[derive(Debug)]
-pub enum Committed {
-    /// The plan is this version now.
-    Version(Box<ConvertReport>),
-    /// The plan is this version already.
-    Already(Version),
-    /// A value fitted no column, which the text describes; the tasks of this plan have to be run.
-    Next(Box<PlanRecord>, String),
-}
 
 /// Commits a plan whose tasks all have outcomes.
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) naming the tasks without an outcome, or if the plan was voided; as a
 /// commit.
-pub(super) fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, work: &Work) -> Result<Committed> {
-    match commit_once(context, dataset, record, work) {
-        // Another process may have committed the plan meanwhile, and deleted what this one was reading.
-        Err(error) if error.effect() == Effect::None => match plan_state(dataset, &record.id, record.base)? {
-            PlanState::Committed(version) => Ok(Committed::Already(version)),
-            _ => Err(error),
-        },
-        result => result,
-    }
+pub(super) fn commit(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    record: &PlanRecord,
+    work: &Work,
+) -> Result<Committed<ConvertReport>> {
+    tasks::commit(dataset, record, || commit_once(context, dataset, record, work))
 }
 
-fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, work: &Work) -> Result<Committed> {
+fn commit_once(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    record: &PlanRecord,
+    work: &Work,
+) -> Result<Committed<ConvertReport>> {
     let started = Instant::now();
-    match plan_state(dataset, &record.id, record.base)? {
-        PlanState::Open => {}
-        PlanState::Committed(version) => {
-            delete_plan(dataset, &record.id, false)?;
-            return Ok(Committed::Already(version));
-        }
-        PlanState::Void(version) => return Err(voided(dataset, version)),
-    }
-    let outcomes = all_outcomes(dataset, record)?;
+    let outcomes = tasks::all_outcomes(dataset, record)?;
     if let Some(next) = next_plan(dataset, record, work, &outcomes)? {
         return Ok(next);
     }
-    check_present(dataset, record, &outcomes)?;
+    tasks::check_present(dataset, record, &outcomes)?;
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
@@ -103,7 +87,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, wo
         retraction: Retraction::default(),
         sources: &stacked.sources,
         numbers: Numbers::Fresh(stacked.counts.records_out),
-        calls: fresh_calls(),
+        calls: tasks::fresh_calls(),
     };
     context.observer.event(Event::Phase { name: "committing", bytes: None });
     let committed = publication.commit(&transaction)?;
@@ -116,65 +100,13 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord, wo
     Ok(Committed::Version(Box::new(report)))
 }
 
-/// Returns a number for the names of lists that no other commit of the plan uses: a killed one may have left lists.
-fn fresh_calls() -> usize {
-    let digits = &TransactionId::fresh().0[..8];
-    usize::from_str_radix(digits, 16).unwrap_or_default()
-}
-
-/// Returns the outcomes of all tasks.
-fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec<Outcome>> {
-    let outcomes = Outcome::read_all(dataset, &record.id, record.tasks.len())?;
-    let missing: Vec<usize> =
-        outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_none()).map(|(task, _)| task).collect();
-    if missing.is_empty() {
-        return Ok(outcomes.into_iter().flatten().collect());
-    }
-    Err(Error::conflict(format!(
-        "expected outcomes of {} tasks, found {}; missing: {}",
-        record.tasks.len(),
-        record.tasks.len() - missing.len(),
-        ranges(&missing)
-    ))
-    .at(dataset.store().location().to_string())
-    .hint("run the missing tasks, then commit again"))
-}
-
-/// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task whose
-/// shard is gone is deleted, so that the task can be run again.
-fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome]) -> Result<()> {
-    let store = dataset.store().as_ref();
-    let mut gone: Vec<(usize, String)> = Vec::new();
-    for (task, outcome) in outcomes.iter().enumerate() {
-        let Some(folder) = outcome.shards.first().map(|shard| folder_of(shard.path()).to_owned()) else { continue };
-        let listed: HashMap<String, u64> =
-            store.list(&folder)?.into_iter().map(|facts| (facts.path, facts.bytes)).collect();
-        let lost = outcome.shards.iter().find(|shard| listed.get(shard.path()) != Some(&shard.bytes()));
-        gone.extend(lost.map(|shard| (task, shard.path().to_owned())));
-    }
-    let Some((task, path)) = gone.first() else { return Ok(()) };
-    for (task, _) in &gone {
-        Outcome::delete(dataset, &record.id, *task as u64)?;
-    }
-    let tasks: Vec<usize> = gone.iter().map(|(task, _)| *task).collect();
-    Err(Error::conflict(format!("the shard of a task is gone; run task {} again", ranges(&tasks)))
-        .at(store.location().join(path).to_string())
-        .hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
-        .hint(format!("shardify run-task {} --task {task}", super::planned::location_of(dataset, &record.id))))
-}
-
-/// Formats ascending numbers as ranges: `3, 17-20`.
-pub(super) fn ranges(numbers: &[usize]) -> String {
-    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
-    let text = |run: &[usize]| match run {
-        [only] => only.to_string(),
-        run => format!("{}-{}", run[0], run[run.len() - 1]),
-    };
-    runs.map(text).collect::<Vec<_>>().join(", ")
-}
-
 /// Returns the plan with wider types that follows if a value fitted no column.
-fn next_plan(dataset: &Dataset, record: &PlanRecord, work: &Work, outcomes: &[Outcome]) -> Result<Option<Committed>> {
+fn next_plan(
+    dataset: &Dataset,
+    record: &PlanRecord,
+    work: &Work,
+    outcomes: &[Outcome],
+) -> Result<Option<Committed<ConvertReport>>> {
     let mismatches: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.mismatch.as_ref()).collect();
     let Some(first) = mismatches.first() else { return Ok(None) };
     let mut fields = work.fields.clone();
@@ -202,7 +134,7 @@ fn next_plan(dataset: &Dataset, record: &PlanRecord, work: &Work, outcomes: &[Ou
 ///
 /// # Errors
 /// As [`commit`].
-pub(super) fn widen(job: &Job<'_>, record: &PlanRecord, plan: &ConvertPlan) -> Result<Committed> {
+pub(super) fn widen(job: &Job<'_>, record: &PlanRecord, plan: &ConvertPlan) -> Result<Committed<ConvertReport>> {
     let outcomes = Outcome::read_all(job.dataset, &record.id, record.tasks.len())?;
     let work = Work::read(record)?;
     if let Inputs::Records(sources) = &plan.inputs {
@@ -346,15 +278,5 @@ fn sum(a: Counts, b: Counts) -> Counts {
         bytes_out: a.bytes_out + b.bytes_out,
         shards_added: a.shards_added + b.shards_added,
         shards_removed: a.shards_removed + b.shards_removed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn missing_tasks_are_ranges() {
-        assert_eq!(ranges(&[3, 17, 18, 19, 20, 22]), "3, 17-20, 22");
     }
 }

@@ -22,71 +22,23 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewSources as _, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlannedSource,
-        Pseudonymizer, Publication, Recorded, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, delete_plan,
-        get_sealed, plan_state, record_beside, stage_sources,
+        Dataset, NewSources as _, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer, Publication,
+        SealedRef, Snapshot, SuppressList, TaskMismatch, claim, get_sealed, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, shard::ShardNaming},
     format::{TypeMismatch, files},
-    id::{Version, Writer},
-    ops::{Context, names::Naming},
+    id::Writer,
+    ops::{
+        Context,
+        names::Naming,
+        tasks::{self, TaskReport},
+    },
     plan::memory::MemoryPlan,
     scan::{Input, ListedSource, RecordSource, Reopener, SourceFile},
     schema::{unite_lists, wire},
 };
-
-/// Result of running a task.
-#[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct TaskReport {
-    /// Number of the task.
-    pub task: usize,
-    /// Whether it had been run before.
-    pub already_done: bool,
-    /// Records read.
-    pub records_in: u64,
-    /// Records written.
-    pub records_out: u64,
-    /// Records rejected.
-    pub records_rejected: u64,
-    /// Shards written.
-    pub shards: u64,
-    /// Their bytes.
-    pub bytes_out: u64,
-    /// The value that fits no column of the plan, if there is one; the commit then makes a plan with wider types.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mismatch: Option<String>,
-}
-
-impl TaskReport {
-    fn of(outcome: &Outcome, already_done: bool) -> Self {
-        Self {
-            task: usize::try_from(outcome.task).unwrap_or(usize::MAX),
-            already_done,
-            records_in: outcome.counts.records_in,
-            records_out: outcome.counts.records_out,
-            records_rejected: outcome.counts.records_rejected,
-            shards: outcome.counts.shards_added,
-            bytes_out: outcome.counts.bytes_out,
-            mismatch: outcome.mismatch.as_ref().map(described),
-        }
-    }
-}
-
-/// Describes a value that fits no column.
-pub(super) fn described(mismatch: &TaskMismatch) -> String {
-    let TaskMismatch { source, column, expected, value, .. } = mismatch;
-    let value = if value.is_empty() { String::new() } else { format!(", found `{value}`") };
-    format!("{source}: expected {expected} in column `{column}`{value}")
-}
-
-/// Returns the error for a plan that can no longer be committed.
-pub(super) fn voided(dataset: &Dataset, version: Version) -> Error {
-    Error::conflict(format!("version {version} voided this plan"))
-        .at(dataset.store().location().to_string())
-        .hint("an id was erased or blocked, or a vacuum gave the plan up: plan again")
-}
 
 /// A plan with what its tasks need of the dataset.
 pub(super) struct TaskRunner<'a> {
@@ -141,7 +93,7 @@ impl<'a> TaskRunner<'a> {
         if let Some(outcome) = Outcome::read(self.dataset, &self.record.id, task as u64)? {
             return Ok(TaskReport::of(&outcome, true));
         }
-        self.check_open()?;
+        tasks::check_open(self.dataset, self.record)?;
         self.dataset.test_store()?;
         let job = self.job()?;
         let plan = self.plan(&job, task)?;
@@ -157,44 +109,9 @@ impl<'a> TaskRunner<'a> {
             Attempt::Made(made) => self.publish(&job, (task, &plan, &naming.tag), *made, publication, &writer),
             Attempt::Mismatch { source, mismatch, error } => {
                 let mismatch = self.describe(&job, &plan, source, &mismatch, error)?;
-                let outcome = Outcome { mismatch: Some(mismatch), ..self.outcome(task, &writer) };
-                self.record(&outcome, publication)
+                let outcome = Outcome { mismatch: Some(mismatch), ..tasks::empty_outcome(self.record, task, &writer) };
+                tasks::record(self.dataset, self.record, &outcome, publication)
             }
-        }
-    }
-
-    /// Fails unless the tasks of the plan can be run.
-    fn check_open(&self) -> Result<()> {
-        self.expect_open(plan_state(self.dataset, &self.record.id, self.record.base)?)
-    }
-
-    fn expect_open(&self, state: PlanState) -> Result<()> {
-        match state {
-            PlanState::Open => Ok(()),
-            PlanState::Committed(version) => {
-                let error = Error::conflict(format!("this plan is committed already, as version {version}"));
-                Err(error.at(self.dataset.store().location().to_string()))
-            }
-            PlanState::Void(version) => Err(voided(self.dataset, version)),
-        }
-    }
-
-    /// Returns the outcome of an attempt that wrote nothing.
-    fn outcome(&self, task: usize, writer: &Writer) -> Outcome {
-        Outcome {
-            plan: self.record.id.clone(),
-            task: task as u64,
-            writer: writer.serial.unwrap_or_default() as u64,
-            records: 0,
-            shards: Vec::new(),
-            segments: Vec::new(),
-            counts: crate::dataset::Counts::default(),
-            others: OutcomeCounts::default(),
-            sources: None,
-            arrays: false,
-            part_hashes: false,
-            rejects: None,
-            mismatch: None,
         }
     }
 
@@ -259,7 +176,7 @@ impl<'a> TaskRunner<'a> {
         let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
         staged.extend(table);
         self.context.cancel.check()?;
-        self.check_open()?;
+        tasks::check_open(self.dataset, self.record)?;
         publication.publish(staged)?;
         let outcome = Outcome {
             records,
@@ -271,22 +188,9 @@ impl<'a> TaskRunner<'a> {
             arrays: sources.have_arrays(),
             part_hashes: sources.have_part_hashes(),
             rejects: rejects_ref,
-            ..self.outcome(task, writer)
+            ..tasks::empty_outcome(self.record, task, writer)
         };
-        self.record(&outcome, publication)
-    }
-
-    /// Records the outcome of an attempt, and withdraws what it wrote if another attempt was first.
-    fn record(&self, outcome: &Outcome, publication: Publication<'_>) -> Result<TaskReport> {
-        let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
-        let created = publication.hand_over_by(|| outcome.record(self.dataset).map(recorded))?;
-        // The plan may have been voided after the last look: erased records must not stay in its shards.
-        let state = plan_state(self.dataset, &self.record.id, self.record.base)?;
-        if let PlanState::Void(_) = state {
-            delete_plan(self.dataset, &self.record.id, true)?;
-        }
-        self.expect_open(state)?;
-        Ok(TaskReport::of(outcome, !created))
+        tasks::record(self.dataset, self.record, &outcome, publication)
     }
 
     /// Returns the plan of a task: its sources, opened, and everything that was decided for the whole run.

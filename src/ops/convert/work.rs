@@ -20,8 +20,7 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewPlan, PlanRecord, PlanState, PlanTask, PlannedSource, Revision, Settings, plan_state, publish_plan,
-        publish_plan_like, stored_plans,
+        Dataset, NewPlan, PlanRecord, PlanTask, PlannedSource, Revision, Settings, publish_plan, publish_plan_like,
     },
     error::{Error, Result},
     events::Event,
@@ -316,7 +315,7 @@ fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
 pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
     let work = Work::of(job, plan);
     let signature = signature(job, plan, &work)?;
-    if let Some(found) = find(job.dataset, &signature)? {
+    if let Some(found) = crate::ops::tasks::find(job.dataset, &signature)? {
         return Ok(Some(found));
     }
     let pieces = pieces(job, plan)?;
@@ -341,18 +340,4 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
 /// When the store fails.
 pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work, fields: Fields) -> Result<PlanRecord> {
     publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
-}
-
-/// Returns the newest open plan with a signature.
-fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanRecord>> {
-    let mut plans = stored_plans(dataset)?;
-    plans.sort_by_key(|plan| std::cmp::Reverse(plan.touched));
-    for plan in plans {
-        // A plan that cannot be read is not continued; it is left to `vacuum`.
-        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
-        if record.signature == signature && plan_state(dataset, &record.id, record.base)? == PlanState::Open {
-            return Ok(Some(record));
-        }
-    }
-    Ok(None)
 }

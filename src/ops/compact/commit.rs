@@ -1,0 +1,176 @@
+//! Commits merges: new shards take the place of those that they hold the records of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    merge::{Group, Live, Product},
+    report::{CompactReport, all_gone, counts},
+};
+use crate::{
+    dataset::{
+        Counts, Dataset, NewShard, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit,
+        folder_of, record_beside,
+    },
+    error::{Kind, Result},
+    exec::{constants::ConstantSets, index::wids_list_of, types},
+    format::OutputFormat,
+    id::Version,
+    storage::{Staged, Store},
+};
+
+/// A merge that is written.
+pub(super) struct Replacement {
+    /// The new shard, and its group.
+    pub(super) product: Product,
+    /// Paths of its objects.
+    pub(super) paths: Vec<String>,
+}
+
+/// What the merges of a run have in common.
+pub(super) struct Replacing<'a> {
+    /// The newest version when the run began to commit.
+    pub(super) parent: &'a Snapshot,
+    /// The version that the groups were made on.
+    pub(super) base: Version,
+    /// All groups.
+    pub(super) groups: &'a [Group],
+    /// Settings of the new shards.
+    pub(super) settings: &'a Settings,
+    /// Constants of the old shards.
+    pub(super) constants: &'a ConstantSets,
+    /// How often the run tried to commit before.
+    pub(super) calls: usize,
+}
+
+/// Segments of the id index that are merged in the same commit, and their objects.
+pub(super) type Segments = (Vec<SegmentMerge>, Vec<Staged>);
+
+impl Replacing<'_> {
+    fn dataset(&self) -> &Dataset {
+        self.parent.dataset()
+    }
+
+    /// Returns the shards that are live now.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub(super) fn live(&self) -> Result<Live> {
+        Live::of(self.dataset(), self.base)
+    }
+
+    /// Commits the merges together, and repeats without those whose old shards are gone, until all of these are live.
+    /// `staged` are objects of new shards that are not published yet.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`] if no old shards are live, or other runs are faster; when the store fails.
+    pub(super) fn commit(
+        &self,
+        mut all: Vec<Replacement>,
+        (merges, mut staged): Segments,
+        publication: &mut Publication<'_>,
+        report: &mut CompactReport,
+    ) -> Result<Snapshot> {
+        for call in 0.. {
+            if all.is_empty() {
+                return Err(all_gone());
+            }
+            let mut publishing = self.descriptions(&all)?;
+            let described: Vec<String> = publishing.iter().map(|staged| staged.path.clone()).collect();
+            publishing.append(&mut staged);
+            record_beside(all.iter_mut().map(|one| &mut one.product.shard), &publishing);
+            publication.publish(publishing)?;
+            let transaction = Transaction {
+                id: publication.id().clone(),
+                merges: merges.clone(),
+                calls: self.calls + call,
+                ..self.transaction(&all, report)?
+            };
+            match publication.attempt(|| commit(self.dataset(), &transaction, self.base)) {
+                Ok(snapshot) => {
+                    report.version = snapshot.version();
+                    report.shards_after = snapshot.entry().totals.shards;
+                    report.segments_merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
+                    report.segments_after = snapshot.entry().segments.len() as u64;
+                    report.groups_dropped = (self.groups.len() - all.len()) as u64;
+                    return Ok(snapshot);
+                }
+                Err(error) if error.kind() == Kind::Conflict => {
+                    let live = self.live()?;
+                    let (left, lost): (Vec<_>, Vec<_>) =
+                        all.into_iter().partition(|one| live.has(&self.groups[one.product.group]));
+                    if lost.is_empty() {
+                        return Err(error);
+                    }
+                    all = left;
+                    // The descriptions of the folders are made again for the remaining merges.
+                    let lost = lost.into_iter().flat_map(|one| one.paths).chain(described);
+                    publication.withdraw(&lost.collect::<Vec<_>>())?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(all_gone())
+    }
+
+    /// Stages the descriptions of the new shards' folders: wids lists, types of rows, and constants.
+    fn descriptions(&self, all: &[Replacement]) -> Result<Vec<Staged>> {
+        let store = self.dataset().store().as_ref();
+        let mut staged = wids_lists(store, all)?;
+        staged.extend(self.types(all)?);
+        let mut folders = BTreeSet::new();
+        for one in all {
+            let folder = folder_of(&one.product.shard.meta.path);
+            let Some(input) = self.groups[one.product.group].inputs.first() else { continue };
+            if folders.insert(folder) {
+                staged.extend(self.constants.stage(store, input, folder)?);
+            }
+        }
+        Ok(staged)
+    }
+
+    /// Stages the `schema.json` of the new shards' folders, if those of the old folders agree.
+    fn types(&self, all: &[Replacement]) -> Result<Vec<Staged>> {
+        if self.settings.shard_format == OutputFormat::Parquet {
+            return Ok(Vec::new());
+        }
+        let store = self.dataset().store().as_ref();
+        let removes = self.removes(all);
+        let Some(fields) = types::of_shards(store, removes.iter().map(String::as_str))? else { return Ok(Vec::new()) };
+        let folders: BTreeSet<&str> = all.iter().map(|one| folder_of(&one.product.shard.meta.path)).collect();
+        folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
+    }
+
+    fn removes(&self, all: &[Replacement]) -> Vec<String> {
+        all.iter().flat_map(|one| &self.groups[one.product.group].inputs).cloned().collect()
+    }
+
+    fn transaction(&self, all: &[Replacement], report: &mut CompactReport) -> Result<Transaction<'static>> {
+        let removes = self.removes(all);
+        let adds: Vec<NewShard> = all.iter().map(|one| one.product.shard.clone()).collect();
+        let tallies = || all.iter().map(|one| &one.product.tally);
+        report.bytes_copied = tallies().map(|tally| tally.copied).sum();
+        report.bytes_spliced = tallies().map(|tally| tally.spliced).sum();
+        report.bytes_reencoded = tallies().map(|tally| tally.reencoded).sum();
+        // A merge fails unless it has all records of its inputs.
+        let records = adds.iter().map(|shard| shard.meta.records).sum();
+        let bytes = all.iter().map(|one| self.groups[one.product.group].bytes).sum();
+        report.counts = counts((records, bytes), &adds, &removes)?;
+        Ok(self.compaction(report.counts, adds, removes))
+    }
+
+    fn compaction(&self, counts: Counts, adds: Vec<NewShard>, removes: Vec<String>) -> Transaction<'static> {
+        let mut arguments = BTreeMap::new();
+        arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
+        Transaction::compaction(self.parent, arguments, counts, adds, removes)
+    }
+}
+
+/// Stages the wids lists: one for each folder.
+fn wids_lists(store: &dyn Store, all: &[Replacement]) -> Result<Vec<Staged>> {
+    type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
+    let mut folders: BTreeMap<&str, WithMd5<'_>> = BTreeMap::new();
+    for Replacement { product, .. } in all {
+        folders.entry(folder_of(&product.shard.meta.path)).or_default().push((&product.shard.meta, product.md5));
+    }
+    folders.into_values().filter_map(|shards| wids_list_of(store, shards).transpose()).collect()
+}

@@ -1,0 +1,240 @@
+//! `compact`: merges small shards into shards of the target size, or reports what it would merge.
+
+mod commit;
+mod merge;
+mod options;
+mod planned;
+pub(super) mod report;
+
+use std::time::Instant;
+
+use self::{
+    commit::{Replacement, Replacing},
+    merge::{Group, Merging},
+    report::{all_gone, place},
+};
+pub use self::{
+    options::{DEFAULT_MIN_INPUTS, Options, Proof},
+    planned::{commit as commit_plan, plan as store_plan, run_tasks},
+    report::{CompactReport, ShardChoice},
+};
+use super::{Context, segments, sort::Sorting};
+use crate::{
+    codec::Codec,
+    dataset::{Dataset, Publication, Settings, ShardMeta, Snapshot, check_folders},
+    error::{Error, Result},
+    exec::{constants::ConstantSets, live::refresh, shard::ShardNaming},
+    format::OutputFormat,
+    id::TransactionId,
+    plan::compact::{self as plan, Candidate, Choice, CompactOptions, CompactPlan},
+    storage::Location,
+};
+
+/// Compacts a dataset.
+///
+/// # Errors
+/// When there is no dataset, an input is damaged, another run committed first, or the store fails; nothing is committed
+/// then.
+pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
+    let started = Instant::now();
+    let dataset = context.dataset(location)?;
+    let mut report = super::of_newest(&dataset, &mut |snapshot| compact_version(context, &dataset, snapshot, options))?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Compacts one version, which must be the newest.
+fn compact_version(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    snapshot: &Snapshot,
+    options: &Options,
+) -> Result<CompactReport> {
+    if !options.dry_run {
+        super::erase::finish_cut_short(context, Some(snapshot))?;
+    }
+    if let Some(order) = &options.order {
+        let settings = settings(snapshot, options)?;
+        let compact_options = selection(snapshot, &settings, options)?;
+        let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
+        check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
+        let constants = ConstantSets::of_shards(dataset.store().as_ref(), shards)?;
+        let sorting = Sorting { context, snapshot, settings, order, constants };
+        let mut report = sorting.run(&compact_options, options.dry_run)?;
+        tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
+        return Ok(report);
+    }
+    let (settings, plan, constants) = choose(snapshot, options)?;
+    let mut report = report(snapshot, &plan, options.dry_run)?;
+    if !options.dry_run && !plan.groups.is_empty() {
+        Compaction { context, snapshot, settings, constants, options }.run(&plan, &mut report)?;
+    } else {
+        if !options.dry_run {
+            // A run that was killed after its commit may have left outdated indexes.
+            refresh(snapshot, None)?;
+        }
+        tidy_index(context, snapshot, options.dry_run, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Returns the settings of new shards.
+fn settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
+    let mut settings = snapshot.entry().settings.clone();
+    settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
+    if settings.target_shard.0 == 0 {
+        return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
+    }
+    if let Some(codec) = options.codec
+        && codec != settings.codec
+    {
+        if settings.shard_format != OutputFormat::Parquet {
+            return Err(Error::usage(format!("shards of {} are compacted by copying", settings.shard_format))
+                .hint("leave --codec out, or convert the sources into another dataset"));
+        }
+        settings.codec = codec;
+    }
+    Ok(settings)
+}
+
+/// Returns which shards may be merged.
+fn selection(snapshot: &Snapshot, settings: &Settings, options: &Options) -> Result<CompactOptions> {
+    Ok(CompactOptions {
+        target: settings.target_shard,
+        min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
+        since: super::manifest::when(snapshot, options.since.as_deref())?,
+        until: super::manifest::when(snapshot, options.until.as_deref())?,
+        max_bytes: options.max_bytes,
+    })
+}
+
+/// Returns the settings of new shards, the shards to be merged, and their constants.
+fn choose(snapshot: &Snapshot, options: &Options) -> Result<(Settings, CompactPlan, ConstantSets)> {
+    let settings = settings(snapshot, options)?;
+    let compact_options = selection(snapshot, &settings, options)?;
+    let (plan, constants) = planned(snapshot, snapshot.shards()?, &settings, &compact_options)?;
+    Ok((settings, plan, constants))
+}
+
+/// Merges segments of the id index if no shards are committed with them, or counts how many it would merge.
+fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report: &mut CompactReport) -> Result<()> {
+    if dry_run {
+        report.segments_merged = segments::to_merge(snapshot);
+        return Ok(());
+    }
+    segments::merge_alone(context, snapshot, report)
+}
+
+/// Returns the plan and the constants of shards. Constants are read only if there is something to merge.
+fn planned(
+    snapshot: &Snapshot,
+    shards: &[ShardMeta],
+    settings: &Settings,
+    options: &CompactOptions,
+) -> Result<(CompactPlan, ConstantSets)> {
+    let store = snapshot.dataset().store().as_ref();
+    let first = plan::plan(&candidates(snapshot, shards, settings, &ConstantSets::default()), options);
+    let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
+    check_folders(store, merged())?;
+    let constants = ConstantSets::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
+    if !constants.any() {
+        return Ok((first, constants));
+    }
+    let constants = ConstantSets::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
+    Ok((plan::plan(&candidates(snapshot, shards, settings, &constants), options), constants))
+}
+
+fn candidates(
+    snapshot: &Snapshot,
+    shards: &[ShardMeta],
+    settings: &Settings,
+    constants: &ConstantSets,
+) -> Vec<Candidate> {
+    let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
+    shards
+        .iter()
+        .map(|s| Candidate {
+            path: s.path.clone(),
+            bytes: s.bytes,
+            records: s.records,
+            version: s.version,
+            committed_at: snapshot.committed_at(s.version, s.committed_at),
+            sorted: s.order.is_some(),
+            settled: s.compacted_for >= settings.target_shard.0,
+            mergeable: settings.shard_format == OutputFormat::Parquet
+                || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
+            partition: place(&s.path, constants),
+        })
+        .collect()
+}
+
+fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<CompactReport> {
+    let shards = snapshot.shards()?;
+    let choice = |(shard, choice): (&ShardMeta, &Choice)| ShardChoice {
+        shard: shard.path.clone(),
+        bytes: shard.bytes,
+        choice: if matches!(choice, Choice::Merge(_)) { "merge" } else { "keep" },
+        group: if let Choice::Merge(group) = choice { Some(*group) } else { None },
+        reason: choice.reason(),
+    };
+    let before = shards.len() as u64;
+    Ok(CompactReport {
+        shards_after: before - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
+        choices: shards.iter().zip(&plan.choices).map(choice).collect(),
+        ..CompactReport::unstarted(snapshot, before, dry_run)
+    })
+}
+
+/// A compaction in one process.
+struct Compaction<'a> {
+    context: &'a Context<'a>,
+    snapshot: &'a Snapshot,
+    settings: Settings,
+    constants: ConstantSets,
+    options: &'a Options,
+}
+
+impl Compaction<'_> {
+    fn run(&self, plan: &CompactPlan, report: &mut CompactReport) -> Result<()> {
+        let Self { context, snapshot, settings, constants, options } = self;
+        let transaction = TransactionId::fresh();
+        let naming = ShardNaming {
+            tag: transaction.tag().to_owned(),
+            format: settings.shard_format,
+            codec: settings.codec,
+            indexes: settings.indexes.clone(),
+        };
+        let dataset = snapshot.dataset();
+        dataset.test_store()?;
+        let mut publication = Publication::begin(dataset, &transaction, "compact", snapshot.version())?;
+        let shards = snapshot.shards()?;
+        let group = |group: &plan::Group| Group {
+            inputs: group.inputs.iter().map(|i| shards[*i].path.clone()).collect(),
+            bytes: group.bytes,
+            partition: group.inputs.first().map_or_else(String::new, |i| place(&shards[*i].path, constants)),
+        };
+        let groups: Vec<Group> = plan.groups.iter().map(group).collect();
+        let merges = Merging::new(context, snapshot, settings, options).merge_all(&naming, &groups)?;
+        let damaged = merges.damaged.into_iter().next();
+        if merges.products.is_empty() {
+            return Err(damaged.unwrap_or_else(all_gone));
+        }
+        report.folder = Some(naming.tag);
+        let (index, failed) = segments::merge_if_whole(context, snapshot)?;
+        context.cancel.check()?;
+        let replacing =
+            Replacing { parent: snapshot, base: snapshot.version(), groups: &groups, settings, constants, calls: 0 };
+        // Dropping an unpublished shard deletes it.
+        let live = replacing.live()?;
+        let (mut all, mut staged) = (Vec::new(), index.staged);
+        for (product, objects) in merges.products.into_iter().filter(|(product, _)| live.has(&groups[product.group])) {
+            all.push(Replacement { product, paths: objects.iter().map(|staged| staged.path.clone()).collect() });
+            staged.extend(objects);
+        }
+        let committed = replacing.commit(all, (index.merges, staged), &mut publication, report)?;
+        refresh(&committed, None)?;
+        let Some(error) = damaged.or(failed) else { return Ok(()) };
+        // The other merges are committed without waiting for a repair of the damage.
+        Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
+    }
+}

@@ -1,0 +1,364 @@
+//! Compactions in tasks: the groups of a plan are merged by any number of processes, and committed together.
+//!
+//! The plan has a row for each shard to be merged, in the order of the tasks; its `key` is the number of its group. The
+//! shards of a task lie in folders of its attempt, so groups whose constants differ are never in one task. Records keep
+//! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by the
+//! commit, as by a compaction of one process.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CompactReport, Options, Proof, all_gone, choose,
+    commit::{Replacement, Replacing},
+    merge::{Group, Live, Merging, Product},
+};
+use crate::{
+    dataset::{
+        Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication,
+        Settings, Snapshot, claim, delete_plan, is_of_plan, publish_plan, record_beside,
+    },
+    error::{Effect, Error, Kind, Result},
+    exec::{constants::ConstantSets, live::refresh, shard::ShardNaming},
+    format::parquet::Tally,
+    id::TransactionId,
+    ops::{
+        Context,
+        rewrite::partition,
+        segments,
+        tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+    },
+    plan,
+    storage::Location,
+    units::Size,
+};
+
+/// What all tasks of a plan share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Work {
+    /// Settings of the new shards.
+    settings: Settings,
+    /// The memory limit that the sizes of row groups follow from, whatever memory a task may use.
+    memory: Size,
+    no_check: bool,
+    compare: bool,
+}
+
+impl Work {
+    fn read(record: &PlanRecord) -> Result<Self> {
+        serde_json::from_value(record.work.clone())
+            .map_err(|e| Error::integrity("expected the plan of a compaction, found another").cause(e))
+    }
+
+    fn encoded(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
+    }
+
+    fn proof(&self) -> Proof {
+        if self.compare { Proof::Full } else { Proof::Checksums }
+    }
+}
+
+/// Plans a compaction without running it.
+///
+/// # Errors
+/// As [`compact`](super::compact), and if records are to be sorted.
+pub fn plan(
+    context: &Context<'_>,
+    location: &Location,
+    options: &Options,
+    task_size: Option<Size>,
+) -> Result<PlanReport> {
+    let started = Instant::now();
+    if options.order.is_some() {
+        return Err(Error::usage("expected a compaction that keeps the order of records, found --sort-by or --zorder")
+            .hint("sorting has to see all records: run `shardify compact` on one machine"));
+    }
+    let dataset = context.dataset(location)?;
+    let mut report = super::super::of_newest(&dataset, &mut |snapshot| {
+        crate::ops::erase::finish_cut_short(context, Some(snapshot))?;
+        store(context, snapshot, options, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE))
+    })?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Stores the plan of a compaction of a snapshot, or finds an open one of the same groups and options.
+fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_size: Size) -> Result<PlanReport> {
+    let dataset = snapshot.dataset();
+    let (settings, choice, constants) = choose(snapshot, options)?;
+    let shards = snapshot.shards()?;
+    let mut groups = choice.groups;
+    // Groups with the same constants follow each other, because a task has one folder of each name.
+    let kind = |group: &plan::compact::Group| group.inputs.first().map_or(0, |i| constants.of(&shards[*i].path));
+    groups.sort_by_key(kind);
+    let inputs: usize = groups.iter().map(|group| group.inputs.len()).sum();
+    let mut report = PlanReport::empty(dataset, Operation::Compact, (shards.len() - inputs) as u64);
+    if groups.is_empty() {
+        return Ok(report);
+    }
+    let mut tasks: Vec<PlanTask> = Vec::new();
+    for same in groups.chunk_by(|a, b| kind(a) == kind(b)) {
+        let units: Vec<(u64, u64)> = same.iter().map(|group| (group.bytes, group.inputs.len() as u64)).collect();
+        for range in plan::tasks::cut(&units, task_size) {
+            let first = tasks.last().map_or(0, |last| last.first + last.sources);
+            let (bytes, sources) = units[range].iter().fold((0, 0), |(b, s), unit| (b + unit.0, s + unit.1));
+            tasks.push(PlanTask { first, sources, bytes });
+        }
+    }
+    let work =
+        Work { settings, memory: context.memory, no_check: options.no_check, compare: options.proof == Proof::Full };
+    let rows: Vec<PlannedSource> = rows(snapshot, &groups)?;
+    let signature = signature(snapshot, &work, &rows, &tasks)?;
+    let record = match tasks::find(dataset, &signature)? {
+        Some(found) => found,
+        None => {
+            dataset.test_store()?;
+            let new = NewPlan {
+                operation: Operation::Compact.name(),
+                base: snapshot.version(),
+                signature,
+                tasks,
+                constants: None,
+                work: work.encoded()?,
+            };
+            publish_plan(dataset, new, rows.into_iter())?
+        }
+    };
+    report.set_plan(dataset, &record)?;
+    report.sources = inputs as u64;
+    report.bytes = groups.iter().map(|group| group.bytes).sum();
+    report.shards = groups.len() as u64;
+    report.records = groups.iter().map(|group| group.records).sum();
+    Ok(report)
+}
+
+/// Returns a row for each shard to be merged.
+fn rows(snapshot: &Snapshot, groups: &[plan::compact::Group]) -> Result<Vec<PlannedSource>> {
+    let shards = snapshot.shards()?;
+    let rows = groups.iter().enumerate().flat_map(|(number, group)| {
+        group.inputs.iter().map(move |i| PlannedSource {
+            path: shards[*i].path.clone(),
+            bytes: shards[*i].bytes,
+            key: number.to_string(),
+            ..PlannedSource::default()
+        })
+    });
+    Ok(rows.collect())
+}
+
+/// Returns a hash of everything that a plan is made from.
+fn signature(snapshot: &Snapshot, work: &Work, rows: &[PlannedSource], tasks: &[PlanTask]) -> Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(work.encoded()?.to_string().as_bytes());
+    let erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
+    hasher.update(&erasures.to_le_bytes());
+    for PlannedSource { path, bytes, key, .. } in rows {
+        hasher.update(&bytes.to_le_bytes());
+        for text in [path, key] {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+    }
+    for task in tasks {
+        hasher.update(&task.sources.to_le_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// The groups of a task, each with its number in the plan.
+fn groups_of(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<Vec<(u64, Group)>> {
+    let mut groups: Vec<(u64, Group)> = Vec::new();
+    for PlannedSource { path, bytes, key, .. } in record.sources_of(dataset.store(), task)? {
+        let number: u64 =
+            key.parse().map_err(|e| Error::integrity("expected the number of a group in the plan").cause(e))?;
+        match groups.last_mut() {
+            Some((last, group)) if *last == number => {
+                group.bytes += bytes;
+                group.inputs.push(path);
+            }
+            _ => {
+                let partition = format!("/{}", partition(&path));
+                groups.push((number, Group { inputs: vec![path], bytes, partition }));
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Runs tasks of a plan, one after the other.
+///
+/// # Errors
+/// When a task does not exist or fails; the tasks before it keep their outcomes.
+pub fn run_tasks(
+    context: &Context<'_>,
+    (dataset, record): (&Dataset, &PlanRecord),
+    tasks: impl Iterator<Item = usize>,
+    done: &mut dyn FnMut(TaskReport),
+) -> Result<()> {
+    let work = Work::read(record)?;
+    for task in tasks {
+        context.cancel.check()?;
+        tasks::bytes_of_task(dataset, record, task)?;
+        let ran = run_task(context, (dataset, record, &work), task);
+        // The version that the plan was made on may have been vacuumed since.
+        let result = super::super::or_overtaken_since(dataset, None, ran);
+        done(result.map_err(with_what_is_kept)?);
+    }
+    Ok(())
+}
+
+/// Runs a task unless it has an outcome.
+fn run_task(
+    context: &Context<'_>,
+    (dataset, record, work): (&Dataset, &PlanRecord, &Work),
+    task: usize,
+) -> Result<TaskReport> {
+    if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
+        return Ok(TaskReport::of(&outcome, true));
+    }
+    tasks::check_open(dataset, record)?;
+    dataset.test_store()?;
+    let snapshot = at_base(dataset, record)?;
+    let (numbers, groups): (Vec<u64>, Vec<Group>) = groups_of(dataset, record, task)?.into_iter().unzip();
+    let writer = claim(dataset, &record.id, task, record.tasks.len())?;
+    let naming = ShardNaming {
+        tag: writer.folder(),
+        format: work.settings.shard_format,
+        codec: work.settings.codec,
+        indexes: work.settings.indexes.clone(),
+    };
+    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact.name(), record.base)?;
+    let merging = Merging {
+        context,
+        snapshot: &snapshot,
+        settings: &work.settings,
+        memory: work.memory,
+        no_check: work.no_check,
+        proof: work.proof(),
+    };
+    let merges = merging.merge_all(&naming, &groups)?;
+    let mut outcome = tasks::empty_outcome(record, task, &writer);
+    outcome.damaged = merges.damaged.iter().map(Error::to_string).collect();
+    let (mut adds, mut staged, mut tally) = (Vec::new(), Vec::new(), Tally::default());
+    for (product, objects) in merges.products {
+        tally += product.tally;
+        outcome.counts.shards_removed += groups[product.group].inputs.len() as u64;
+        outcome.counts.bytes_in += groups[product.group].bytes;
+        staged.extend(objects);
+        adds.push((product.shard, numbers[product.group], product.md5));
+    }
+    record_beside(adds.iter_mut().map(|(shard, ..)| shard), &staged);
+    context.cancel.check()?;
+    tasks::check_open(dataset, record)?;
+    publication.publish(staged)?;
+    let counts = &mut outcome.counts;
+    counts.shards_added = adds.len() as u64;
+    counts.bytes_out = adds.iter().map(|(shard, ..)| shard.meta.bytes).sum();
+    counts.records_out = adds.iter().map(|(shard, ..)| shard.meta.records).sum();
+    counts.records_in = counts.records_out;
+    outcome.records = counts.records_out;
+    outcome.others = OutcomeCounts {
+        bytes_copied: tally.copied,
+        bytes_spliced: tally.spliced,
+        bytes_reencoded: tally.reencoded,
+        ..OutcomeCounts::default()
+    };
+    outcome.shards = adds.iter().map(|(shard, group, md5)| OutcomeShard::of_group(shard, *group, *md5)).collect();
+    tasks::record(dataset, record, &outcome, publication)
+}
+
+/// Opens the version that a plan was made on.
+fn at_base(dataset: &Dataset, record: &PlanRecord) -> Result<Snapshot> {
+    dataset.at(record.base).map_err(|error| match error.kind() {
+        Kind::Usage => Error::conflict(format!("{}, on which this plan was made, was vacuumed", record.base))
+            .at(dataset.store().location().to_string())
+            .hint("plan again, and let `vacuum` retain versions for longer than the tasks take"),
+        _ => error,
+    })
+}
+
+/// Commits a plan.
+///
+/// # Errors
+/// When tasks have no outcome, the plan is void, or all shards to be merged were replaced; as a commit. If shards are
+/// damaged, the other merges are committed first.
+pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {
+    tasks::commit(dataset, record, || commit_once(context, dataset, record))
+}
+
+fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {
+    let started = Instant::now();
+    let work = Work::read(record)?;
+    let outcomes = tasks::all_outcomes(dataset, record)?;
+    tasks::check_present(dataset, record, &outcomes)?;
+    let parent = dataset.open()?;
+    let before = parent.shards()?.len() as u64;
+    let mut report = CompactReport::unstarted(&parent, before, false);
+    report.folder = Some(record.id.tag().to_owned());
+    let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+    for task in 0..record.tasks.len() {
+        groups.extend(groups_of(dataset, record, task)?);
+    }
+    let places: BTreeMap<u64, usize> = groups.keys().enumerate().map(|(place, number)| (*number, place)).collect();
+    let groups: Vec<Group> = groups.into_values().collect();
+    let mut all = Vec::new();
+    for (shard, number, md5) in outcomes.iter().flat_map(|outcome| &outcome.shards).map(OutcomeShard::with_group) {
+        let group = number.and_then(|number| places.get(&number).copied());
+        let group = group.ok_or_else(|| Error::integrity("expected a shard of a group of the plan, found another"))?;
+        let objects = shard.meta.all_beside().into_iter().map(|object| object.path);
+        let paths = objects.chain(std::iter::once(shard.meta.path.clone())).collect();
+        all.push(Replacement { product: Product { group, shard, md5, tally: Tally::default() }, paths });
+    }
+    let written: Vec<(String, Vec<String>)> =
+        all.iter().map(|one| (one.product.shard.meta.path.clone(), one.paths.clone())).collect();
+    let live = Live::of(dataset, record.base)?;
+    all.retain(|one| live.has(&groups[one.product.group]));
+    let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged).next().cloned().map(Error::integrity);
+    if all.is_empty() {
+        let Some(damaged) = damaged else {
+            delete_plan(dataset, &record.id, true)?;
+            return Err(all_gone().hint("the plan is deleted: plan again"));
+        };
+        return Err(damaged);
+    }
+    let inputs = all.iter().filter_map(|one| groups[one.product.group].inputs.first());
+    let constants = ConstantSets::of_shards(dataset.store().as_ref(), inputs.map(String::as_str))?;
+    let replacing = Replacing {
+        parent: &parent,
+        base: record.base,
+        groups: &groups,
+        settings: &work.settings,
+        constants: &constants,
+        calls: tasks::fresh_calls(),
+    };
+    let mut publication = Publication::begin(dataset, &record.id, Operation::Compact.name(), record.base)?;
+    let (segments::Merged { merges, staged }, failed) = segments::merge_if_whole(context, &parent)?;
+    context.cancel.check()?;
+    let snapshot = replacing.commit(all, (merges, staged), &mut publication, &mut report)?;
+    let others = || outcomes.iter().map(|outcome| outcome.others);
+    report.bytes_copied = others().map(|others| others.bytes_copied).sum();
+    report.bytes_spliced = others().map(|others| others.bytes_spliced).sum();
+    report.bytes_reencoded = others().map(|others| others.bytes_reencoded).sum();
+    refresh(&snapshot, None)?;
+    // What no version refers to is deleted by `vacuum` if this fails.
+    let _ = withdraw(&snapshot, &record.id, &written).and_then(|()| delete_plan(dataset, &record.id, false));
+    report.seconds = started.elapsed().as_secs_f64();
+    match damaged.or(failed) {
+        None => Ok(Committed::Version(Box::new(report))),
+        Some(error) => Err(error
+            .with_effect(Effect::Certain)
+            .hint(format!("shards of other merges are committed as {}", report.version))),
+    }
+}
+
+/// Deletes the shards of merges that are not committed, because their old shards were replaced.
+fn withdraw(snapshot: &Snapshot, plan: &TransactionId, written: &[(String, Vec<String>)]) -> Result<()> {
+    let live: HashSet<&str> = snapshot.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+    let lost = written.iter().filter(|(shard, _)| !live.contains(shard.as_str()));
+    let mut paths = lost.flat_map(|(_, paths)| paths).filter(|path| is_of_plan(path, plan));
+    paths.try_for_each(|path| snapshot.dataset().store().delete(path))
+}

@@ -1,0 +1,427 @@
+//! What all work that is cut into tasks has in common: plans are opened, their tasks run and recorded, their outcomes
+//! checked, whatever the operation.
+//!
+//! ```text
+//! plan -> stored plan -> run each task -> outcomes, created only if absent -> all there, all shards there -> one commit
+//! ```
+
+use std::collections::HashMap;
+
+use super::Context;
+use crate::{
+    dataset::{
+        Counts, Dataset, Outcome, OutcomeCounts, PlanRecord, PlanState, Publication, Recorded, TaskMismatch,
+        delete_plan, folder_of, plan_of_path, plan_path, plan_state, stored_plans,
+    },
+    error::{Effect, Error, Kind, Result},
+    id::{TransactionId, Version, Writer},
+    storage::SYSTEM_FOLDER,
+};
+
+/// What a plan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Converts sources.
+    Convert,
+    /// Merges shards.
+    Compact,
+}
+
+impl Operation {
+    /// Returns the operation of a plan.
+    ///
+    /// # Errors
+    /// When this release does not know it.
+    pub fn of(record: &PlanRecord) -> Result<Self> {
+        [Self::Convert, Self::Compact].into_iter().find(|operation| operation.name() == record.operation).ok_or_else(
+            || Error::integrity(format!("expected the plan of a known operation, found `{}`", record.operation)),
+        )
+    }
+
+    /// Returns the name, as in records and entries.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Convert => "convert",
+            Self::Compact => "compact",
+        }
+    }
+}
+
+/// A plan that is stored.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct PlanReport {
+    /// The dataset.
+    pub dataset: String,
+    /// Location of the plan; `None` if there is nothing to do.
+    pub plan: Option<String>,
+    /// `convert` or `compact`.
+    pub operation: &'static str,
+    /// Number of tasks.
+    pub tasks: usize,
+    /// Number of tasks that have an outcome already, because an open plan is continued.
+    pub tasks_done: usize,
+    /// Sources to be converted, or shards to be merged.
+    pub sources: u64,
+    /// Their stored bytes.
+    pub bytes: u64,
+    /// Expected shards.
+    pub shards: u64,
+    /// Expected records.
+    pub records: u64,
+    /// Sources that the dataset contains already, or shards that are not merged.
+    pub sources_unchanged: u64,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+impl PlanReport {
+    /// Returns the report of a plan without tasks.
+    pub(super) fn empty(dataset: &Dataset, operation: Operation, sources_unchanged: u64) -> Self {
+        Self {
+            dataset: dataset.store().location().to_string(),
+            plan: None,
+            operation: operation.name(),
+            tasks: 0,
+            tasks_done: 0,
+            sources: 0,
+            bytes: 0,
+            shards: 0,
+            records: 0,
+            sources_unchanged,
+            seconds: 0.0,
+        }
+    }
+
+    /// Adds the stored plan.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) fn set_plan(&mut self, dataset: &Dataset, record: &PlanRecord) -> Result<()> {
+        let done = Outcome::existing(dataset, &record.id, record.tasks.len())?;
+        self.plan = Some(location_of(dataset, &record.id));
+        self.tasks = record.tasks.len();
+        self.tasks_done = done.into_iter().filter(|done| *done).count();
+        Ok(())
+    }
+}
+
+/// Result of running a task.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct TaskReport {
+    /// Number of the task.
+    pub task: usize,
+    /// Whether it had been run before.
+    pub already_done: bool,
+    /// Records read.
+    pub records_in: u64,
+    /// Records written.
+    pub records_out: u64,
+    /// Records rejected.
+    pub records_rejected: u64,
+    /// Shards written.
+    pub shards: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// The value that fits no column of the plan, if there is one; the commit then makes a plan with wider types.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<String>,
+    /// Merges that were left out because a shard is damaged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
+}
+
+impl TaskReport {
+    /// Returns the report of a task with this outcome.
+    pub(super) fn of(outcome: &Outcome, already_done: bool) -> Self {
+        Self {
+            task: usize::try_from(outcome.task).unwrap_or(usize::MAX),
+            already_done,
+            records_in: outcome.counts.records_in,
+            records_out: outcome.counts.records_out,
+            records_rejected: outcome.counts.records_rejected,
+            shards: outcome.counts.shards_added,
+            bytes_out: outcome.counts.bytes_out,
+            mismatch: outcome.mismatch.as_ref().map(described),
+            damaged: outcome.damaged.clone(),
+        }
+    }
+}
+
+/// Describes a value that fits no column.
+pub(super) fn described(mismatch: &TaskMismatch) -> String {
+    let TaskMismatch { source, column, expected, value, .. } = mismatch;
+    let value = if value.is_empty() { String::new() } else { format!(", found `{value}`") };
+    format!("{source}: expected {expected} in column `{column}`{value}")
+}
+
+/// Result of committing a plan.
+#[derive(Debug)]
+pub enum Committed<R> {
+    /// The plan is a version now.
+    Version(Box<R>),
+    /// The plan is this version already.
+    Already(Version),
+    /// A value fitted no column, which the text describes; the tasks of this plan have to be run.
+    Next(Box<PlanRecord>, String),
+}
+
+/// A plan that was named by its path or URL.
+pub enum OpenedPlan {
+    /// It exists.
+    Plan(Dataset, Box<PlanRecord>),
+    /// It was committed, and is deleted.
+    Committed(Dataset, Version),
+}
+
+/// Opens a plan by its path or URL.
+///
+/// # Errors
+/// When there is and was no plan, it is damaged, or another release made it; if the store fails.
+pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
+    let location = context.location(place)?;
+    let shown = location.to_string();
+    let wrong = || {
+        Error::usage("expected the path or URL of a plan, as `shardify plan` prints it")
+            .at(shown.clone())
+            .hint("it ends with _shardify/plans/ and a name of 32 digits and .json")
+    };
+    let mut above = location.clone();
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let (folder, name) = above.split_name().ok_or_else(wrong)?;
+        names.push(name);
+        above = folder;
+    }
+    let id = plan_of_path(&names[0]).filter(|_| names[1] == "plans" && names[2] == SYSTEM_FOLDER).ok_or_else(wrong)?;
+    let dataset = context.dataset(&above)?;
+    if let Some(record) = PlanRecord::read(&dataset, &id)? {
+        return Ok(OpenedPlan::Plan(dataset, Box::new(record)));
+    }
+    let entries = match dataset.latest()? {
+        Some(newest) => dataset.history(newest.version())?,
+        None => Vec::new(),
+    };
+    match entries.iter().find(|entry| entry.transaction == id) {
+        Some(entry) => Ok(OpenedPlan::Committed(dataset, entry.version)),
+        None => Err(Error::usage("expected a plan, found none")
+            .at(shown)
+            .hint("it was given up by a vacuum or voided by an erasure, or the path is wrong: plan again")),
+    }
+}
+
+/// Returns the path or URL of a plan.
+pub fn location_of(dataset: &Dataset, id: &TransactionId) -> String {
+    dataset.store().location().join(&plan_path(id)).to_string()
+}
+
+/// Returns the newest open plan with a signature.
+///
+/// # Errors
+/// When the store or the log cannot be read.
+pub(super) fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanRecord>> {
+    let mut plans = stored_plans(dataset)?;
+    plans.sort_by_key(|plan| std::cmp::Reverse(plan.touched));
+    for plan in plans {
+        // A plan that cannot be read is not continued; it is left to `vacuum`.
+        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
+        if record.signature == signature && plan_state(dataset, &record.id, record.base)? == PlanState::Open {
+            return Ok(Some(record));
+        }
+    }
+    Ok(None)
+}
+
+/// Adds what a run that stopped has achieved, where running again may help.
+pub(super) fn with_what_is_kept(error: Error) -> Error {
+    match error.kind() {
+        Kind::Interrupted | Kind::Storage => {
+            error.hint("finished tasks are kept: the same command continues after them")
+        }
+        _ => error,
+    }
+}
+
+/// Returns the stored bytes of a task.
+///
+/// # Errors
+/// When the plan has no such task.
+pub(super) fn bytes_of_task(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<u64> {
+    record.tasks.get(task).map(|task| task.bytes).ok_or_else(|| {
+        let last = record.tasks.len().saturating_sub(1);
+        Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, &record.id))
+    })
+}
+
+/// Fails unless the tasks of a plan can be run.
+///
+/// # Errors
+/// [`Kind::Conflict`]; when the log cannot be read.
+pub(super) fn check_open(dataset: &Dataset, record: &PlanRecord) -> Result<()> {
+    expect_open(dataset, plan_state(dataset, &record.id, record.base)?)
+}
+
+fn expect_open(dataset: &Dataset, state: PlanState) -> Result<()> {
+    match state {
+        PlanState::Open => Ok(()),
+        PlanState::Committed(version) => {
+            let error = Error::conflict(format!("this plan is committed already, as version {version}"));
+            Err(error.at(dataset.store().location().to_string()))
+        }
+        PlanState::Void(version) => Err(voided(dataset, version)),
+    }
+}
+
+/// Returns the error for a plan that can no longer be committed.
+fn voided(dataset: &Dataset, version: Version) -> Error {
+    Error::conflict(format!("version {version} voided this plan"))
+        .at(dataset.store().location().to_string())
+        .hint("an id was erased or blocked, or a vacuum gave the plan up: plan again")
+}
+
+/// Returns the outcome of an attempt that wrote nothing.
+pub(super) fn empty_outcome(record: &PlanRecord, task: usize, writer: &Writer) -> Outcome {
+    Outcome {
+        plan: record.id.clone(),
+        task: task as u64,
+        writer: writer.serial.unwrap_or_default() as u64,
+        records: 0,
+        shards: Vec::new(),
+        segments: Vec::new(),
+        counts: Counts::default(),
+        others: OutcomeCounts::default(),
+        sources: None,
+        arrays: false,
+        part_hashes: false,
+        rejects: None,
+        mismatch: None,
+        damaged: Vec::new(),
+    }
+}
+
+/// Records the outcome of an attempt, and withdraws what it wrote if another attempt was first.
+///
+/// # Errors
+/// When the other attempt wrote something else, the plan is not open, or the store fails.
+pub(super) fn record(
+    dataset: &Dataset,
+    plan: &PlanRecord,
+    outcome: &Outcome,
+    publication: Publication<'_>,
+) -> Result<TaskReport> {
+    let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
+    let created = publication.hand_over_by(|| outcome.record(dataset).map(recorded))?;
+    // The plan may have been voided after the last look: erased records must not stay in its shards.
+    let state = plan_state(dataset, &plan.id, plan.base)?;
+    if let PlanState::Void(_) = state {
+        delete_plan(dataset, &plan.id, true)?;
+    }
+    expect_open(dataset, state)?;
+    Ok(TaskReport::of(outcome, !created))
+}
+
+/// Commits a plan unless it is committed.
+///
+/// # Errors
+/// [`Kind::Conflict`] if the plan was voided; those of `commit`.
+pub(super) fn commit<R>(
+    dataset: &Dataset,
+    record: &PlanRecord,
+    commit: impl FnOnce() -> Result<Committed<R>>,
+) -> Result<Committed<R>> {
+    match plan_state(dataset, &record.id, record.base)? {
+        PlanState::Open => {}
+        PlanState::Committed(version) => {
+            delete_plan(dataset, &record.id, false)?;
+            return Ok(Committed::Already(version));
+        }
+        PlanState::Void(version) => return Err(voided(dataset, version)),
+    }
+    match commit() {
+        // Another process may have committed the plan meanwhile, and deleted what this one was reading.
+        Err(error) if error.effect() == Effect::None => match plan_state(dataset, &record.id, record.base)? {
+            PlanState::Committed(version) => Ok(Committed::Already(version)),
+            _ => Err(error),
+        },
+        result => result,
+    }
+}
+
+/// Returns a number for the names of lists that no other commit of the plan uses: a killed one may have left lists.
+pub(super) fn fresh_calls() -> usize {
+    let digits = &TransactionId::fresh().0[..8];
+    usize::from_str_radix(digits, 16).unwrap_or_default()
+}
+
+/// Returns the outcomes of all tasks.
+///
+/// # Errors
+/// [`Kind::Conflict`] naming the tasks without an outcome; when one is damaged, or the store fails.
+pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec<Outcome>> {
+    let outcomes = Outcome::read_all(dataset, &record.id, record.tasks.len())?;
+    let missing: Vec<usize> =
+        outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_none()).map(|(task, _)| task).collect();
+    if missing.is_empty() {
+        return Ok(outcomes.into_iter().flatten().collect());
+    }
+    Err(Error::conflict(format!(
+        "expected outcomes of {} tasks, found {}; missing: {}",
+        record.tasks.len(),
+        record.tasks.len() - missing.len(),
+        ranges(&missing)
+    ))
+    .at(dataset.store().location().to_string())
+    .hint("run the missing tasks, then commit again"))
+}
+
+/// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task whose
+/// shard is gone is deleted, so that the task can be run again.
+///
+/// # Errors
+/// [`Kind::Conflict`] naming the tasks; when the store fails.
+pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome]) -> Result<()> {
+    let store = dataset.store().as_ref();
+    let mut gone: Vec<(usize, String)> = Vec::new();
+    for (task, outcome) in outcomes.iter().enumerate() {
+        let mut listed: HashMap<&str, HashMap<String, u64>> = HashMap::new();
+        for shard in &outcome.shards {
+            let folder = folder_of(shard.path());
+            if !listed.contains_key(folder) {
+                let facts = store.list(folder)?.into_iter().map(|facts| (facts.path, facts.bytes)).collect();
+                listed.insert(folder, facts);
+            }
+            if listed[folder].get(shard.path()) != Some(&shard.bytes()) {
+                gone.push((task, shard.path().to_owned()));
+                break;
+            }
+        }
+    }
+    let Some((task, path)) = gone.first() else { return Ok(()) };
+    for (task, _) in &gone {
+        Outcome::delete(dataset, &record.id, *task as u64)?;
+    }
+    let tasks: Vec<usize> = gone.iter().map(|(task, _)| *task).collect();
+    Err(Error::conflict(format!("the shard of a task is gone; run task {} again", ranges(&tasks)))
+        .at(store.location().join(path).to_string())
+        .hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
+        .hint(format!("shardify run-task {} --task {task}", location_of(dataset, &record.id))))
+}
+
+/// Formats ascending numbers as ranges: `3, 17-20`.
+pub(super) fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let text = |run: &[usize]| match run {
+        [only] => only.to_string(),
+        run => format!("{}-{}", run[0], run[run.len() - 1]),
+    };
+    runs.map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_tasks_are_ranges() {
+        assert_eq!(ranges(&[3, 17, 18, 19, 20, 22]), "3, 17-20, 22");
+    }
+}
