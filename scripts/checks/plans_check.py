@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Plans whose processes are killed, and commits beside other commands: every record is there once.
 
-Four kinds of rounds, on a local folder or on S3 (moto):
+Five kinds of rounds, on a local folder or on S3 (moto):
 
 - kill: `plan`, two processes of `run-task` at once and `commit` are killed at random moments and started again until the plan is
   committed. The shards have to be those of an undisturbed run.
 - commits: two processes commit one plan at once. There is one version, and neither fails but for the other.
 - erase: a plan with records of a subject is committed while the subject is erased. The subject is in no version and no object.
 - compact: a plan is committed while the dataset is compacted.
+- merges: the tasks of a planned compaction are killed and started again, then two processes commit it while a third converts, compacts
+  or erases.
 
     python3 scripts/checks/plans_check.py --shardify target/release/shardify [--rounds 10] [--store local|s3] [--seed N]
 
@@ -209,9 +211,44 @@ class Rounds:
         self.check(dataset, base + self.ids)
         return dataset
 
+    def merges(self, form):
+        dataset = self.place.fresh()
+        ids = self.base(form, dataset, 8)
+        select = ["--min-inputs", "2", "--target-shard", "64KiB", "--task-size", "1KiB"]
+        report = self.shardify.ok("plan", "compact", dataset, *select)[-1]
+        plan, last = report["plan"], report["tasks"] - 1
+        for _ in range(2):
+            middle = self.rng.randint(0, last)
+            running = [["run-task", plan, "--task", f"0..{middle}"], ["run-task", plan, "--task", f"{middle}..{last}"]]
+            for code, said in self.killed(0.1, running):
+                expect(f"exit code of a task ({said})", code, OK)
+        self.shardify.ok("run-task", plan, "--task", f"0..{last}")
+        beside = self.rng.choice(("convert", "compact", "erase"))
+        table = self.inputs.parent / "beside.csv"
+        table.write_text("id,who,value\nbeside,PAT-30,b\n")
+        command = {
+            "convert": ["convert", table, "--out", dataset, "--id", "id", "--subject", "who", "--to", form],
+            "compact": ["compact", dataset, "--min-inputs", "2", "--until", "v4"],
+            "erase": ["erase", "--subject", "PAT-7", dataset, *self.rng.choice(([], ["--all-versions"]))],
+        }[beside]
+        codes, said = self.together(["commit", plan], ["commit", plan], command)
+        if not set(codes[:2]) <= {OK, CONFLICT, USAGE} or codes[2] not in (OK, CONFLICT):
+            raise Failure(f"two commits and {beside} ended with {codes}: {said}")
+        if beside == "convert":
+            ids["beside"] += 1
+            if OK not in codes[:2]:
+                raise Failure(f"two commits beside a conversion ended with {codes}: {said}")
+        if beside == "erase" and codes[2] == OK:
+            ids = collections.Counter({one: n for one, n in ids.items() if not one.endswith("-3")})
+        self.check(dataset, ids)
+        # Nothing that was written for merges which were not committed is left.
+        self.shardify.ok("vacuum", dataset, "--retain", "0s", "--force")
+        self.check(dataset, ids)
+        return dataset
+
     def all(self, rounds):
         failed = 0
-        for kind in (self.kill, self.commits, self.erase, self.compact):
+        for kind in (self.kill, self.commits, self.erase, self.compact, self.merges):
             bad = 0
             for number in range(rounds):
                 form = FORMATS[number % len(FORMATS)]
@@ -220,7 +257,8 @@ class Rounds:
                 except (Failure, subprocess.TimeoutExpired) as failure:
                     bad += 1
                     print(f"FAIL  {kind.__name__} {form}, round {number}: {failure}", flush=True)
-            more = f", {self.kills} processes killed" if kind == self.kill else ""
+            more = f", {self.kills} processes killed" if self.kills else ""
+            self.kills = 0
             print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {rounds} rounds{more}, {bad} failed", flush=True)
             failed += bad
         return failed
