@@ -69,6 +69,7 @@ ALL = [
     Check("index_check", "indexes for training tools, with offsets derived anew and the tools' own readers", cost=15),
     Check("adopt_check", "shards of webdataset, tfrecord, pyarrow and DuckDB become datasets", cost=15),
     Check("python_check", "the Python package, its types, and its wheel in an environment of its own", alone=True, cost=20),
+    Check("readers_table", "the table of README.md says what stock readers read", cost=20),
     Check("examples_check", "the examples run, and print what follows from their inputs", cost=15),
     Check("runners_check", "conversions on process pools, Dask, Ray and Spark give the shards of `convert`", "--rounds 1", "--rounds 5", cost=10),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
