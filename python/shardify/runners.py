@@ -6,6 +6,7 @@ attempt of a task that takes too long, and goes on with the next plan if a value
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from typing import Any
 
 from .commands import Option, Path, commit, plan, run_task
-from .errors import ConflictError, StorageError
+from .errors import ConflictError, ShardifyError, StorageError, UsageError
 from .progress import Progress, Wanted, Watch
 from .reports import CommitReport, TaskReport
 
@@ -79,8 +80,14 @@ def convert(
 def run(plan: str, executor: Executor, tasks: int, progress: Wanted = None, **options: Option) -> CommitReport:
     """Runs all tasks of a plan on an executor, and commits it. Plans with wider types that follow are run, too."""
     while True:
-        with Watch(progress) as watch:
-            _run_tasks(plan, executor, tasks, options, watch)
+        try:
+            with Watch(progress) as watch:
+                _run_tasks(plan, executor, tasks, options, watch)
+        except UsageError:
+            # Another driver may have committed the plan meanwhile, which `commit` tells.
+            with contextlib.suppress(ShardifyError):
+                return commit(plan)
+            raise
         report = commit(plan)
         if report.next_plan is None:
             return report

@@ -248,6 +248,20 @@ class Plans(Folder):
             self.assertEqual(shardify.run(planned.plan, workers, planned.tasks).version, 1)
         self.assertEqual(shardify.open(self.out).records, 180_001)
 
+    def test_a_plan_that_another_driver_has_committed_is_done(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            reports = [shardify.run(planned.plan, workers, planned.tasks) for _ in range(2)]
+            self.assertEqual([report.already_committed for report in reports], [False, True])
+            self.assertEqual([report.version for report in reports], [1, 1])
+
+    def test_a_wrong_option_is_told_as_such(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        with concurrent.futures.ThreadPoolExecutor(2) as workers, self.assertRaises(shardify.UsageError):
+            shardify.run(planned.plan, workers, planned.tasks, jobs="none")
+
     def test_a_failure_that_stays_is_raised(self) -> None:
         planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
         assert planned.plan is not None

@@ -18,7 +18,6 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
