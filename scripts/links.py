@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every link in the documentation leads to a file of the repository, and every anchor to a heading.
 
-Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md and docs/**/*.md. Links to the web are ignored.
+Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md, examples/README.md and docs/**/*.md. Links to the web are ignored.
 Every page below docs/ has to be in docs/SUMMARY.md, and pages may link only to files below docs/, since the book holds
 nothing else.
 
@@ -64,7 +64,7 @@ def main():
     listed = {(DOCS / link[1]).resolve() for link in LINK.finditer((DOCS / "SUMMARY.md").read_text())}
     faults = [f"docs/SUMMARY.md: expected every page, found no {p.relative_to(DOCS)}"
               for p in pages if p not in listed and p.name != "SUMMARY.md"]
-    top = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    top = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
     for page in [*top, *pages]:
         faults += faults_of(page)
     print("\n".join(faults) or f"links of {len(top) + len(pages)} pages lead somewhere")

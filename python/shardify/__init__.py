@@ -12,6 +12,7 @@ Each call runs the program once; see `shardify.commands` for options, `shardify.
 from .commands import adopt, commit, compact, convert, diff, erase, find, plan, run_task, verify, version
 from .dataset import Dataset, Shard, open
 from .errors import BugError, ChangedError, ConflictError, InputError, ShardifyError, StorageError, UsageError
+from .progress import Progress
 from .runners import run
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ConflictError",
     "Dataset",
     "InputError",
+    "Progress",
     "Shard",
     "ShardifyError",
     "StorageError",

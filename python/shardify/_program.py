@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .errors import of_code
+from .progress import Callback, of_line
 
 # What the program may take to end after SIGINT, in seconds; it deletes what it has not committed.
 PATIENCE = 30
@@ -67,12 +68,16 @@ def _dies_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def run(arguments: Sequence[str], on_object: Callable[[dict[str, Any]], None] | None = None) -> list[dict[str, Any]]:
-    """Runs a command; returns the objects that it printed, or passes them to `on_object` as they come.
+def run(
+    arguments: Sequence[str],
+    on_object: Callable[[dict[str, Any]], None] | None = None,
+    progress: Callback | None = None,
+) -> list[dict[str, Any]]:
+    """Runs a command; returns the objects that it printed, or passes them to `on_object` as they come, and how far it is to `progress`.
 
-    Raises the exception of its exit code, and `KeyboardInterrupt` after Ctrl-C once the program has ended.
+    Raises the exception of its exit code, what `progress` raises, and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
     """
-    command = [find(), "--json", "--progress", "never", *arguments]
+    command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -85,11 +90,11 @@ def run(arguments: Sequence[str], on_object: Callable[[dict[str, Any]], None] | 
         preexec_fn=_dies_with_parent(),
     )
     failures: list[dict[str, Any]] = []
-    said: list[str] = []
     objects: list[dict[str, Any]] = []
     with process:
         assert process.stdout is not None and process.stderr is not None
-        reader = threading.Thread(target=_keep_end, args=(process.stderr, said), daemon=True)
+        errors = _Errors(process, process.stderr, progress)
+        reader = threading.Thread(target=errors.read, daemon=True)
         reader.start()
         try:
             for one in _objects(process.stdout):
@@ -105,8 +110,10 @@ def run(arguments: Sequence[str], on_object: Callable[[dict[str, Any]], None] | 
             raise
         finally:
             reader.join()
+    if errors.raised is not None:
+        raise errors.raised
     if code not in ANSWERS:
-        raise of_code(code, failures[-1] if failures else None, "".join(said))
+        raise of_code(code, failures[-1] if failures else None, "".join(errors.said))
     return objects
 
 
@@ -116,13 +123,33 @@ def _objects(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _keep_end(stream: IO[str], into: list[str]) -> None:
-    kept = 0
-    for line in stream:
-        into.append(line)
-        kept += len(line)
-        while kept > KEPT and len(into) > 1:
-            kept -= len(into.pop(0))
+class _Errors:
+    """Standard error of the program: keeps its end for messages, and passes progress on."""
+
+    def __init__(self, process: subprocess.Popen[str], stream: IO[str], progress: Callback | None) -> None:
+        self._process, self._stream, self._progress = process, stream, progress
+        self._kept = 0
+        self.said: list[str] = []
+        self.raised: BaseException | None = None
+
+    def read(self) -> None:
+        for line in self._stream:
+            now = of_line(line) if self._progress else None
+            if now is None:
+                self._keep(line)
+            elif self.raised is None and self._progress is not None:
+                try:
+                    self._progress(now)
+                except BaseException as error:
+                    # The caller's thread raises it once the program has ended.
+                    self.raised = error
+                    self._process.send_signal(signal.SIGINT)
+
+    def _keep(self, line: str) -> None:
+        self.said.append(line)
+        self._kept += len(line)
+        while self._kept > KEPT and len(self.said) > 1:
+            self._kept -= len(self.said.pop(0))
 
 
 def _end(process: subprocess.Popen[str]) -> None:

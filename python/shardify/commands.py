@@ -2,6 +2,8 @@
 
 Options are keyword arguments named as on the command line, with `_` for `-`: `target_shard="128MiB"`, `on_error="quarantine"`,
 `dry_run=True`. Lists may be given where an option takes several values, and a dictionary for `type`. See `shardify COMMAND --help`.
+
+`progress=True` shows a bar, and `progress=FUNCTION` calls it about once a second; see `shardify.progress`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from . import _program
+from .progress import Wanted, Watch
 from .reports import (
     AdoptReport,
     CommitReport,
@@ -56,28 +59,33 @@ def flags(options: Mapping[str, Option]) -> list[str]:
     return words
 
 
-def _summary(arguments: Sequence[str]) -> dict[str, Any]:
-    return _program.run(arguments)[-1]
+def _run(arguments: Sequence[str], progress: Wanted) -> list[dict[str, Any]]:
+    with Watch(progress) as watch:
+        return _program.run(arguments, progress=watch if watch else None)
+
+
+def _summary(arguments: Sequence[str], progress: Wanted = None) -> dict[str, Any]:
+    return _run(arguments, progress)[-1]
 
 
 def _paths(paths: Iterable[Path]) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def convert(*sources: Path, out: Path | None = None, **options: Option) -> ConvertReport:
+def convert(*sources: Path, out: Path | None = None, progress: Wanted = None, **options: Option) -> ConvertReport:
     """Converts files, tables, archives and arrays into shards of a dataset. A killed conversion continues when repeated."""
     words = flags({"out": out, **options})
-    return ConvertReport.of(_summary(["convert", *words, "--", *_paths(sources)]))
+    return ConvertReport.of(_summary(["convert", *words, "--", *_paths(sources)], progress))
 
 
-def adopt(source: Path, **options: Option) -> AdoptReport:
+def adopt(source: Path, progress: Wanted = None, **options: Option) -> AdoptReport:
     """Registers existing Parquet, tar or TFRecord shards as a dataset without rewriting them."""
-    return AdoptReport.of(_summary(["adopt", *flags(options), "--", os.fspath(source)]))
+    return AdoptReport.of(_summary(["adopt", *flags(options), "--", os.fspath(source)], progress))
 
 
-def compact(dataset: Path, **options: Option) -> CompactReport:
+def compact(dataset: Path, progress: Wanted = None, **options: Option) -> CompactReport:
     """Merges small shards."""
-    return CompactReport.of(_summary(["compact", *flags(options), "--", os.fspath(dataset)]))
+    return CompactReport.of(_summary(["compact", *flags(options), "--", os.fspath(dataset)], progress))
 
 
 def find(dataset: Path, *ids: str, **options: Option) -> list[Hit]:
@@ -103,9 +111,9 @@ def diff(dataset: Path, before: str, after: str, **options: Option) -> list[Repo
     return [Report.of(one) for one in objects]
 
 
-def verify(dataset: Path, **options: Option) -> VerifyReport:
+def verify(dataset: Path, progress: Wanted = None, **options: Option) -> VerifyReport:
     """Checks a dataset against its log. The report is false if something is damaged, and names it."""
-    objects = _program.run(["verify", os.fspath(dataset), *flags(options)])
+    objects = _run(["verify", os.fspath(dataset), *flags(options)], progress)
     problems = tuple(f"{one['object']}: {one['problem']}" for one in objects if one.get("type") == "problem")
     return VerifyReport(raw=objects[-1], problems=problems)
 
@@ -116,23 +124,24 @@ def erase(
     subject: str | Iterable[str] | None = None,
     record: str | Iterable[str] | None = None,
     all_versions: bool = False,
+    progress: Wanted = None,
     **options: Option,
 ) -> EraseReport:
     """Erases records, or all records of a subject, and blocks their re-import."""
     words = flags({"subject": subject, "record": record, "all_versions": all_versions, **options})
-    summary = _summary(["erase", *words, "--", os.fspath(dataset), *ids])
+    summary = _summary(["erase", *words, "--", os.fspath(dataset), *ids], progress)
     return EraseReport.of({**summary, "missing": tuple(summary.get("missing", ()))})
 
 
-def plan(*sources: Path, out: Path | None = None, **options: Option) -> PlanReport:
+def plan(*sources: Path, out: Path | None = None, progress: Wanted = None, **options: Option) -> PlanReport:
     """Plans a conversion as tasks, which `run_task` runs anywhere and in any order, and `commit` makes visible."""
     words = flags({"out": out, **options})
-    return PlanReport.of(_summary(["plan", "convert", *words, "--", *_paths(sources)]))
+    return PlanReport.of(_summary(["plan", "convert", *words, "--", *_paths(sources)], progress))
 
 
-def run_task(plan: str, task: int, **options: Option) -> TaskReport:
+def run_task(plan: str, task: int, progress: Wanted = None, **options: Option) -> TaskReport:
     """Runs one task of a plan; a task that was run before ends at once."""
-    objects = _program.run(["run-task", plan, "--task", str(task), *flags(options)])
+    objects = _run(["run-task", plan, "--task", str(task), *flags(options)], progress)
     return TaskReport.of(next(one for one in objects if one.get("type") == "task"))
 
 

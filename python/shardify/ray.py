@@ -15,6 +15,7 @@ import ray
 from . import runners
 from .commands import Option, Path
 from .errors import StorageError
+from .progress import Wanted
 from .reports import CommitReport
 
 # Attempts of a task whose worker or node died.
@@ -57,7 +58,7 @@ def _work(work: functools.partial[runners.Result]) -> runners.Result:
     return work()
 
 
-def convert(*sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+def convert(*sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
     """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
     with RayExecutor(cpus=jobs) as executor:
-        return runners.convert(executor, *sources, out=out, jobs=jobs, **options)
+        return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)

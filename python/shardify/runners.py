@@ -6,6 +6,7 @@ attempt of a task that takes too long, and goes on with the next plan if a value
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from typing import Any
 
 from .commands import Option, Path, commit, plan, run_task
-from .errors import ConflictError, StorageError
+from .errors import ConflictError, ShardifyError, StorageError, UsageError
+from .progress import Progress, Wanted, Watch
 from .reports import CommitReport, TaskReport
 
 # What an attempt returned, and what it raised. Engines wrap exceptions, or send only their text; values come back as they are.
@@ -64,32 +66,41 @@ class EngineExecutor(ThreadPoolExecutor):
         return value
 
 
-def convert(executor: Executor, *sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+def convert(
+    executor: Executor, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option
+) -> CommitReport | None:
     """Plans a conversion, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
 
     If it is killed, the same call continues with the tasks that have no result yet.
     """
-    planned = plan(*sources, out=out, **options)
-    return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs)
+    planned = plan(*sources, out=out, progress=progress, **options)
+    return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 
-def run(plan: str, executor: Executor, tasks: int, **options: Option) -> CommitReport:
+def run(plan: str, executor: Executor, tasks: int, progress: Wanted = None, **options: Option) -> CommitReport:
     """Runs all tasks of a plan on an executor, and commits it. Plans with wider types that follow are run, too."""
     while True:
-        _run_tasks(plan, executor, tasks, options)
+        try:
+            with Watch(progress) as watch:
+                _run_tasks(plan, executor, tasks, options, watch)
+        except UsageError:
+            # Another driver may have committed the plan meanwhile, which `commit` tells.
+            with contextlib.suppress(ShardifyError):
+                return commit(plan)
+            raise
         report = commit(plan)
         if report.next_plan is None:
             return report
         plan, tasks = report.next_plan, int(report.raw["tasks"])
 
 
-def _run_tasks(plan: str, executor: Executor, tasks: int, options: dict[str, Option]) -> None:
+def _run_tasks(plan: str, executor: Executor, tasks: int, options: dict[str, Option], watch: Watch) -> None:
     running: dict[Future[TaskReport], tuple[int, float]] = {}
     failures = dict.fromkeys(range(tasks), 0)
     took: list[float] = []
 
     def start(task: int) -> None:
-        running[executor.submit(run_task, plan, task, **options)] = task, time.monotonic()
+        running[executor.submit(run_task, plan, task, None, **options)] = task, time.monotonic()
 
     for task in range(tasks):
         start(task)
@@ -109,6 +120,7 @@ def _run_tasks(plan: str, executor: Executor, tasks: int, options: dict[str, Opt
                     start(task)
                 else:
                     del failures[task]
+                    watch(Progress("running tasks", tasks - len(failures), tasks, "tasks"))
                     took.append(time.monotonic() - started)
             _repeat_late(running, failures, took, start)
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 from . import runners
 from .commands import Option, Path
 from .errors import StorageError
+from .progress import Wanted
 from .reports import CommitReport
 
 
@@ -41,7 +42,7 @@ class SparkExecutor(runners.EngineExecutor):
         self._context.cancelJobGroup(self._group)
 
 
-def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, **options: Option) -> CommitReport | None:
+def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
     """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
     with SparkExecutor(spark) as executor:
-        return runners.convert(executor, *sources, out=out, jobs=jobs, **options)
+        return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)

@@ -6,7 +6,9 @@ Readers of other projects are tested where they are installed, and named where t
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import importlib.util
+import io
 import os
 import signal
 import subprocess
@@ -22,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import shardify
-from shardify import _program, commands
+from shardify import _program, commands, progress
 
 ROWS = 500
 
@@ -144,6 +146,85 @@ class Commands(Folder):
         self.assertRegex(shardify.version(), r"^\d+\.\d+\.\d+")
 
 
+class Progresses(Folder):
+    """Lines of the program become calls."""
+
+    def slow(self, progress: progress.Wanted) -> shardify.reports.ConvertReport:
+        """A conversion of some seconds: level 19 is slow."""
+        text = "id,text\n" + "".join(f"{row},{os.urandom(40).hex()}\n" for row in range(120_000))
+        (self.raw / "large.csv").write_text(text)
+        return shardify.convert(self.raw, out=self.out, progress=progress, codec="zstd:19", jobs=1)
+
+    def test_a_function_is_called(self) -> None:
+        seen: list[shardify.Progress] = []
+        report = self.slow(seen.append)
+        self.assertTrue(seen)
+        self.assertEqual({now.phase for now in seen} - {"inferring types"}, {"converting"})
+        totals = {now.total for now in seen if now.phase == "converting"}
+        self.assertEqual(len(totals), 1)
+        (total,) = totals
+        assert total is not None
+        self.assertAlmostEqual(total / report.bytes_in, 1, delta=0.06)
+        done = [now.done for now in seen if now.phase == "converting"]
+        self.assertEqual(done, sorted(done))
+        self.assertLessEqual(seen[-1].records, report.records_in)
+
+    def test_a_function_that_raises_ends_the_program(self) -> None:
+        def enough(now: shardify.Progress) -> None:
+            raise ZeroDivisionError("enough")
+
+        with self.assertRaises(ZeroDivisionError):
+            self.slow(enough)
+        self.assertEqual(list(self.out.rglob("*.parquet")), [])
+
+    def test_errors_are_told_as_without_progress(self) -> None:
+        (self.raw / "bad.csv").write_text("id,who,value\n1,2,3,4\n")
+        with self.assertRaises(shardify.InputError) as bad:
+            shardify.convert(self.raw / "bad.csv", out=self.out, progress=True)
+        self.assertEqual(bad.exception.line, 2)
+
+    def test_tasks_are_counted(self) -> None:
+        seen: list[shardify.Progress] = []
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            shardify.runners.convert(workers, self.raw, out=self.out, progress=seen.append, task_size="10KiB")
+        tasks = [(now.done, now.total) for now in seen if now.unit == "tasks"]
+        self.assertEqual(tasks, [(done, len(tasks)) for done in range(1, len(tasks) + 1)])
+        self.assertGreater(len(tasks), 2)
+
+    def test_lines_of_the_program(self) -> None:
+        line = "merging the id index: 1.5 KiB of 1023 MiB, 4.0 GiB/s, 1,234,567 records, 1 shard, 2 s left"
+        expected = shardify.Progress("merging the id index", 1536, 1023 << 20, "bytes", 1_234_567, 1)
+        self.assertEqual(progress.of_line(line), expected)
+        unknown = progress.of_line("inferring types: 0 B of 0 B, 0 B/s, 1 record, 0 shards")
+        assert unknown is not None
+        self.assertIsNone(unknown.total)
+        for other in ("note: 3 of 5 records, 2 shards", "warning: slow", "", "converting: soon"):
+            self.assertIsNone(progress.of_line(other))
+
+    def test_bars(self) -> None:
+        def shown(*, tqdm: bool) -> str:
+            with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.ExitStack() as stack:
+                if not tqdm:
+                    stack.enter_context(unittest.mock.patch.dict(sys.modules, {"tqdm.auto": None, "tqdm": None}))
+                watch = stack.enter_context(progress.Watch(True))
+                for done in (0, 50 << 20, 100 << 20):
+                    watch(shardify.Progress("converting", done, 100 << 20, records=done, shards=2))
+                watch(shardify.Progress("running tasks", 3, 4, "tasks"))
+            return said.getvalue()
+
+        plain = shown(tqdm=False)
+        self.assertIn("\rconverting: 50 %, 50 MiB, 52,428,800 records, 2 shards", plain)
+        self.assertIn("\rrunning tasks: 75 %, 3 of 4 tasks", plain)
+        self.assertTrue(plain.endswith("\n"))
+        if importlib.util.find_spec("tqdm") is None:
+            print("NOT RUN: tqdm: it is not installed")
+        else:
+            bar = shown(tqdm=True)
+            self.assertIn("converting: 100%", bar)
+            self.assertIn("104,857,600 records, 2 shards", bar)
+            self.assertIn("running tasks:  75%", bar)
+
+
 class Plans(Folder):
     def test_tasks_run_on_executors(self) -> None:
         shardify.convert(self.raw, out=self.folder / "plain", id="id", task_size="10KiB")
@@ -166,6 +247,20 @@ class Plans(Folder):
         with concurrent.futures.ThreadPoolExecutor(2) as workers:
             self.assertEqual(shardify.run(planned.plan, workers, planned.tasks).version, 1)
         self.assertEqual(shardify.open(self.out).records, 180_001)
+
+    def test_a_plan_that_another_driver_has_committed_is_done(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            reports = [shardify.run(planned.plan, workers, planned.tasks) for _ in range(2)]
+            self.assertEqual([report.already_committed for report in reports], [False, True])
+            self.assertEqual([report.version for report in reports], [1, 1])
+
+    def test_a_wrong_option_is_told_as_such(self) -> None:
+        planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
+        assert planned.plan is not None
+        with concurrent.futures.ThreadPoolExecutor(2) as workers, self.assertRaises(shardify.UsageError):
+            shardify.run(planned.plan, workers, planned.tasks, jobs="none")
 
     def test_a_failure_that_stays_is_raised(self) -> None:
         planned = shardify.plan(self.raw, out=self.out, task_size="10KiB")
