@@ -18,7 +18,7 @@ pub(super) use block::BlockArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
 pub(super) use manifest::{Export, ManifestArgs};
-pub(super) use plan::{CommitArgs, Manifest, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
+pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use undo::{RemoveArgs, RevertArgs};
 

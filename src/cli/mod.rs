@@ -303,12 +303,16 @@ impl Session<'_> {
         let private = options.private;
         let job = Job { name: "adopt", sources: &sources, output: &output, private };
         let report = self.with_events(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
+        self.adopted(&report)
+    }
+
+    fn adopted(&self, report: &ops::adopt::AdoptReport) -> Result<Outcome> {
         self.report(|w| {
             if !self.global.json {
-                return human::adopt(w, &report, self.global.verbose > 0);
+                return human::adopt(w, report, self.global.verbose > 0);
             }
             report.skipped.iter().try_for_each(|file| json::object(w, "skipped", file))?;
-            json::summary(w, &report)
+            json::summary(w, report)
         })?;
         Ok(if report.skipped.is_empty() { Outcome::Done } else { Outcome::Rejects })
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     Session,
-    args::{CommitArgs, ConvertArgs, Manifest, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs},
+    args::{CommitArgs, ConvertArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs},
     exit::Outcome,
     human,
     json::{self},
@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
     id::Version,
     ops::{
-        compact, convert,
+        adopt, compact, convert,
         tasks::{Committed, OpenedPlan, Operation, PlanReport, TaskReport, location_of, open_plan},
     },
     units::{Size, grouped},
@@ -25,6 +25,7 @@ impl Session<'_> {
         let (report, manifest) = match &args.what {
             PlanCommand::Convert(args) => (self.plan_convert(&args.convert)?, args.manifest),
             PlanCommand::Compact(args) => (self.plan_compact(args)?, args.manifest),
+            PlanCommand::Adopt(args) => (self.plan_adopt(args)?, args.manifest),
             PlanCommand::Other(words) => return Err(refused(words.first().map_or("", String::as_str))),
         };
         self.report(|w| {
@@ -58,6 +59,11 @@ impl Session<'_> {
         compact::store_plan(&self.context, &dataset, &options, args.task_size)
     }
 
+    fn plan_adopt(&self, args: &PlanAdoptArgs) -> Result<PlanReport> {
+        let out = args.adopt.out.as_deref().map(|out| self.context.location(out)).transpose()?;
+        adopt::store_plan(&self.context, &args.adopt.options(out), args.task_size)
+    }
+
     pub(super) fn run_task(&self, args: &RunTaskArgs) -> Result<Outcome> {
         let (dataset, record) = match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Plan(dataset, record) => (dataset, record),
@@ -77,6 +83,7 @@ impl Session<'_> {
         let result = match Operation::of(&record)? {
             Operation::Convert => convert::run_tasks(&self.context, plan, tasks, &mut collect),
             Operation::Compact => compact::run_tasks(&self.context, plan, tasks, &mut collect),
+            Operation::Adopt => adopt::run_tasks(&self.context, plan, tasks, &mut collect),
         };
         self.progress.stop();
         self.report(|w| {
@@ -88,11 +95,7 @@ impl Session<'_> {
                 let state = match (&report.mismatch, report.already_done) {
                     (Some(mismatch), _) => format!("{mismatch}; `commit` makes a plan with wider types"),
                     (None, false) if !report.damaged.is_empty() => {
-                        format!(
-                            "{} left out: {}",
-                            human::plural(report.damaged.len() as u64, "merge"),
-                            report.damaged[0]
-                        )
+                        format!("{} left out: {}", grouped(report.damaged.len() as u64), report.damaged[0])
                     }
                     (None, true) => "done already".to_owned(),
                     (None, false) => format!(
@@ -119,6 +122,7 @@ impl Session<'_> {
             OpenedPlan::Plan(dataset, record) => match Operation::of(&record)? {
                 Operation::Convert => self.commit_conversion(&dataset, &record),
                 Operation::Compact => self.commit_compaction(&dataset, &record),
+                Operation::Adopt => self.commit_adoption(&dataset, &record),
             },
         }
     }
@@ -164,6 +168,16 @@ impl Session<'_> {
         }
     }
 
+    fn commit_adoption(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
+        let committed = adopt::commit_plan(&self.context, dataset, record)?;
+        self.progress.stop();
+        match committed {
+            Committed::Version(report) => self.adopted(&report),
+            Committed::Already(version) => self.committed_already(dataset, version),
+            Committed::Next(..) => Err(Error::internal("an adoption has no next plan")),
+        }
+    }
+
     fn commit_compaction(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
         let committed = compact::commit_plan(&self.context, dataset, record)?;
         self.progress.stop();
@@ -182,14 +196,18 @@ impl Session<'_> {
 fn refused(command: &str) -> Error {
     let why = match command {
         "sort" => "sorting has to see all records of a dataset",
-        "adopt" => "adopting reads each file once and writes no shards",
         "erase" => "an erasure must not wait for other machines",
-        _ => return Error::usage(format!("expected `plan convert` or `plan compact`, found `plan {command}`")),
+        _ => {
+            return Error::usage(format!(
+                "expected `plan convert`, `plan compact` or `plan adopt`, found `plan {command}`"
+            ));
+        }
     };
-    Error::usage(format!("expected `plan convert` or `plan compact`, found `plan {command}`: {why}")).hint(format!(
-        "run `shardify {}` on one machine",
-        if command == "sort" { "compact --sort-by" } else { command }
-    ))
+    Error::usage(format!("expected `plan convert`, `plan compact` or `plan adopt`, found `plan {command}`: {why}"))
+        .hint(format!(
+            "run `shardify {}` on one machine",
+            if command == "sort" { "compact --sort-by" } else { command }
+        ))
 }
 
 /// Returns a job that runs all tasks of a plan.

@@ -22,6 +22,7 @@ mod revision;
 mod rewrite;
 mod segments;
 mod sort;
+mod stacked;
 pub mod tag;
 pub mod tasks;
 pub mod vacuum;

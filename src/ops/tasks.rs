@@ -25,6 +25,8 @@ pub enum Operation {
     Convert,
     /// Merges shards.
     Compact,
+    /// Takes existing shards over.
+    Adopt,
 }
 
 impl Operation {
@@ -33,9 +35,12 @@ impl Operation {
     /// # Errors
     /// When this release does not know it.
     pub fn of(record: &PlanRecord) -> Result<Self> {
-        [Self::Convert, Self::Compact].into_iter().find(|operation| operation.name() == record.operation).ok_or_else(
-            || Error::integrity(format!("expected the plan of a known operation, found `{}`", record.operation)),
-        )
+        [Self::Convert, Self::Compact, Self::Adopt]
+            .into_iter()
+            .find(|operation| operation.name() == record.operation)
+            .ok_or_else(|| {
+                Error::integrity(format!("expected the plan of a known operation, found `{}`", record.operation))
+            })
     }
 
     /// Returns the name, as in records and entries.
@@ -43,6 +48,7 @@ impl Operation {
         match self {
             Self::Convert => "convert",
             Self::Compact => "compact",
+            Self::Adopt => "adopt",
         }
     }
 }
@@ -54,13 +60,13 @@ pub struct PlanReport {
     pub dataset: String,
     /// Location of the plan; `None` if there is nothing to do.
     pub plan: Option<String>,
-    /// `convert` or `compact`.
+    /// `convert`, `compact` or `adopt`.
     pub operation: &'static str,
     /// Number of tasks.
     pub tasks: usize,
     /// Number of tasks that have an outcome already, because an open plan is continued.
     pub tasks_done: usize,
-    /// Sources to be converted, or shards to be merged.
+    /// Sources to be converted, shards to be merged, or files to be adopted.
     pub sources: u64,
     /// Their stored bytes.
     pub bytes: u64,
@@ -125,7 +131,7 @@ pub struct TaskReport {
     /// The value that fits no column of the plan, if there is one; the commit then makes a plan with wider types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
-    /// Merges that were left out because a shard is damaged.
+    /// Merges or files that were left out because of damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
 }
@@ -295,6 +301,7 @@ pub(super) fn empty_outcome(record: &PlanRecord, task: usize, writer: &Writer) -
         rejects: None,
         mismatch: None,
         damaged: Vec::new(),
+        absent: None,
     }
 }
 

@@ -31,6 +31,7 @@ mod manners;
 mod mission;
 mod mistakes;
 mod names;
+mod plan_adopt;
 mod plan_compact;
 mod plans;
 mod private;

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{CompactArgs, ConvertArgs, size};
+use super::{AdoptArgs, CompactArgs, ConvertArgs, size};
 use crate::{
     error::{Error, Result},
     units::Size,
@@ -22,6 +22,8 @@ pub(in crate::cli) enum PlanCommand {
     Convert(Box<PlanConvertArgs>),
     /// Plan a compaction; all options of `compact` apply but those that sort.
     Compact(Box<PlanCompactArgs>),
+    /// Plan an adoption; all options of `adopt` apply.
+    Adopt(Box<PlanAdoptArgs>),
     /// Another command, which cannot be planned.
     #[command(external_subcommand)]
     Other(Vec<String>),
@@ -31,6 +33,18 @@ pub(in crate::cli) enum PlanCommand {
 pub(in crate::cli) struct PlanConvertArgs {
     #[command(flatten)]
     pub(in crate::cli) convert: ConvertArgs,
+    /// Print a job for this cluster manager instead of a summary.
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    pub(in crate::cli) manifest: Option<Manifest>,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PlanAdoptArgs {
+    #[command(flatten)]
+    pub(in crate::cli) adopt: AdoptArgs,
+    /// Bytes of files for each task [default: 8GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Output")]
+    pub(in crate::cli) task_size: Option<Size>,
     /// Print a job for this cluster manager instead of a summary.
     #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
     pub(in crate::cli) manifest: Option<Manifest>,

@@ -155,6 +155,12 @@ pub struct OutcomeCounts {
     pub bytes_spliced: u64,
     /// Bytes that a compaction decoded and encoded again.
     pub bytes_reencoded: u64,
+    /// Adopted records with an explicit id.
+    pub with_id: u64,
+    /// Adopted records with a subject id.
+    pub with_subject: u64,
+    /// Adopted files that were copied because they could not be linked.
+    pub files_copied: u64,
 }
 
 impl std::ops::AddAssign for OutcomeCounts {
@@ -169,6 +175,9 @@ impl std::ops::AddAssign for OutcomeCounts {
         self.bytes_copied += other.bytes_copied;
         self.bytes_spliced += other.bytes_spliced;
         self.bytes_reencoded += other.bytes_reencoded;
+        self.with_id += other.with_id;
+        self.with_subject += other.with_subject;
+        self.files_copied += other.files_copied;
     }
 }
 
@@ -220,9 +229,12 @@ pub struct Outcome {
     /// Set if a value did not fit; then the task wrote nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<TaskMismatch>,
-    /// Merges of a compaction that were left out, because a shard is damaged.
+    /// Merges of a compaction, or files of an adoption, that were left out because of damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
+    /// Columns of ids that no record of an adoption has; `None` if it has no records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Vec<String>>,
 }
 
 /// Result of recording an outcome.
@@ -263,7 +275,12 @@ impl Outcome {
         let tag = Some(self.plan.tag());
         let is_own_shard = |path: &str| path.split('/').next().and_then(run_of_folder) == tag;
         let below_system = |path: &str| path.rsplit('/').next().and_then(run_of_name) == tag;
-        let shards = self.shards.iter().map(|shard| (shard.path(), is_own_shard(shard.path())));
+        // The sidecar of a shard that stays in place belongs to the attempt; its path is compared with the plan.
+        let in_place = |shard: &OutcomeShard| {
+            let at = shard.beside.as_ref().and_then(|beside| beside.at.as_deref());
+            at.is_some_and(|at| checked_path(at).is_ok() && super::is_of(at, &self.plan))
+        };
+        let shards = self.shards.iter().map(|shard| (shard.path(), is_own_shard(shard.path()) || in_place(shard)));
         let segments = self.segments.iter().map(|segment| (segment.path.as_str(), below_system(&segment.path)));
         let tables = self.sources.iter().map(|list| list.path.as_str());
         let others = tables.chain(self.rejects.iter().map(|rejects| rejects.path.as_str()));

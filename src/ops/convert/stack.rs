@@ -1,14 +1,8 @@
 //! Commits a plan: stacks the outcomes of its tasks in one transaction.
 //!
-//! ```text
-//! task 0  records 0..n0      task 1  records 0..n1      task 2 ...
-//! stacked 0..n0              n0..n0+n1                  ...          numbers of the transaction, which the commit shifts
-//! ```
-//!
-//! Numbers of an outcome count from the first record of its task, so stacking adds a base to them; no object is rewritten
-//! but the files of rejected records, which are joined.
+//! No object is rewritten but the files of rejected records, which are joined.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use super::{
     columns::force_binary,
@@ -20,18 +14,19 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, Pseudonymizer,
-        Publication, Retraction, SegmentRef, Snapshot, SourceRow, Transaction, delete_plan, each_source_of_task,
+        Dataset, Numbers, Outcome, PlanRecord, Pseudonymizer, Publication, Retraction, Snapshot, Transaction,
+        delete_plan,
     },
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
     ops::{
         Context,
+        stacked::Stacked,
         tasks::{self, Committed, described},
     },
     schema::{force_text, unite_lists, wire},
-    storage::{SYSTEM_FOLDER, Staged, Store},
+    storage::{SYSTEM_FOLDER, Staged},
 };
 
 /// Commits a plan whose tasks all have outcomes.
@@ -63,13 +58,13 @@ fn commit_once(
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
-    let stacked = Stacked::of(dataset, outcomes, work);
-    let rejects = stacked.rejects(dataset, record, work, pseudonymizer)?;
-    let mut report = stacked.report(dataset, work, snapshot.as_ref());
-    report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
+    let stacked = Stacked::of(dataset, outcomes, work.faults.len() as u64);
+    let joined = rejects(&stacked, dataset, record, work, pseudonymizer)?;
+    let mut report = report(&stacked, dataset, work, snapshot.as_ref());
+    report.rejects = joined.as_ref().map(|rejects| rejects.path.clone());
     stacked.counts.reconcile()?;
     context.cancel.check()?;
-    publication.publish(rejects.into_iter().collect())?;
+    publication.publish(joined.into_iter().collect())?;
     let store = dataset.store().as_ref();
     let database = live::Database::with(snapshot.as_ref(), &stacked.adds, store, &work.settings.indexes)?;
     let transaction = Transaction {
@@ -155,128 +150,35 @@ pub(super) fn widen(job: &Job<'_>, record: &PlanRecord, plan: &ConvertPlan) -> R
     next.ok_or_else(|| Error::internal("a task stopped without a value that fits no column"))
 }
 
-/// The outcomes of all tasks, one after the other.
-struct Stacked {
-    adds: Vec<NewShard>,
-    segments: Vec<SegmentRef>,
-    counts: Counts,
-    others: OutcomeCounts,
-    sources: StackedSources,
-    rejects: Vec<crate::dataset::SealedRef>,
+/// Joins the files of rejected records of all tasks, after the places that could not be listed; `None` if none are
+/// kept.
+fn rejects(
+    stacked: &Stacked,
+    dataset: &Dataset,
+    record: &PlanRecord,
+    work: &Work,
+    pseudonymizer: Option<Pseudonymizer>,
+) -> Result<Option<Staged>> {
+    let kept = work.options.on_error == OnError::Quarantine;
+    if !kept || (stacked.rejects.is_empty() && work.faults.is_empty()) {
+        return Ok(None);
+    }
+    let store = dataset.store().as_ref();
+    let path = format!("{SYSTEM_FOLDER}/rejects/{}.jsonl", record.id);
+    let file = RejectsFile::new(store.create(&path)?, pseudonymizer);
+    work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
+    for rejects in &stacked.rejects {
+        file.append(&mut store.read(&rejects.path)?)?;
+    }
+    Ok(Some(file.finish()?))
 }
 
-/// The tables of sources of all tasks, each with the number of the first record of its task.
-struct StackedSources {
-    store: Arc<dyn Store>,
-    tables: Vec<(ListRef, u64)>,
-    arrays: bool,
-    part_hashes: bool,
-}
-
-impl NewSources for StackedSources {
-    /// Parts of one source, which follow each other, become one row.
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-        let mut last: Option<SourceRow> = None;
-        for (list, base) in &self.tables {
-            each_source_of_task(&self.store, list, *base, &mut |row| match &mut last {
-                Some(before) if before.uri == row.uri => {
-                    before.records += row.records;
-                    Ok(())
-                }
-                _ => last.replace(row).map_or(Ok(()), &mut *visit),
-            })?;
-        }
-        last.map_or(Ok(()), visit)
-    }
-
-    fn have_arrays(&self) -> bool {
-        self.arrays
-    }
-
-    fn have_part_hashes(&self) -> bool {
-        self.part_hashes
-    }
-}
-
-impl Stacked {
-    fn of(dataset: &Dataset, outcomes: Vec<Outcome>, work: &Work) -> Self {
-        let faults = work.faults.len() as u64;
-        let mut all = Self {
-            adds: Vec::new(),
-            segments: Vec::new(),
-            counts: Counts { records_in: faults, records_rejected: faults, ..Counts::default() },
-            others: OutcomeCounts::default(),
-            sources: StackedSources {
-                store: Arc::clone(dataset.store()),
-                tables: Vec::new(),
-                arrays: false,
-                part_hashes: false,
-            },
-            rejects: Vec::new(),
-        };
-        let mut base = 0;
-        for outcome in outcomes {
-            all.adds.extend(outcome.shards.into_iter().map(|shard| shard.stacked(base)));
-            let shifted = |segment: SegmentRef| SegmentRef { record_base: segment.record_base + base, ..segment };
-            all.segments.extend(outcome.segments.into_iter().map(shifted));
-            all.sources.arrays |= outcome.arrays;
-            all.sources.part_hashes |= outcome.part_hashes;
-            all.sources.tables.extend(outcome.sources.map(|list| (list, base)));
-            all.rejects.extend(outcome.rejects);
-            all.others += outcome.others;
-            all.counts = sum(all.counts, outcome.counts);
-            base += outcome.records;
-        }
-        all
-    }
-
-    /// Joins the files of rejected records of all tasks, after the places that could not be listed; `None` if none are
-    /// kept.
-    fn rejects(
-        &self,
-        dataset: &Dataset,
-        record: &PlanRecord,
-        work: &Work,
-        pseudonymizer: Option<Pseudonymizer>,
-    ) -> Result<Option<Staged>> {
-        let kept = work.options.on_error == OnError::Quarantine;
-        if !kept || (self.rejects.is_empty() && work.faults.is_empty()) {
-            return Ok(None);
-        }
-        let store = dataset.store().as_ref();
-        let path = format!("{SYSTEM_FOLDER}/rejects/{}.jsonl", record.id);
-        let file = RejectsFile::new(store.create(&path)?, pseudonymizer);
-        work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
-        for rejects in &self.rejects {
-            file.append(&mut store.read(&rejects.path)?)?;
-        }
-        Ok(Some(file.finish()?))
-    }
-
-    fn report(&self, dataset: &Dataset, work: &Work, snapshot: Option<&Snapshot>) -> ConvertReport {
-        let mut report = ConvertReport::of(dataset, snapshot, &work.settings, work.skipped, work.faults.len());
-        report.sources = work.sources;
-        report.samples_renamed = work.renamed;
-        report.samples_incomplete = work.incomplete;
-        report.set_others(self.others, work.similar);
-        report.columns = work.columns();
-        report
-    }
-}
-
-/// Returns the counts of two tasks together.
-fn sum(a: Counts, b: Counts) -> Counts {
-    Counts {
-        records_in: a.records_in + b.records_in,
-        records_out: a.records_out + b.records_out,
-        records_rejected: a.records_rejected + b.records_rejected,
-        records_erased: a.records_erased + b.records_erased,
-        records_deduplicated: a.records_deduplicated + b.records_deduplicated,
-        records_removed: a.records_removed + b.records_removed,
-        records_restored: a.records_restored + b.records_restored,
-        bytes_in: a.bytes_in + b.bytes_in,
-        bytes_out: a.bytes_out + b.bytes_out,
-        shards_added: a.shards_added + b.shards_added,
-        shards_removed: a.shards_removed + b.shards_removed,
-    }
+fn report(stacked: &Stacked, dataset: &Dataset, work: &Work, snapshot: Option<&Snapshot>) -> ConvertReport {
+    let mut report = ConvertReport::of(dataset, snapshot, &work.settings, work.skipped, work.faults.len());
+    report.sources = work.sources;
+    report.samples_renamed = work.renamed;
+    report.samples_incomplete = work.incomplete;
+    report.set_others(stacked.others, work.similar);
+    report.columns = work.columns();
+    report
 }

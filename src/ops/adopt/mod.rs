@@ -6,6 +6,8 @@
 //! (`_SUCCESS`, `_metadata`, indexes, notes) are ignored and counted; a file that is named like a shard but is not one
 //! is an error.
 
+mod planned;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashSet},
@@ -14,8 +16,9 @@ use std::{
 };
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+pub use self::planned::{commit as commit_plan, plan as store_plan, run_tasks};
 use super::{
     Context,
     inputs::{self, Identity, Live, OnChanged},
@@ -29,8 +32,8 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Retraction, Revision,
-        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
-        is_shard_name, record_beside, sidecar_path,
+        SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction,
+        choose_private, is_shard_name, record_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -42,7 +45,7 @@ use crate::{
         shard::ShardNaming,
     },
     format::{OutputFormat, index::IndexKind, tar},
-    id::{TransactionId, Version},
+    id::{TransactionId, Version, Writer},
     scan::{self, Found, ScanOptions, SourceFile, TableFormat},
     storage::{Location, SYSTEM_FOLDER, Staged},
     units::Size,
@@ -75,7 +78,7 @@ pub struct AdoptOptions {
 }
 
 /// A file that was skipped.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Skipped {
     /// The file.
     pub file: String,
@@ -131,29 +134,7 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
     let dataset = context.dataset(&location)?;
     let snapshot = dataset.latest()?;
     super::erase::finish_cut_short(context, snapshot.as_ref())?;
-    let mut adoption = Adoption {
-        context,
-        options,
-        dataset: &dataset,
-        snapshot: snapshot.as_ref(),
-        report: AdoptReport {
-            dataset: location.to_string(),
-            version: snapshot.as_ref().map(Snapshot::version),
-            in_place: options.out.is_none(),
-            format: None,
-            folder: None,
-            counts: Counts::default(),
-            files_copied: 0,
-            files_unchanged: 0,
-            files_ignored: 0,
-            files_skipped: 0,
-            record_ids: false,
-            records_with_id: 0,
-            records_with_subject: 0,
-            seconds: 0.0,
-            skipped: Vec::new(),
-        },
-    };
+    let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
     let adopted = adoption.run();
     super::or_overtaken_since(&dataset, snapshot.as_ref(), adopted)?;
     let mut report = adoption.report;
@@ -184,11 +165,47 @@ struct Adoption<'a> {
     report: AdoptReport,
 }
 
+/// Parts of a transaction.
+struct Folded {
+    staged: Vec<Staged>,
+    adds: Vec<NewShard>,
+    segments: Vec<SegmentRef>,
+    sources: Vec<SourceRow>,
+    counts: Counts,
+}
+
 /// Format and compression of a file; `None` if it is not a shard.
 type Detected = Option<(OutputFormat, Codec)>;
 
-impl Adoption<'_> {
-    fn run(&mut self) -> Result<()> {
+impl<'a> Adoption<'a> {
+    fn new(
+        context: &'a Context<'a>,
+        options: &'a AdoptOptions,
+        (location, dataset): (&Location, &'a Dataset),
+        snapshot: Option<&'a Snapshot>,
+    ) -> Self {
+        let report = AdoptReport {
+            dataset: location.to_string(),
+            version: snapshot.map(Snapshot::version),
+            in_place: options.out.is_none(),
+            format: None,
+            folder: None,
+            counts: Counts::default(),
+            files_copied: 0,
+            files_unchanged: 0,
+            files_ignored: 0,
+            files_skipped: 0,
+            record_ids: false,
+            records_with_id: 0,
+            records_with_subject: 0,
+            seconds: 0.0,
+            skipped: Vec::new(),
+        };
+        Self { context, options, dataset, snapshot, report }
+    }
+
+    /// Lists the files to be adopted, and detects their formats; none if all were adopted already.
+    fn new_files(&mut self) -> Result<Vec<(SourceFile, Detected)>> {
         let files = self.find()?;
         let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
@@ -198,13 +215,21 @@ impl Adoption<'_> {
         }
         if detected.is_empty() {
             if self.report.files_unchanged > 0 || !self.report.skipped.is_empty() {
-                return Ok(());
+                return Ok(detected);
             }
             let others = self.report.files_ignored;
             let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
             return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
                 .at(self.options.source.clone())
                 .hint("`shardify inspect` shows what is there; `shardify convert` makes shards from other files"));
+        }
+        Ok(detected)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let detected = self.new_files()?;
+        if detected.is_empty() {
+            return Ok(());
         }
         let format = self.one_format(&detected)?;
         self.report.format = Some(format);
@@ -215,6 +240,7 @@ impl Adoption<'_> {
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
+        check_named_features(&adopted)?;
         if adopted.is_empty() {
             return Ok(());
         }
@@ -517,7 +543,6 @@ impl Adoption<'_> {
                 Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
             }
         }
-        check_named_features(&out)?;
         Ok(out)
     }
 
@@ -527,41 +552,10 @@ impl Adoption<'_> {
         settings: Settings,
         mut publication: Publication<'_>,
     ) -> Result<()> {
-        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, publication.id().clone());
-        let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
-        let mut staged: Vec<Staged> = Vec::new();
-        let mut adds: Vec<NewShard> = Vec::new();
-        let mut sources: Vec<SourceRow> = Vec::new();
-        let mut records = 0;
-        let mut sums: Vec<Option<[u8; 16]>> = Vec::new();
         let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
-        for (file, mut one) in adopted {
-            for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
-                ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
-            }
-            self.count(&one);
-            one.shard.meta.first_record = records;
-            one.shard.runs.iter_mut().for_each(|run| run.0 += records);
-            sources.push(source_row(&file, &one, records, pseudonymizer.as_ref()));
-            records += one.shard.meta.records;
-            staged.extend(one.staged);
-            sums.push(one.md5);
-            adds.push(one.shard);
-        }
-        let bytes = adds.iter().map(|s| s.meta.bytes).sum();
-        self.report.counts = Counts {
-            records_in: records,
-            records_out: records,
-            bytes_in: bytes,
-            bytes_out: bytes,
-            shards_added: adds.len() as u64,
-            ..Counts::default()
-        };
-        let segments = Segments::finish(segments)?;
-        staged.extend(segments.staged);
-        staged.extend(self.wids_lists(&adds, &sums)?);
+        let writer = publication.id().clone().into();
+        let Folded { staged, adds, segments, sources, counts } = self.fold(adopted, &writer, pseudonymizer.as_ref())?;
         self.context.cancel.check()?;
-        record_beside(adds.iter_mut(), &staged);
         publication.publish(staged)?;
         let store = self.dataset.store().as_ref();
         let database = live::Database::with(self.snapshot, &adds, store, &settings.indexes)?;
@@ -570,21 +564,65 @@ impl Adoption<'_> {
             operation: "adopt",
             arguments: self.arguments(&settings),
             revisions: self.revisions(pseudonymizer.as_ref()),
-            counts: self.report.counts,
+            counts,
             settings,
             adds,
             removes: Vec::new(),
-            segments: segments.refs,
+            segments,
             merges: Vec::new(),
             places: Vec::new(),
             retraction: Retraction::default(),
             sources: &sources,
-            numbers: Numbers::Fresh(records),
+            numbers: Numbers::Fresh(counts.records_out),
             calls: 0,
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());
         live::refresh(&snapshot, database)
+    }
+
+    /// Collects the objects to be published, and the additions to the dataset; counts are added to the report.
+    fn fold(
+        &mut self,
+        adopted: Vec<(SourceFile, Adopted)>,
+        writer: &Writer,
+        pseudonymizer: Option<&Pseudonymizer>,
+    ) -> Result<Folded> {
+        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, writer.clone());
+        let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
+        let mut staged: Vec<Staged> = Vec::new();
+        let mut adds: Vec<NewShard> = Vec::new();
+        let mut sources: Vec<SourceRow> = Vec::new();
+        let mut records = 0;
+        let mut sums: Vec<Option<[u8; 16]>> = Vec::new();
+        for (file, mut one) in adopted {
+            for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
+                ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
+            }
+            self.count(&one);
+            one.shard.meta.first_record = records;
+            one.shard.runs.iter_mut().for_each(|run| run.0 += records);
+            sources.push(source_row(&file, &one, records, pseudonymizer));
+            records += one.shard.meta.records;
+            staged.extend(one.staged);
+            sums.push(one.md5);
+            adds.push(one.shard);
+        }
+        let bytes = adds.iter().map(|s| s.meta.bytes).sum();
+        let counts = Counts {
+            records_in: records,
+            records_out: records,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            shards_added: adds.len() as u64,
+            ..Counts::default()
+        };
+        self.report.counts = counts;
+        let segments = Segments::finish(segments)?;
+        staged.extend(segments.staged);
+        staged.extend(self.wids_lists(&adds, &sums)?);
+        record_beside(adds.iter_mut(), &staged);
+        Ok(Folded { staged, adds, segments: segments.refs, sources, counts })
     }
 
     /// Stages the wids lists: one for each folder with new shards.
@@ -607,17 +645,22 @@ impl Adoption<'_> {
     }
 
     fn arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
-        let mut out = BTreeMap::new();
-        let how = if self.options.out.is_none() { "in place" } else { "linked" };
-        out.insert("adopted".to_owned(), how.to_owned());
-        if !settings.id.is_empty() {
-            out.insert("id".to_owned(), settings.id.join(","));
-        }
-        if let Some(subject) = &settings.subject {
-            out.insert("subject".to_owned(), subject.clone());
-        }
-        out
+        arguments(self.options.out.is_none(), settings)
     }
+}
+
+/// Returns the arguments as recorded in the log.
+fn arguments(in_place: bool, settings: &Settings) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    let how = if in_place { "in place" } else { "linked" };
+    out.insert("adopted".to_owned(), how.to_owned());
+    if !settings.id.is_empty() {
+        out.insert("id".to_owned(), settings.id.join(","));
+    }
+    if let Some(subject) = &settings.subject {
+        out.insert("subject".to_owned(), subject.clone());
+    }
+    out
 }
 
 /// Returns an error if a named feature is absent from all files. It may be absent from single records, and from all

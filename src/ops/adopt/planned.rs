@@ -1,0 +1,395 @@
+//! Adoptions in tasks: files are read by any number of processes, and become shards in one commit.
+//!
+//! The plan has a row per file, in the order of the tasks. A task detects the formats of its files again, writes their
+//! sidecars, and links or copies the files unless they stay in place. The outcomes are stacked as those of a conversion.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AdoptOptions, AdoptReport, Adoption, Detected, Folded, Skipped, arguments, destination};
+use crate::{
+    dataset::{
+        Dataset, NewPlan, Numbers, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
+        PrivateChoice, Pseudonymizer, Publication, Retraction, Revision, Settings, Snapshot, Transaction, claim,
+        delete_plan, publish_plan, stage_sources,
+    },
+    error::{Error, Result},
+    events::Event,
+    exec::live,
+    format::OutputFormat,
+    id::Version,
+    ops::{
+        Context,
+        stacked::Stacked,
+        tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+    },
+    plan,
+    scan::{ListedSource, Reopener, SourceFile},
+    storage::plain_urls,
+    units::Size,
+};
+
+/// What all tasks of a plan share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Work {
+    /// The source, without secrets.
+    source: String,
+    in_place: bool,
+    settings: Settings,
+    /// Whether damaged files are skipped.
+    skip_errors: bool,
+    /// Files that were skipped when the plan was made.
+    skipped: Vec<Skipped>,
+    unchanged: u64,
+    ignored: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revisions: Vec<Revision>,
+}
+
+impl Work {
+    fn read(record: &PlanRecord) -> Result<Self> {
+        serde_json::from_value(record.work.clone())
+            .map_err(|e| Error::integrity("expected the plan of an adoption, found another").cause(e))
+    }
+
+    fn encoded(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
+    }
+
+    /// Returns the options that the tasks depend on.
+    fn options(&self, dataset: &Dataset) -> AdoptOptions {
+        AdoptOptions {
+            source: self.source.clone(),
+            out: (!self.in_place).then(|| dataset.store().location().clone()),
+            id: self.settings.id.clone(),
+            subject: self.settings.subject.clone(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            private: PrivateChoice::default(),
+            skip_errors: self.skip_errors,
+        }
+    }
+}
+
+/// Plans an adoption without running it.
+///
+/// # Errors
+/// As [`adopt`](super::adopt), and if the names of sources are private.
+pub fn plan(context: &Context<'_>, options: &AdoptOptions, task_size: Option<Size>) -> Result<PlanReport> {
+    let started = Instant::now();
+    let location = destination(context, options)?;
+    let dataset = context.dataset(&location)?;
+    let snapshot = dataset.latest()?;
+    crate::ops::erase::finish_cut_short(context, snapshot.as_ref())?;
+    let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
+    let stored = store(&mut adoption, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE));
+    let mut report = super::super::or_overtaken_since(&dataset, snapshot.as_ref(), stored)?;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Stores the plan, or finds an open one of the same files and options.
+fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
+    let Adoption { context, dataset, snapshot, .. } = *adoption;
+    let detected = adoption.new_files()?;
+    let mut report = PlanReport::empty(dataset, Operation::Adopt, adoption.report.files_unchanged);
+    if detected.is_empty() {
+        return Ok(report);
+    }
+    let (settings, private) = checked_settings(adoption, &detected)?;
+    let rows: Vec<PlannedSource> = detected.iter().map(|(file, _)| row(file)).collect::<Result<_>>()?;
+    let units: Vec<(u64, u64)> = rows.iter().map(|row| (row.bytes, 1)).collect();
+    let mut first = 0;
+    let task = |range: std::ops::Range<usize>| {
+        let task = PlanTask { first, sources: range.len() as u64, bytes: units[range].iter().map(|unit| unit.0).sum() };
+        first += task.sources;
+        task
+    };
+    let tasks: Vec<PlanTask> = plan::tasks::cut(&units, task_size).into_iter().map(task).collect();
+    let work = Work {
+        source: plain_urls(&adoption.options.source),
+        in_place: adoption.options.out.is_none(),
+        settings,
+        skip_errors: adoption.options.skip_errors,
+        skipped: std::mem::take(&mut adoption.report.skipped),
+        unchanged: adoption.report.files_unchanged,
+        ignored: adoption.report.files_ignored,
+        revisions: adoption.revisions(private.as_ref()),
+    };
+    (report.sources, report.shards) = (rows.len() as u64, rows.len() as u64);
+    report.bytes = rows.iter().map(|row| row.bytes).sum();
+    let signature = signature(snapshot, &work, &rows, &tasks)?;
+    let record = match tasks::find(dataset, &signature)? {
+        Some(found) => found,
+        None => {
+            dataset.test_store()?;
+            context.cancel.check()?;
+            let new = NewPlan {
+                operation: Operation::Adopt.name(),
+                base: snapshot.map_or(Version(0), Snapshot::version),
+                signature,
+                tasks,
+                constants: None,
+                work: work.encoded()?,
+            };
+            publish_plan(dataset, new, rows.into_iter())?
+        }
+    };
+    report.set_plan(dataset, &record)?;
+    Ok(report)
+}
+
+/// Returns the settings of the dataset, after all checks that need the whole list of files.
+fn checked_settings(
+    adoption: &Adoption<'_>,
+    detected: &[(SourceFile, Detected)],
+) -> Result<(Settings, Option<Pseudonymizer>)> {
+    let format = adoption.one_format(detected)?;
+    let settings = adoption.settings(format, detected[0].1.map_or(crate::codec::Codec::None, |(_, codec)| codec))?;
+    if settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
+        return Err(Error::usage(
+            "expected an adoption that can be cut into tasks, but the names of sources are private in this dataset, \
+             and a plan would state them",
+        )
+        .hint("run `shardify adopt` instead"));
+    }
+    // Names of shards that collide are found now; the paths themselves follow from the attempt.
+    adoption.candidates(detected.to_vec(), &settings, "0")?;
+    let private = Pseudonymizer::of(&settings, adoption.context.id_key.as_ref())?;
+    Ok((settings, private))
+}
+
+fn row(file: &SourceFile) -> Result<PlannedSource> {
+    let listed = file.listed().ok_or_else(|| Error::internal("a file to be adopted is a stream"))?;
+    Ok(PlannedSource {
+        root: listed.root,
+        prefix: listed.prefix,
+        path: listed.path,
+        is_store: listed.is_store,
+        bytes: listed.bytes,
+        modified: listed.modified,
+        etag: listed.etag,
+        ..PlannedSource::default()
+    })
+}
+
+/// Returns a hash of everything that a plan is made from.
+fn signature(snapshot: Option<&Snapshot>, work: &Work, rows: &[PlannedSource], tasks: &[PlanTask]) -> Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(work.encoded()?.to_string().as_bytes());
+    let erasures = snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
+    hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
+    for row in rows {
+        for text in [&row.root, &row.prefix, row.path.as_str(), row.etag.as_deref().unwrap_or_default()] {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
+    }
+    for task in tasks {
+        hasher.update(&task.sources.to_le_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Runs tasks of a plan, one after the other.
+///
+/// # Errors
+/// When a task does not exist or fails; the tasks before it keep their outcomes.
+pub fn run_tasks(
+    context: &Context<'_>,
+    (dataset, record): (&Dataset, &PlanRecord),
+    tasks: impl Iterator<Item = usize>,
+    done: &mut dyn FnMut(TaskReport),
+) -> Result<()> {
+    let work = Work::read(record)?;
+    for task in tasks {
+        context.cancel.check()?;
+        let bytes = tasks::bytes_of_task(dataset, record, task)?;
+        context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
+        done(run_task(context, (dataset, record, &work), task).map_err(with_what_is_kept)?);
+    }
+    Ok(())
+}
+
+/// Runs a task unless it has an outcome.
+fn run_task(
+    context: &Context<'_>,
+    (dataset, record, work): (&Dataset, &PlanRecord, &Work),
+    task: usize,
+) -> Result<TaskReport> {
+    if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
+        return Ok(TaskReport::of(&outcome, true));
+    }
+    tasks::check_open(dataset, record)?;
+    dataset.test_store()?;
+    // The newest version has the same erasures as that of the plan.
+    let newest = dataset.latest()?;
+    let options = work.options(dataset);
+    let mut adoption = Adoption::new(context, &options, (dataset.store().location(), dataset), newest.as_ref());
+    let files = reopened(context, record.sources_of(dataset.store(), task)?)?;
+    let writer = claim(dataset, &record.id, task, record.tasks.len())?;
+    let detected = adoption.detect(files)?;
+    let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;
+    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Adopt.name(), record.base)?;
+    let adopted = adoption.take(&candidates, &work.settings)?;
+    let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
+    let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
+    let Folded { mut staged, adds, segments, sources, counts } =
+        adoption.fold(adopted, &writer, pseudonymizer.as_ref())?;
+    let store = dataset.store().as_ref();
+    let (table, list) = stage_sources(store, &writer, sources.into_iter())?.unzip();
+    staged.extend(table);
+    context.cancel.check()?;
+    tasks::check_open(dataset, record)?;
+    publication.publish(staged)?;
+    let report = &adoption.report;
+    let outcome = Outcome {
+        records: counts.records_out,
+        shards: adds.iter().map(OutcomeShard::of).collect(),
+        segments,
+        counts,
+        others: OutcomeCounts {
+            with_id: report.records_with_id,
+            with_subject: report.records_with_subject,
+            files_copied: report.files_copied,
+            ..OutcomeCounts::default()
+        },
+        sources: list,
+        damaged: report.skipped.iter().map(|skipped| format!("{}: {}", skipped.file, skipped.problem)).collect(),
+        absent,
+        ..tasks::empty_outcome(record, task, &writer)
+    };
+    tasks::record(dataset, record, &outcome, publication)
+}
+
+/// Opens the listed files of a task, which must not have changed.
+fn reopened(context: &Context<'_>, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
+    let mut reopener = Reopener::new(&context.settings);
+    let mut files = Vec::with_capacity(rows.len());
+    for row in rows {
+        let file = reopener.open(ListedSource {
+            root: row.root,
+            prefix: row.prefix,
+            path: row.path,
+            is_store: row.is_store,
+            bytes: row.bytes,
+            modified: row.modified,
+            etag: row.etag,
+        })?;
+        file.check_unchanged()?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Returns the columns that are absent from everything that has records, given the records and absent columns of each
+/// part; `None` if nothing has records.
+fn absent<'a>(parts: impl Iterator<Item = (u64, &'a [String])>) -> Option<Vec<String>> {
+    let mut with_records = parts.filter(|(records, _)| *records > 0).map(|(_, absent)| absent);
+    let first = with_records.next()?.to_vec();
+    Some(with_records.fold(first, |all, absent| all.into_iter().filter(|column| absent.contains(column)).collect()))
+}
+
+/// Commits a plan.
+///
+/// # Errors
+/// When tasks have no outcome, or the plan is void; as a commit.
+pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {
+    tasks::commit(dataset, record, || commit_once(context, dataset, record))
+}
+
+fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {
+    let started = Instant::now();
+    let work = Work::read(record)?;
+    let outcomes = tasks::all_outcomes(dataset, record)?;
+    if work.in_place {
+        check_in_place(dataset, record, &outcomes)?;
+    } else {
+        tasks::check_present(dataset, record, &outcomes)?;
+    }
+    let parts = outcomes.iter().filter_map(|outcome| Some((1, outcome.absent.as_deref()?)));
+    if let Some(column) = absent(parts).and_then(|absent| absent.into_iter().next()) {
+        return Err(Error::input("expected a feature for ids, found none with this name in any record")
+            .at(work.source)
+            .column(column));
+    }
+    let newest = dataset.latest()?;
+    let options = work.options(dataset);
+    let location = dataset.store().location();
+    let mut report = Adoption::new(context, &options, (location, dataset), newest.as_ref()).report;
+    let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged);
+    report.skipped = work.skipped.clone();
+    report.skipped.extend(damaged.map(|text| skipped(text)));
+    report.files_skipped = report.skipped.len() as u64;
+    let stacked = Stacked::of(dataset, outcomes, 0);
+    stacked.counts.reconcile()?;
+    context.cancel.check()?;
+    let mut settings = work.settings.clone();
+    if settings.shard_format == OutputFormat::Parquet && newest.is_none() {
+        // Shards that are added or compacted later use the codec of the existing ones.
+        settings.codec = stacked.adds.first().map_or(settings.codec, |first| first.meta.codec);
+    }
+    let store = dataset.store().as_ref();
+    let database = live::Database::with(newest.as_ref(), &stacked.adds, store, &settings.indexes)?;
+    let publication = Publication::begin(dataset, &record.id, Operation::Adopt.name(), record.base)?;
+    let transaction = Transaction {
+        id: record.id.clone(),
+        operation: Operation::Adopt.name(),
+        arguments: arguments(work.in_place, &settings),
+        revisions: work.revisions,
+        counts: stacked.counts,
+        settings,
+        adds: stacked.adds,
+        removes: Vec::new(),
+        segments: stacked.segments,
+        merges: Vec::new(),
+        places: Vec::new(),
+        retraction: Retraction::default(),
+        sources: &stacked.sources,
+        numbers: Numbers::Fresh(stacked.counts.records_out),
+        calls: tasks::fresh_calls(),
+    };
+    let committed = publication.commit(&transaction)?;
+    live::refresh(&committed, database)?;
+    // What is left of the plan is deleted by `vacuum` if this fails.
+    let _ = delete_plan(dataset, &record.id, false);
+    report.version = Some(committed.version());
+    report.format = Some(committed.entry().settings.shard_format);
+    report.folder = (!work.in_place).then(|| record.id.tag().to_owned());
+    report.counts = committed.entry().counts;
+    report.files_copied = stacked.others.files_copied;
+    (report.files_unchanged, report.files_ignored) = (work.unchanged, work.ignored);
+    report.records_with_id = stacked.others.with_id;
+    report.records_with_subject = stacked.others.with_subject;
+    report.record_ids = report.records_with_id > 0;
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(Committed::Version(Box::new(report)))
+}
+
+/// Returns a skipped file from the text of an outcome.
+fn skipped(text: &str) -> Skipped {
+    let (file, problem) = text.split_once(": ").unwrap_or((text, ""));
+    Skipped { file: file.to_owned(), problem: problem.to_owned() }
+}
+
+/// Fails unless the shards that stay in place are files of the plan which have not changed.
+fn check_in_place(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome]) -> Result<()> {
+    for (task, outcome) in outcomes.iter().enumerate() {
+        let rows = record.sources_of(dataset.store(), task)?;
+        let planned: HashSet<&str> = rows.iter().map(|row| row.path.as_str()).collect();
+        let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
+        for shard in &outcome.shards {
+            if !planned.contains(shard.path()) {
+                return Err(Error::integrity(format!("expected a file of the plan, found `{}`", shard.path())));
+            }
+            bytes.insert(shard.path(), shard.bytes());
+        }
+        let expected: Vec<(&str, Option<u64>)> = bytes.into_iter().map(|(path, bytes)| (path, Some(bytes))).collect();
+        dataset.store().check_present(&expected)?;
+    }
+    Ok(())
+}
