@@ -72,6 +72,7 @@ ALL = [
     Check("readers_table", "the table of README.md says what stock readers read", cost=20),
     Check("examples_check", "the examples run, and print what follows from their inputs", cost=15),
     Check("runners_check", "conversions on process pools, Dask, Ray and Spark give the shards of `convert`", "--rounds 1", "--rounds 5", cost=10),
+    Check("ray_faults", "conversions on Ray whose nodes, workers and drivers are killed, frozen and doubled", "--rounds 5", "--rounds 20", cost=60),
     Check("cluster_check", "a Slurm array with killed tasks gives the shards of `convert`; Kubernetes takes the Job", "--rounds 1", "--rounds 5", cost=30),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),

@@ -4,7 +4,7 @@
     python3 scripts/checks/runners_check.py --shardify target/release/shardify [--engines ray spark dask processes] [--rounds 1]
 
 Ray with three nodes on this machine, Spark with two executors in processes of their own, Dask with worker processes, and a pool of processes.
-Each round converts a dozen tables as tasks. On Ray and Spark a second conversion kills the worker that runs the first attempt of each task. Engines that are not installed are named.
+Each round converts a dozen tables as tasks, to Parquet, tar and TFRecord in turn. On Ray and Spark a second conversion kills the worker that runs the first attempt of each task. Engines that are not installed are named.
 Exit code 1 if something differs.
 """
 
@@ -20,6 +20,7 @@ from harness import Failure, expect, finish, not_run, objects, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES, ROWS = 12, 4000
+FORMATS = ("parquet", "tar", "tfrecord")
 OPTIONS = {"id": "id", "subject": "who", "task_size": "100KB", "target_shard": "64KiB"}
 
 # A program for each engine: it converts sys.argv[1] to sys.argv[2] with `options`.
@@ -78,9 +79,9 @@ exec "{program}" "$@"
 """
 
 
-def convert(engine, program, raw, out, fault):
+def convert(engine, program, raw, out, form, fault):
     script = out.parent / f"on_{engine}.py"
-    script.write_text(f"{HEAD}options = {OPTIONS!r}\n{ENGINES[engine]}{TAIL}")
+    script.write_text(f"{HEAD}options = {({**OPTIONS, 'to': form})!r}\n{ENGINES[engine]}{TAIL}")
     killed = out.parent / f"{out.name}-killed"
     if fault:
         killed.mkdir()
@@ -114,19 +115,22 @@ def main():
         folder = pathlib.Path(folder)
         write_inputs(folder / "raw")
         words = [word for name, value in OPTIONS.items() for word in ("--" + name.replace("_", "-"), value)]
-        run(program, "convert", folder / "raw", "--out", folder / "plain", *words)
-        wanted = shards(program, folder / "plain")
+        wanted = {}
+        for form in FORMATS[: options.rounds]:
+            run(program, "convert", folder / "raw", "--out", folder / form, "--to", form, *words)
+            wanted[form] = shards(program, folder / form)
         for engine in options.engines:
             if importlib.util.find_spec(MODULES[engine]) is None:
                 not_run(f"runners_check: {engine}", "it is not installed")
                 continue
             for number in range(options.rounds):
+                form = FORMATS[number % len(FORMATS)]
                 for fault in (False, True) if engine in ("ray", "spark") else (False,):
                     out = folder / f"{engine}-{number}-{fault}"
-                    convert(engine, program, folder / "raw", out, fault)
-                    expect(f"shards by {engine}", shards(program, out), wanted)
+                    convert(engine, program, folder / "raw", out, form, fault)
+                    expect(f"shards of {form} by {engine}", shards(program, out), wanted[form])
                     run(program, "verify", out, "--read-data")
-            print(f"ok    {engine}: {options.rounds} rounds, {len(wanted)} shards", flush=True)
+            print(f"ok    {engine}: {options.rounds} rounds, {', '.join(wanted)}", flush=True)
     return 0
 
 
