@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Pulls that are killed, that meet each other, that run out of space, or whose origin changes: the copy is whole or not there.
+
+Kinds of rounds, on a local folder or from S3 (moto):
+
+- kill: a pull is killed at random moments until one ends; between two of them the origin may get another version. After each kill the
+  copy has its version before, whole, or none. At the end it has the bytes of the origin's shards, and no file more than a fresh copy.
+- pairs: two pulls into one folder at once. Each succeeds or reports a conflict, and the copy is whole.
+- space: a pull into a file system that is full in the middle fails with exit code 5, and continues when there is space.
+- flips: a bit of a random file of the origin is flipped. The pull names the file, and the copy has no version.
+- readers: pyarrow, webdataset and tfrecord read from a pulled copy (whole, and `--data-only`) what they read from the origin.
+
+    python3 scripts/checks/pull_check.py --shardify target/release/shardify [--rounds 50] [--store local|s3] [--seed N]
+
+Prints a line per kind and one per failure; exit code 1 if there was one. `--rounds` are kills, and a tenth of it rounds of the other kinds.
+"""
+
+import argparse
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import harness
+from harness import CONFLICT, FORMATS, OK, STORAGE, Failure, expect, finish, not_run
+from stores_check import ATOMIC_MOTO, S3, Server, free_port
+
+FILES, ROWS = 8, 4000
+# Files of a copy that are its own: log, lists, and what runs leave.
+OWN = ("log", "lists", "locks", "staging", "pull.json")
+
+
+def write_table(folder, number):
+    folder.mkdir(exist_ok=True)
+    with open(folder / f"{number:03}.csv", "w", encoding="utf-8") as out:
+        out.write("id,who,value\n")
+        for row in range(ROWS):
+            out.write(f"{number}-{row},PAT-{row % 50},{(row * 7919) % 1000003} {'x' * (row % 60)}\n")
+
+
+def files_of(folder):
+    """Relative paths of files that have names, with their sizes."""
+    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def is_own(path):
+    return path.startswith("_shardify/") and path.split("/")[1] in OWN
+
+
+class Rounds:
+    def __init__(self, shardify, root, bucket, rng):
+        self.shardify, self.root, self.bucket, self.rng = shardify, root, bucket, rng
+        self.count = self.kills = 0
+
+    def fresh(self, name):
+        self.count += 1
+        return self.root / f"{name}{self.count}"
+
+    def origin(self, form):
+        """A dataset of several runs, and its folder of tables."""
+        tables = self.fresh("raw")
+        name = self.fresh("origin")
+        dataset = f"{self.bucket.root}/{name.name}" if self.bucket else str(name)
+        for number in range(FILES):
+            write_table(tables, number)
+            self.convert(tables, dataset, form)
+        return dataset, tables
+
+    def convert(self, tables, dataset, form):
+        options = ["--id", "id", "--subject", "who", "--to", form, "--target-shard", "64KiB"]
+        self.shardify.ok("convert", tables, "--out", dataset, *options)
+
+    def start(self, *arguments):
+        command = self.shardify.command(*arguments)
+        return subprocess.Popen(command, env=self.shardify.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def shards(self, dataset):
+        listed = [one for one in self.shardify.ok("manifest", dataset, "--list") if one["type"] == "shard"]
+        return sorted((one["path"], one["blake3"], one["records"], one["first_record"]) for one in listed)
+
+    def same(self, origin, copy):
+        """The copy is whole, has the origin's records at the origin's places, and no file that a fresh copy has not."""
+        self.shardify.ok("verify", copy, "--read-data")
+        expect("shards", self.shards(copy), self.shards(origin))
+        expect("ids", self.shardify.ids(copy), self.shardify.ids(origin))
+        hits = [one for one in self.shardify.ok("manifest", copy, "--find", "PAT-7") if one["type"] == "hit"]
+        expect("subject's records", len(hits), len([1 for one in self.shardify.ok("manifest", origin, "--find", "PAT-7") if one["type"] == "hit"]))
+
+    def check_killed(self, copy):
+        """What a killed pull leaves: no version, or a whole one."""
+        log = copy / "_shardify" / "log"
+        if log.is_dir() and any(log.iterdir()):
+            self.shardify.ok("verify", copy, "--read-data")
+
+    def kill(self, form):
+        """One copy, killed `kills` times; returns their number."""
+        origin, tables = self.origin(form)
+        whole, started = self.fresh("copy"), time.monotonic()
+        self.shardify.ok("pull", origin, whole)
+        seconds = time.monotonic() - started
+        shutil.rmtree(whole)
+        copy, kills = self.fresh("copy"), 0
+        for attempt in range(10):
+            process = self.start("pull", origin, copy, *(["--prune"] if attempt % 3 == 2 else []))
+            try:
+                process.wait(timeout=self.rng.uniform(0, seconds))
+                expect(f"exit code of a pull ({process.stderr.read()})", process.returncode, OK)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+            self.check_killed(copy)
+            if attempt in (3, 6):
+                write_table(tables, FILES + attempt)
+                self.convert(tables, origin, form)
+            if attempt == 7:
+                self.shardify.ok("compact", origin)
+        self.shardify.ok("pull", origin, copy, "--prune")
+        self.same(origin, copy)
+        again = self.shardify.ok("pull", origin, copy)[-1]
+        expect("a pull of the same version", again["unchanged"], True)
+        whole = self.fresh("copy")
+        self.shardify.ok("pull", origin, whole)
+        def shared(folder):
+            return {path: size for path, size in files_of(folder).items() if not is_own(path)}
+        expect("files", shared(copy), shared(whole))
+        self.kills += kills
+        return copy, whole, tables
+
+    def pairs(self, form):
+        origin, tables = self.origin(form)
+        copy = self.fresh("copy")
+        processes = [self.start("pull", origin, copy) for _ in range(2)]
+        said = [process.communicate(timeout=300) for process in processes]
+        codes = [process.returncode for process in processes]
+        if OK not in codes or not set(codes) <= {OK, CONFLICT}:
+            raise Failure(f"pulls ended with {codes}: {said}")
+        self.same(origin, copy)
+        expect("versions", self.shardify.versions(copy), [1])
+        return copy, tables
+
+    def space(self, form):
+        origin, tables = self.origin(form)
+        copy = self.fresh("copy")
+        copy.mkdir()
+        size = self.rng.choice([200, 400, 600])
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", copy], capture_output=True)
+        if done.returncode:
+            return not_run("a full file system", "mounting one is not permitted")
+        try:
+            code, _, said = self.shardify.run("pull", origin, copy)
+            expect(f"exit code on a file system of {size} KiB ({said})", code, STORAGE)
+            if "space" not in said:
+                raise Failure(f"the error does not say that the space is used up: {said}")
+            self.check_killed(copy)
+            before = len([path for path in files_of(copy) if not is_own(path)])
+            subprocess.run(["mount", "-o", "remount,size=64m", copy], check=True)
+            report = self.shardify.ok("pull", origin, copy)[-1]
+            expect("files kept", report["files_kept"], before)
+            self.same(origin, copy)
+        finally:
+            subprocess.run(["umount", copy], check=True)
+        return copy, tables
+
+    def flips(self, form):
+        if self.bucket:
+            return None
+        origin, tables = self.origin(form)
+        self.shardify.ok("compact", origin)
+        live = {path for path, *_ in self.shards(origin)}
+        tags = {path.split("/")[0] for path in live}
+        root = pathlib.Path(origin)
+        named = [path for path in files_of(root) if path in live or path.startswith("_shardify/index/") or any(f"sidecar/{tag}/" in path for tag in tags)]
+        for _ in range(10):
+            path = self.rng.choice(named)
+            sound = (root / path).read_bytes()
+            damaged = bytearray(sound)
+            damaged[self.rng.randrange(len(sound))] ^= 1 << self.rng.randrange(8)
+            (root / path).write_bytes(damaged)
+            copy = self.fresh("copy")
+            code, _, said = self.shardify.run("pull", origin, copy)
+            expect(f"exit code with a flipped bit in {path} ({said})", code, STORAGE)
+            if path not in said:
+                raise Failure(f"the error does not name {path}: {said}")
+            if (copy / "_shardify" / "log").exists():
+                raise Failure(f"the copy has a version, although {path} is damaged")
+            (root / path).write_bytes(sound)
+            self.shardify.ok("pull", origin, copy)
+            self.same(origin, copy)
+            shutil.rmtree(copy)
+        return None
+
+    def readers(self, form):
+        if self.bucket:
+            return None
+        origin, _ = self.origin(form)
+        copy, data = self.fresh("copy"), self.fresh("data")
+        self.shardify.ok("pull", origin, copy)
+        self.shardify.ok("pull", origin, data, "--data-only")
+        expected = read(pathlib.Path(origin), form)
+        expect("records", len(expected), FILES * ROWS)
+        expect("records that readers get from the copy", read(copy, form) == expected, True)
+        expect("records that readers get from the data", read(data, form) == expected, True)
+        return copy, data
+
+    def all(self, rounds):
+        failed = 0
+        others = max(1, rounds // 10)
+        plan = [(self.kill, (rounds + 8) // 9), (self.pairs, others), (self.space, others), (self.flips, others), (self.readers, 3)]
+        for kind, times in plan:
+            bad = 0
+            for number in range(times):
+                form = FORMATS[number % len(FORMATS)]
+                try:
+                    for folder in kind(form) or ():
+                        shutil.rmtree(folder, ignore_errors=True)
+                except (Failure, subprocess.TimeoutExpired) as failure:
+                    bad += 1
+                    print(f"FAIL  {kind.__name__} {form}, round {number}: {failure}", flush=True)
+            more = f", {self.kills} pulls killed" if kind == self.kill else ""
+            print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {times} rounds{more}, {bad} failed", flush=True)
+            failed += bad
+        return failed
+
+
+def read(folder, form):
+    """All records of the shards in a folder, as other programs read them, sorted."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and "_shardify" not in path.parts)
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        return sorted(repr(row) for path in paths if path.suffix == ".parquet" for row in pq.read_table(path).to_pylist())
+    if form == "tar":
+        import webdataset
+
+        urls = [str(path) for path in paths if path.suffix == ".tar"]
+        return sorted((sample["__key__"], sample["json"]) for sample in webdataset.WebDataset(urls, shardshuffle=False))
+    from tfrecord.reader import tfrecord_loader
+
+    found = []
+    for path in paths:
+        if path.suffix == ".tfrecord":
+            found += [repr(sorted((name, bytes(value) if hasattr(value, "tobytes") else value) for name, value in one.items())) for one in tfrecord_loader(str(path), None)]
+    return sorted(found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shardify", required=True, help="the program under test")
+    parser.add_argument("--rounds", type=int, default=50, help="kills")
+    parser.add_argument("--store", choices=("local", "s3"), default="local")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        if options.store == "local":
+            shardify = harness.Shardify(options.shardify)
+            return 1 if Rounds(shardify, root, None, rng).all(options.rounds) else 0
+        port = free_port()
+        with Server([sys.executable, str(ATOMIC_MOTO), "-p", str(port)], port):
+            bucket = S3(port)
+            shardify = harness.Shardify(options.shardify, bucket.settings)
+            return 1 if Rounds(shardify, root, bucket, rng).all(options.rounds) else 0
+
+
+if __name__ == "__main__":
+    finish(main)
