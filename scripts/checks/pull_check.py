@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Pulls that are killed, that meet each other, that run out of space, or whose origin changes: the copy is whole or not there.
+"""Pulls that are killed, that meet each other, that run out of space, or whose upstream changes: the copy is whole or not there.
 
 Kinds of rounds, on a local folder or from S3 (moto):
 
-- kill: a pull is killed at random moments until one ends; between two of them the origin may get another version. After each kill the
-  copy has its version before, whole, or none. At the end it has the bytes of the origin's shards, and no file more than a fresh copy.
+- kill: a pull is killed at random moments until one ends; between two of them upstream may get another version. After each kill the
+  copy has its version before, whole, or none. At the end it has the bytes of upstream's shards, and no file more than a fresh copy.
 - pairs: two pulls into one folder at once. Each succeeds or reports a conflict, and the copy is whole.
 - space: a pull into a file system that is full in the middle fails with exit code 5, and continues when there is space.
-- flips: a bit of a random file of the origin is flipped. The pull names the file, and the copy has no version.
-- readers: pyarrow, webdataset and tfrecord read from a pulled copy (whole, and `--data-only`) what they read from the origin.
+- flips: a bit of a random file of the upstream dataset is flipped. The pull names the file, and the copy has no version.
+- readers: pyarrow, webdataset and tfrecord read from a pulled copy (whole, and `--data-only`) what they read from the upstream dataset.
 
     python3 scripts/checks/pull_check.py --shardify target/release/shardify [--rounds 50] [--store local|s3] [--seed N]
 
@@ -50,6 +50,11 @@ def is_own(path):
     return path.startswith("_shardify/") and path.split("/")[1] in OWN
 
 
+def shared(folder):
+    """The files that a copy has of its upstream."""
+    return {path: size for path, size in files_of(folder).items() if not is_own(path)}
+
+
 class Rounds:
     def __init__(self, shardify, root, bucket, rng):
         self.shardify, self.root, self.bucket, self.rng = shardify, root, bucket, rng
@@ -59,10 +64,10 @@ class Rounds:
         self.count += 1
         return self.root / f"{name}{self.count}"
 
-    def origin(self, form):
+    def upstream(self, form):
         """A dataset of several runs, and its folder of tables."""
         tables = self.fresh("raw")
-        name = self.fresh("origin")
+        name = self.fresh("upstream")
         dataset = f"{self.bucket.root}/{name.name}" if self.bucket else str(name)
         for number in range(FILES):
             write_table(tables, number)
@@ -81,13 +86,13 @@ class Rounds:
         listed = [one for one in self.shardify.ok("manifest", dataset, "--list") if one["type"] == "shard"]
         return sorted((one["path"], one["blake3"], one["records"], one["first_record"]) for one in listed)
 
-    def same(self, origin, copy):
-        """The copy is whole, has the origin's records at the origin's places, and no file that a fresh copy has not."""
+    def same(self, upstream, copy):
+        """The copy is whole, has upstream's records at upstream's places, and no file that a fresh copy has not."""
         self.shardify.ok("verify", copy, "--read-data")
-        expect("shards", self.shards(copy), self.shards(origin))
-        expect("ids", self.shardify.ids(copy), self.shardify.ids(origin))
+        expect("shards", self.shards(copy), self.shards(upstream))
+        expect("ids", self.shardify.ids(copy), self.shardify.ids(upstream))
         hits = [one for one in self.shardify.ok("manifest", copy, "--find", "PAT-7") if one["type"] == "hit"]
-        expect("subject's records", len(hits), len([1 for one in self.shardify.ok("manifest", origin, "--find", "PAT-7") if one["type"] == "hit"]))
+        expect("subject's records", len(hits), len([1 for one in self.shardify.ok("manifest", upstream, "--find", "PAT-7") if one["type"] == "hit"]))
 
     def check_killed(self, copy):
         """What a killed pull leaves: no version, or a whole one."""
@@ -97,14 +102,14 @@ class Rounds:
 
     def kill(self, form):
         """One copy, killed `kills` times; returns their number."""
-        origin, tables = self.origin(form)
+        upstream, tables = self.upstream(form)
         whole, started = self.fresh("copy"), time.monotonic()
-        self.shardify.ok("pull", origin, whole)
+        self.shardify.ok("pull", upstream, whole)
         seconds = time.monotonic() - started
         shutil.rmtree(whole)
         copy, kills = self.fresh("copy"), 0
         for attempt in range(10):
-            process = self.start("pull", origin, copy, *(["--prune"] if attempt % 3 == 2 else []))
+            process = self.start("pull", upstream, copy, *(["--prune"] if attempt % 3 == 2 else []))
             try:
                 process.wait(timeout=self.rng.uniform(0, seconds))
                 expect(f"exit code of a pull ({process.stderr.read()})", process.returncode, OK)
@@ -115,35 +120,33 @@ class Rounds:
             self.check_killed(copy)
             if attempt in (3, 6):
                 write_table(tables, FILES + attempt)
-                self.convert(tables, origin, form)
+                self.convert(tables, upstream, form)
             if attempt == 7:
-                self.shardify.ok("compact", origin)
-        self.shardify.ok("pull", origin, copy, "--prune")
-        self.same(origin, copy)
-        again = self.shardify.ok("pull", origin, copy)[-1]
+                self.shardify.ok("compact", upstream)
+        self.shardify.ok("pull", upstream, copy, "--prune")
+        self.same(upstream, copy)
+        again = self.shardify.ok("pull", upstream, copy)[-1]
         expect("a pull of the same version", again["unchanged"], True)
         whole = self.fresh("copy")
-        self.shardify.ok("pull", origin, whole)
-        def shared(folder):
-            return {path: size for path, size in files_of(folder).items() if not is_own(path)}
+        self.shardify.ok("pull", upstream, whole)
         expect("files", shared(copy), shared(whole))
         self.kills += kills
         return copy, whole, tables
 
     def pairs(self, form):
-        origin, tables = self.origin(form)
+        upstream, tables = self.upstream(form)
         copy = self.fresh("copy")
-        processes = [self.start("pull", origin, copy) for _ in range(2)]
+        processes = [self.start("pull", upstream, copy) for _ in range(2)]
         said = [process.communicate(timeout=300) for process in processes]
         codes = [process.returncode for process in processes]
         if OK not in codes or not set(codes) <= {OK, CONFLICT}:
             raise Failure(f"pulls ended with {codes}: {said}")
-        self.same(origin, copy)
+        self.same(upstream, copy)
         expect("versions", self.shardify.versions(copy), [1])
         return copy, tables
 
     def space(self, form):
-        origin, tables = self.origin(form)
+        upstream, tables = self.upstream(form)
         copy = self.fresh("copy")
         copy.mkdir()
         size = self.rng.choice([200, 400, 600])
@@ -151,16 +154,16 @@ class Rounds:
         if done.returncode:
             return not_run("a full file system", "mounting one is not permitted")
         try:
-            code, _, said = self.shardify.run("pull", origin, copy)
+            code, _, said = self.shardify.run("pull", upstream, copy)
             expect(f"exit code on a file system of {size} KiB ({said})", code, STORAGE)
             if "space" not in said:
                 raise Failure(f"the error does not say that the space is used up: {said}")
             self.check_killed(copy)
             before = len([path for path in files_of(copy) if not is_own(path)])
             subprocess.run(["mount", "-o", "remount,size=64m", copy], check=True)
-            report = self.shardify.ok("pull", origin, copy)[-1]
+            report = self.shardify.ok("pull", upstream, copy)[-1]
             expect("files kept", report["files_kept"], before)
-            self.same(origin, copy)
+            self.same(upstream, copy)
         finally:
             subprocess.run(["umount", copy], check=True)
         return copy, tables
@@ -168,12 +171,11 @@ class Rounds:
     def flips(self, form):
         if self.bucket:
             return None
-        origin, tables = self.origin(form)
-        self.shardify.ok("compact", origin)
-        live = {path for path, *_ in self.shards(origin)}
-        tags = {path.split("/")[0] for path in live}
-        root = pathlib.Path(origin)
-        named = [path for path in files_of(root) if path in live or path.startswith("_shardify/index/") or any(f"sidecar/{tag}/" in path for tag in tags)]
+        upstream, tables = self.upstream(form)
+        self.shardify.ok("compact", upstream)
+        root, whole = pathlib.Path(upstream), self.fresh("copy")
+        self.shardify.ok("pull", upstream, whole)
+        named = sorted(shared(whole))
         for _ in range(10):
             path = self.rng.choice(named)
             sound = (root / path).read_bytes()
@@ -181,26 +183,26 @@ class Rounds:
             damaged[self.rng.randrange(len(sound))] ^= 1 << self.rng.randrange(8)
             (root / path).write_bytes(damaged)
             copy = self.fresh("copy")
-            code, _, said = self.shardify.run("pull", origin, copy)
+            code, _, said = self.shardify.run("pull", upstream, copy)
             expect(f"exit code with a flipped bit in {path} ({said})", code, STORAGE)
             if path not in said:
                 raise Failure(f"the error does not name {path}: {said}")
             if (copy / "_shardify" / "log").exists():
                 raise Failure(f"the copy has a version, although {path} is damaged")
             (root / path).write_bytes(sound)
-            self.shardify.ok("pull", origin, copy)
-            self.same(origin, copy)
+            self.shardify.ok("pull", upstream, copy)
+            self.same(upstream, copy)
             shutil.rmtree(copy)
-        return None
+        return whole, tables
 
     def readers(self, form):
         if self.bucket:
             return None
-        origin, _ = self.origin(form)
+        upstream, _ = self.upstream(form)
         copy, data = self.fresh("copy"), self.fresh("data")
-        self.shardify.ok("pull", origin, copy)
-        self.shardify.ok("pull", origin, data, "--data-only")
-        expected = read(pathlib.Path(origin), form)
+        self.shardify.ok("pull", upstream, copy)
+        self.shardify.ok("pull", upstream, data, "--data-only")
+        expected = read(pathlib.Path(upstream), form)
         expect("records", len(expected), FILES * ROWS)
         expect("records that readers get from the copy", read(copy, form) == expected, True)
         expect("records that readers get from the data", read(data, form) == expected, True)

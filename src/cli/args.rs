@@ -126,7 +126,7 @@ pub(super) enum Command {
     /// begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete them; `vacuum` deletes
     /// those that a compaction has replaced. Folders KEY=VALUE are kept, and shards of different folders are never merged.
     Adopt(AdoptArgs),
-    /// Show formats, sizes and columns of files, and suggest the next command.
+    /// Show formats, sizes and columns of files, and the next command.
     ///
     /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are estimates.
     ///
@@ -148,9 +148,9 @@ pub(super) enum Command {
     ///
     /// Without options, a summary of the newest version is printed.
     Manifest(ManifestArgs),
-    /// Copy a version of a dataset into a local folder, and check every byte.
+    /// Copy a version of a dataset to a local disk, checked.
     ///
-    /// The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
+    /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
     /// what the copy lacks. A pull that was interrupted continues when it is run again.
     Pull(PullArgs),
     /// Check a dataset against its log.

@@ -32,8 +32,10 @@ use crate::{
 const WIDTH: usize = 80;
 /// Columns that a terminal is taken to have at least.
 const MIN_WIDTH: usize = 20;
-/// Columns of the narrowest cell of a table; below that, records are lists.
-const MIN_CELL: usize = 6;
+/// Columns of a table that a name or a type has at least, if it has so many; below that, records are lists.
+const MIN_CELL: usize = 16;
+/// Columns of a type in a list at least.
+const MIN_TYPE: usize = 6;
 /// Columns of the widest cell that is not the only one.
 const MAX_CELL: usize = 40;
 /// Columns between cells.
@@ -146,20 +148,24 @@ impl Shown {
 
     /// Returns the widths of the columns; `None` if the table does not fit.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
+        let header = |column: &Column| clean(&column.name).width().max(column.data_type.width());
         let natural = |(at, column): (usize, &Column)| {
-            let header = clean(&column.name).width().max(column.data_type.width());
             let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
-            cells.max().unwrap_or(0).max(header)
+            cells.max().unwrap_or(0).max(header(column))
         };
         let mut widths: Vec<usize> = self.columns.iter().enumerate().map(natural).collect();
+        // Names that are cut tell little.
+        let least: Vec<usize> = self.columns.iter().map(|column| header(column).min(MIN_CELL)).collect();
         let room = width.saturating_sub(GAP * widths.len().saturating_sub(1));
         if widths.len() > 1 {
             widths.iter_mut().for_each(|width| *width = (*width).min(MAX_CELL));
         }
         // The widest lose most.
         while widths.iter().sum::<usize>() > room {
-            let widest = widths.iter().copied().max().filter(|widest| *widest > MIN_CELL)?;
-            widths.iter_mut().filter(|width| **width == widest).for_each(|width| *width -= 1);
+            let open = widths.iter().zip(&least).filter(|(width, least)| width > least).map(|(width, _)| *width);
+            let widest = open.max()?;
+            let shrinks = |(width, least): &(&mut usize, &usize)| **width == widest && **width > **least;
+            widths.iter_mut().zip(&least).filter(shrinks).for_each(|(width, _)| *width -= 1);
         }
         Some(widths)
     }
@@ -187,7 +193,7 @@ impl Shown {
     fn lists(&self, w: &mut dyn Write, width: usize) -> Result<()> {
         let longest = |of: fn(&Column) -> &str| self.columns.iter().map(|c| clean(of(c)).width()).max().unwrap_or(0);
         let names = longest(|column| &column.name).min(width / 3);
-        let types = longest(|column| &column.data_type).min(width / 5).max(MIN_CELL);
+        let types = longest(|column| &column.data_type).min(width / 5).max(MIN_TYPE);
         for (number, row) in self.rows.iter().enumerate() {
             writeln!(w, "record {}", number + 1)?;
             for (at, column) in self.columns.iter().enumerate() {

@@ -17,9 +17,9 @@ use crate::{
 
 impl Session<'_> {
     pub(super) fn pull(&self, args: &PullArgs) -> Result<Outcome> {
-        let origin = self.dataset(Some(&args.dataset))?;
+        let upstream = self.dataset(Some(&args.dataset))?;
         let dir = self.dataset(Some(&args.dir))?;
-        let report = pull(&self.context, &origin, &dir, &args.options())?;
+        let report = pull(&self.context, &upstream, &dir, &args.options())?;
         self.progress.stop();
         self.report(|w| if self.global.json { json::summary(w, &report) } else { summary(w, &report) })?;
         Ok(Outcome::Done)
@@ -28,16 +28,16 @@ impl Session<'_> {
 
 /// Writes what `pull` did.
 fn summary(w: &mut dyn Write, report: &PullReport) -> Result<()> {
-    let (copy, origin) = (clean(&report.copy), clean(&report.origin));
+    let (copy, upstream) = (clean(&report.copy), clean(&report.upstream));
     let title = match report.version {
         Some(version) => format!("{version} of {copy}"),
         None => copy.to_string(),
     };
     if report.unchanged {
-        return Ok(writeln!(w, "nothing to do: {copy} has {} of {origin}", report.origin_version)?);
+        return Ok(writeln!(w, "nothing to do: {copy} has {} of {upstream}", report.upstream_version)?);
     }
     writeln!(w, "{title}")?;
-    human::line(w, "pulled", format_args!("{} of {origin}", report.origin_version))?;
+    human::line(w, "pulled", format_args!("{} of {upstream}", report.upstream_version))?;
     let (shards, records) = (plural(report.shards, "shard"), plural(report.records, "record"));
     human::line(w, "data", format_args!("{shards}, {records}, {} with all that belongs to them", Size(report.bytes)))?;
     let files = |files: u64, bytes: u64| format!("{}, {}", plural(files, "file"), Size(bytes));

@@ -78,7 +78,7 @@ pub use self::{
         order::{Arrangement, Order, ShardOrder},
         private::{ContentHashes, choose as choose_private, pseudonymizer_of, stored_hash},
         publication::Publication,
-        pulled::{IdColumns, NewCopy, Origin, PULL, commit_copy, id_columns, lists_of, objects_of},
+        pulled::{IdColumns, NewCopy, PULL, Upstream, commit_copy, id_columns, lists_of, objects_of},
         retraction::{RemovedBy, Restored, Retraction},
         root::{VersionTree, check_root},
         runs::{Run, RunTable, Scattered},

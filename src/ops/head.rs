@@ -17,7 +17,11 @@ use crate::{
     format::{OutputFormat, Parsed, files},
     id::Version,
     plan::memory::MemoryPlan,
-    record::{Part, Payload, RecordBlock, Split, coded, parts::KEY_COLUMN},
+    record::{
+        Part, Payload, RecordBlock, Sample, Split, coded,
+        json::text_of,
+        parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
+    },
     scan::{
         self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify, ignore_companions,
     },
@@ -315,7 +319,11 @@ impl Reading<'_> {
                 .get_or_insert_with(|| format!("`convert` would reject record {row} of {name}: {}", reject.reason));
         }
         self.report.records += shown as u64;
-        match &block.payload {
+        let samples = match &block.payload {
+            Payload::Rows(batch) => as_samples(&batch.slice(0, shown), hidden)?.map(Payload::Samples),
+            Payload::Samples(_) => None,
+        };
+        match samples.as_ref().unwrap_or(&block.payload) {
             Payload::Rows(batch) => {
                 let visible = hidden.without(&coded::plain(&batch.slice(0, shown))?)?;
                 for index in 0..shown {
@@ -345,6 +353,20 @@ impl Reading<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the samples that rows were made of: a key, and nothing but parts.
+fn as_samples(batch: &RecordBatch, hidden: &Hidden) -> Result<Option<Vec<Sample>>> {
+    if !is_table_of_samples(batch.schema_ref().fields()) {
+        return Ok(None);
+    }
+    let Some(keys) = batch.column_by_name(KEY_COLUMN) else { return Ok(None) };
+    let keys: Option<Vec<String>> = (0..batch.num_rows()).map(|row| text_of(keys.as_ref(), row)).collect();
+    match keys.map(|keys| samples_of_rows(batch, &keys)).transpose() {
+        // Parts may name people, so they are not shown as values of columns either.
+        Err(error) if hidden.is_private => Err(error),
+        samples => Ok(samples.unwrap_or_default()),
     }
 }
 

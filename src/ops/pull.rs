@@ -1,15 +1,15 @@
 //! `pull`: a checked copy of one version of a dataset in a local folder.
 //!
 //! ```text
-//! _shardify/pull.json   the origin, and every file that no version of the copy refers to yet: written first
-//! objects               each gets its name when it has arrived whole and matches the origin's checksum
+//! _shardify/pull.json   the upstream dataset, and every file that no version of the copy refers to yet: written first
+//! objects               each gets its name when it has arrived whole and matches upstream's checksum
 //! lists, log entry      the commit: the copy has a new version
 //! deletion              files of pull.json that no version refers to; then pull.json is cleared
 //! ```
 //!
-//! A pull that is stopped anywhere leaves the version before, and whole files that the next pull keeps. As every file is
-//! in `pull.json` before it is written, none is left that nobody knows: records that were erased from the origin
-//! meanwhile go with the files that hold them.
+//! A pull that is stopped anywhere leaves the version before, and whole files that the next pull keeps. As every file
+//! is in `pull.json` before it is written, none is left that nobody knows: records that were erased upstream meanwhile go
+//! with the files that hold them.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, manifest};
 use crate::{
-    dataset::{Dataset, Erasures, NewCopy, Origin, PULL, Sealed, Snapshot, commit_copy, lists_of, objects_of},
+    dataset::{Dataset, Erasures, NewCopy, PULL, Sealed, Snapshot, Upstream, commit_copy, lists_of, objects_of},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -60,15 +60,15 @@ pub struct PullOptions {
 /// Report of `pull`.
 #[derive(Debug, Clone, Serialize)]
 pub struct PullReport {
-    /// The origin.
-    pub origin: String,
-    /// The version of the origin.
-    pub origin_version: Version,
+    /// The upstream dataset.
+    pub upstream: String,
+    /// The version of the upstream dataset.
+    pub upstream_version: Version,
     /// The copy.
     pub copy: String,
     /// The version of the copy; absent with `--data-only`.
     pub version: Option<Version>,
-    /// Whether the copy had this version of the origin already.
+    /// Whether the copy had this version of the upstream dataset already.
     pub unchanged: bool,
     /// Live shards.
     pub shards: u64,
@@ -90,7 +90,7 @@ pub struct PullReport {
     pub files_deleted: u64,
     /// Files without a checksum, because an older release wrote them.
     pub files_unchecked: u64,
-    /// Erasures at the origin since the last pull.
+    /// Erasures of the upstream dataset since the last pull.
     pub erasures: u64,
     /// Whether older versions of the copy were deleted.
     pub pruned: bool,
@@ -102,12 +102,12 @@ pub struct PullReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Marker {
     format: u32,
-    /// Location of the origin without secrets.
-    origin: String,
+    /// Location of the upstream dataset without secrets.
+    upstream: String,
     /// Transaction of its first version.
-    origin_id: TransactionId,
+    upstream_id: TransactionId,
     data_only: bool,
-    /// Version of the origin that the folder has, if it holds data only.
+    /// Version of the upstream dataset that the folder has, if it holds data only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<Version>,
     /// Files that pulls have written or are about to write, and that no version of the copy refers to yet. With data
@@ -119,19 +119,19 @@ struct Marker {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the folder holds something else;
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an object of the origin that does not match its checksum;
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an upstream object that does not match its checksum;
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if another pull writes to the folder.
-pub fn pull(context: &Context<'_>, origin: &Location, dir: &Location, options: &PullOptions) -> Result<PullReport> {
+pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options: &PullOptions) -> Result<PullReport> {
     let started = Instant::now();
     if dir.local_path().is_none() {
         return Err(Error::usage("expected a local folder to pull into, found a URL").at(dir.to_string()));
     }
-    if dir.below(origin).is_some() || origin.below(dir).is_some() {
+    if dir.below(upstream).is_some() || upstream.below(dir).is_some() {
         return Err(Error::usage("expected a folder outside of the dataset to pull into").at(dir.to_string()));
     }
-    let snapshot = manifest::snapshot(context, origin, options.at.as_deref())?;
+    let snapshot = manifest::snapshot(context, upstream, options.at.as_deref())?;
     let newest = snapshot.dataset().open()?;
-    let from = Origin::of(&snapshot)?;
+    let from = Upstream::of(&snapshot)?;
     let copy = context.dataset(dir)?;
     check_folder(&copy, &from, options)?;
     let _lock = copy.store().lock(LOCK)?;
@@ -142,9 +142,9 @@ pub fn pull(context: &Context<'_>, origin: &Location, dir: &Location, options: &
     Ok(PullReport { seconds: started.elapsed().as_secs_f64(), ..report })
 }
 
-/// Returns what an earlier pull has left in the folder, and its newest version; fails if it holds anything but a copy of
-/// the origin.
-fn check_folder(copy: &Dataset, from: &Origin, options: &PullOptions) -> Result<(Marker, Option<Snapshot>)> {
+/// Returns what an earlier pull has left in the folder, and its newest version; fails if it holds anything but a copy
+/// of the upstream dataset.
+fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Result<(Marker, Option<Snapshot>)> {
     let place = copy.store().location().to_string();
     let Some(bytes) = copy.store().get(MARKER)? else {
         if copy.latest()?.is_some() {
@@ -155,8 +155,8 @@ fn check_folder(copy: &Dataset, from: &Origin, options: &PullOptions) -> Result<
         refuse_files(copy)?;
         let marker = Marker {
             format: MARKER_FORMAT,
-            origin: from.place.clone(),
-            origin_id: from.id.clone(),
+            upstream: from.place.clone(),
+            upstream_id: from.id.clone(),
             data_only: options.data_only,
             version: None,
             files: BTreeSet::new(),
@@ -170,8 +170,8 @@ fn check_folder(copy: &Dataset, from: &Origin, options: &PullOptions) -> Result<
     if marker.format > MARKER_FORMAT {
         return Err(Error::usage("the copy was made by a newer release").at(place).hint("use that release"));
     }
-    if marker.origin_id != from.id {
-        return Err(Error::usage(format!("expected a copy of {}, found one of {}", from.place, marker.origin))
+    if marker.upstream_id != from.id {
+        return Err(Error::usage(format!("expected a copy of {}, found one of {}", from.place, marker.upstream))
             .at(place)
             .hint("pull into another folder"));
     }
@@ -225,9 +225,9 @@ fn refuse_files(copy: &Dataset) -> Result<()> {
 struct Pull<'a> {
     context: &'a Context<'a>,
     snapshot: &'a Snapshot,
-    /// The newest snapshot of the origin, which knows all erasures.
+    /// The newest snapshot of the upstream dataset, which knows all erasures.
     newest: &'a Snapshot,
-    from: Origin,
+    from: Upstream,
     copy: &'a Dataset,
     options: &'a PullOptions,
 }
@@ -283,8 +283,8 @@ impl Pull<'_> {
         }
         let deleted = self.clean(&mut marker, &files.paths, version.as_ref())?;
         Ok(PullReport {
-            origin: self.from.place.clone(),
-            origin_version: self.from.version,
+            upstream: self.from.place.clone(),
+            upstream_version: self.from.version,
             copy: self.copy.store().location().to_string(),
             version: version.as_ref().map(Snapshot::version),
             unchanged: fetched == 0 && !commits && deleted == 0,
@@ -305,9 +305,9 @@ impl Pull<'_> {
     }
 
     /// Returns where the newest version of the copy was pulled from.
-    fn last_pull(&self, parent: &Snapshot) -> Result<Option<Origin>> {
+    fn last_pull(&self, parent: &Snapshot) -> Result<Option<Upstream>> {
         let history = self.copy.history(parent.version())?;
-        Ok(history.iter().rev().find_map(Origin::of_entry))
+        Ok(history.iter().rev().find_map(Upstream::of_entry))
     }
 
     /// Compares the files of the version with those of the copy.
@@ -393,7 +393,7 @@ impl Pull<'_> {
         self.context.cancel.check()?;
         let new = NewCopy {
             of: self.snapshot,
-            origin: &self.from,
+            upstream: &self.from,
             newest: self.newest.entry(),
             expires,
             planned_on: parent.map_or(Version(0), Snapshot::version),
@@ -433,7 +433,7 @@ impl Pull<'_> {
         store.settle_deletions(&deleted)?;
         marker.files = if self.options.data_only { needed.clone() } else { BTreeSet::new() };
         marker.version = self.options.data_only.then_some(self.from.version);
-        marker.origin.clone_from(&self.from.place);
+        marker.upstream.clone_from(&self.from.place);
         if *marker != before {
             self.write(marker)?;
         }

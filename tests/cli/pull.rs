@@ -61,7 +61,7 @@ fn the_copy_is_a_dataset_and_later_pulls_fetch_what_is_new() {
         let folder = dataset(&format!("--to {to}"));
         let first = pull(&folder, "copy");
         assert_eq!(
-            (&first["version"], &first["origin_version"], &first["records"]),
+            (&first["version"], &first["upstream_version"], &first["records"]),
             (&1.into(), &3.into(), &90.into())
         );
         assert_eq!((&first["files_kept"], &first["files_fetched"]), (&0.into(), &first["files"]), "{to}");
@@ -87,7 +87,7 @@ fn the_copy_is_a_dataset_and_later_pulls_fetch_what_is_new() {
         assert_eq!(found[0]["record_id"], "d7", "{to}: {found:?}");
         let history = folder.run("manifest copy --history --json").ok().objects();
         assert_eq!(history.iter().filter(|entry| entry["operation"] == "pull").count(), 3, "{to}");
-        assert_eq!(history[0]["arguments"]["origin_version"].as_str().unwrap().len(), 2, "{history:?}");
+        assert_eq!(history[0]["arguments"]["upstream_version"].as_str().unwrap().len(), 2, "{history:?}");
     }
 }
 
@@ -97,7 +97,7 @@ fn an_older_version_a_tag_and_a_sorted_dataset_can_be_pulled() {
     folder.run("manifest --tag train --at v2").ok();
     folder.run("compact --sort-by note").ok();
     let old = pull(&folder, "copy --at train");
-    assert_eq!((&old["origin_version"], &old["records"]), (&2.into(), &60.into()));
+    assert_eq!((&old["upstream_version"], &old["records"]), (&2.into(), &60.into()));
     assert_eq!(folder.run("manifest copy --at train --list --json").ok().summary()["shards"], 2);
     let new = pull(&folder, "copy");
     assert_eq!(new["records"], 90);
@@ -175,7 +175,7 @@ fn erased_records_leave_the_copy_with_the_next_pull() {
     let erased = folder.run("manifest copy --find PAT-3 --json").objects();
     assert!(erased.iter().any(|object| object["type"] == "erased"), "{erased:?}");
     assert_eq!(pull(&folder, "copy")["unchanged"], true);
-    // Who was erased from the origin is blocked in the copy, too.
+    // Who was erased from the upstream dataset is blocked in the copy, too.
     folder.write("e.csv", csv("e", 0..5));
     let converted = folder.run("convert e.csv --out copy --json").ok().summary();
     assert_eq!(converted["records_erased"], 1, "{converted}");
@@ -232,7 +232,7 @@ fn data_alone_can_be_pulled() {
 }
 
 #[test]
-fn every_changed_byte_of_the_origin_is_found_and_named() {
+fn every_changed_byte_upstream_is_found_and_named() {
     let folder = dataset("--to tar --codec none --index dali");
     folder.run("compact --min-inputs 2").ok();
     let root = folder.path().join("shards");

@@ -1,14 +1,15 @@
-//! Copies of a version of another dataset, the *origin*: which objects they need, and their own log.
+//! Copies of a version of another dataset, called *upstream*: which objects they need, and their own log.
 //!
-//! A copy has the objects of the origin under the same paths, and a log of its own, in which every pull is a version:
+//! A copy has upstream's objects under the same paths, and a log of its own, in which every pull is a version:
 //!
 //! ```text
-//! origin   v1   v2   v3   v4   v5        lists, runs, sources as the origin has them
+//! upstream   v1   v2   v3   v4   v5        lists, runs, sources as the upstream dataset has them
 //! copy               v1        v2        new lists: live shards and runs, versions counted as the copy counts them
 //! ```
 //!
-//! Record numbers are those of the origin, so the id index is copied as it is. What the copy cannot know without the
-//! origin's history is in the arguments of the entry: where it was pulled from, and which columns older ids came from.
+//! Record numbers are those of upstream, so the id index is copied as it is. What the copy cannot know without
+//! upstream's history is in the arguments of the entry: where it was pulled from, and which columns older ids came
+//! from.
 
 use std::{
     cell::RefCell,
@@ -52,12 +53,12 @@ pub const PULL: &str = "pull";
 /// Columns of the record id, column of the subject id, and whether subject ids have no column.
 pub type IdColumns = (Vec<String>, Option<String>, bool);
 
-/// Name of the argument that holds the [`IdColumns`] of the origin's older versions.
-const ID_COLUMNS: &str = "origin_id_columns";
+/// Name of the argument that holds the [`IdColumns`] of upstream's older versions.
+const ID_COLUMNS: &str = "upstream_id_columns";
 
 /// What a version of a copy was pulled from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct Upstream {
     /// Location without secrets.
     pub place: String,
     /// Transaction of its first version, which identifies the dataset wherever it is.
@@ -68,8 +69,8 @@ pub struct Origin {
     pub transaction: TransactionId,
 }
 
-impl Origin {
-    /// Returns the origin of a snapshot's copies.
+impl Upstream {
+    /// Returns the upstream dataset of a snapshot's copies.
     ///
     /// # Errors
     /// When the first log entry cannot be read.
@@ -82,29 +83,29 @@ impl Origin {
         })
     }
 
-    /// Returns the origin of an entry that a pull has made.
+    /// Returns the upstream dataset of an entry that a pull has made.
     pub fn of_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name);
         (entry.operation == PULL).then_some(())?;
         Some(Self {
-            place: argument("origin")?.clone(),
-            id: TransactionId(argument("origin_id")?.clone()),
-            version: Version(argument("origin_version")?.trim_start_matches('v').parse().ok()?),
-            transaction: TransactionId(argument("origin_transaction")?.clone()),
+            place: argument("upstream")?.clone(),
+            id: TransactionId(argument("upstream_id")?.clone()),
+            version: Version(argument("upstream_version")?.trim_start_matches('v').parse().ok()?),
+            transaction: TransactionId(argument("upstream_transaction")?.clone()),
         })
     }
 
     fn arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
         let pairs = [
-            ("origin", self.place.clone()),
-            ("origin_id", self.id.0.clone()),
-            ("origin_version", self.version.to_string()),
-            ("origin_transaction", self.transaction.0.clone()),
+            ("upstream", self.place.clone()),
+            ("upstream_id", self.id.0.clone()),
+            ("upstream_version", self.version.to_string()),
+            ("upstream_transaction", self.transaction.0.clone()),
         ];
         let mut out: BTreeMap<String, String> =
             pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         if let Some(root) = &snapshot.entry().root {
-            out.insert("origin_root".to_owned(), hex(root));
+            out.insert("upstream_root".to_owned(), hex(root));
         }
         let columns = id_columns(&snapshot.dataset().history(snapshot.version())?);
         if columns.len() > 1 {
@@ -115,7 +116,7 @@ impl Origin {
     }
 }
 
-/// Returns the id columns of some entries, without repetition; of copies, also those that their origins had before.
+/// Returns the id columns of some entries, without repetition; of copies, also those that their upstreams had before.
 pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     let mut columns: Vec<IdColumns> = Vec::new();
     for entry in entries {
@@ -182,11 +183,11 @@ pub fn lists_of(entry: &Entry) -> Vec<String> {
 /// A version of a copy that is to be committed.
 #[derive(Debug)]
 pub struct NewCopy<'a> {
-    /// The snapshot of the origin. Its objects are in the copy already.
+    /// The snapshot of the upstream dataset. Its objects are in the copy already.
     pub of: &'a Snapshot,
     /// What it is.
-    pub origin: &'a Origin,
-    /// The newest entry of the origin, which knows of all erasures.
+    pub upstream: &'a Upstream,
+    /// The newest entry of the upstream dataset, which knows of all erasures.
     pub newest: &'a Entry,
     /// Whether the older versions of the copy cannot be read any longer.
     pub expires: bool,
@@ -209,7 +210,7 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
     let transaction = Transaction {
         id: TransactionId::fresh(),
         operation: PULL,
-        arguments: new.origin.arguments(new.of)?,
+        arguments: new.upstream.arguments(new.of)?,
         revisions: Vec::new(),
         counts: counts(parent.as_ref(), new.of)?,
         settings: new.of.entry().settings.clone(),
@@ -239,9 +240,9 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
     })
 }
 
-/// Returns the versions of the origin that a copy has pulled, with its own versions.
+/// Returns the versions of the upstream dataset that a copy has pulled, with its own versions.
 fn pulls_of(history: &[Entry]) -> Vec<(Version, Version)> {
-    history.iter().filter_map(|entry| Some((Origin::of_entry(entry)?.version, entry.version))).collect()
+    history.iter().filter_map(|entry| Some((Upstream::of_entry(entry)?.version, entry.version))).collect()
 }
 
 /// Counts the shards that are new to the copy, and those that it no longer has.
@@ -265,7 +266,7 @@ struct Lists<'a> {
     draft: &'a Draft<'a>,
     new: &'a NewCopy<'a>,
     parent: Option<&'a Snapshot>,
-    /// Versions of the origin, with those of the copy that have them.
+    /// Versions of the upstream dataset, with those of the copy that have them.
     pulls: &'a [(Version, Version)],
 }
 
@@ -274,9 +275,9 @@ impl Lists<'_> {
         self.new.planned_on.next()
     }
 
-    /// Returns the first version of the copy that has what a version of the origin added.
+    /// Returns the first version of the copy that has what a version of the upstream dataset added.
     fn here(&self, version: Version) -> Version {
-        let first = self.pulls.iter().filter(|(origin, _)| *origin >= version).map(|(_, here)| *here).min();
+        let first = self.pulls.iter().filter(|(upstream, _)| *upstream >= version).map(|(_, here)| *here).min();
         first.unwrap_or_else(|| self.version())
     }
 
@@ -412,7 +413,7 @@ impl Lists<'_> {
         }))
     }
 
-    /// Writes the rows of the origin whose versions apply, with the versions of the copy.
+    /// Writes the rows of the upstream dataset whose versions apply, with the versions of the copy.
     fn with_versions(&self, of: &[ListRef], kind: &'static str, applies: &dyn Fn(u64) -> bool) -> Result<Vec<ListRef>> {
         let store = self.new.of.dataset().store();
         let mut lists = ListWriter::new(self.draft, kind);
