@@ -5,6 +5,7 @@ Kinds of rounds, on a local folder or from S3 (moto):
 
 - kill: a pull is killed at random moments until one ends; between two of them upstream may get another version. After each kill the
   copy has its version before, whole, or none. At the end it has the bytes of upstream's shards, and no file more than a fresh copy.
+- erase: somebody is erased upstream between pulls that are killed. No file of the copy holds them after the next pull.
 - pairs: two pulls into one folder at once. Each succeeds or reports a conflict, and the copy is whole.
 - space: a pull into a file system that is full in the middle fails with exit code 5, and continues when there is space.
 - flips: a bit of a random file of the upstream dataset is flipped. The pull names the file, and the copy has no version.
@@ -25,7 +26,7 @@ import tempfile
 import time
 
 import harness
-from harness import CONFLICT, FORMATS, OK, STORAGE, Failure, expect, finish, not_run
+from harness import CONFLICT, FORMATS, NO, OK, STORAGE, Failure, expect, finish, not_run
 from stores_check import ATOMIC_MOTO, S3, Server, free_port
 
 FILES, ROWS = 8, 4000
@@ -133,6 +134,39 @@ class Rounds:
         self.kills += kills
         return copy, whole, tables
 
+    def erase(self, form):
+        """Somebody is erased upstream between pulls that are killed: nothing of them is left, in files with or without a name."""
+        upstream, tables = self.upstream(form)
+        copy, started = self.fresh("copy"), time.monotonic()
+        self.shardify.ok("pull", upstream, copy)
+        seconds = time.monotonic() - started
+        write_table(tables, FILES)
+        self.convert(tables, upstream, form)
+        self.shardify.ok("compact", upstream)
+        for erased in (False, True):
+            for _ in range(4):
+                process = self.start("pull", upstream, copy)
+                try:
+                    process.wait(timeout=self.rng.uniform(0, seconds))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                process.communicate()
+                self.check_killed(copy)
+            if not erased:
+                self.shardify.ok("erase", upstream, "--subject", "PAT-7", "--all-versions", "--reason", "request")
+        self.shardify.ok("pull", upstream, copy)
+        self.shardify.ok("verify", copy, "--read-data")
+        expect("shards", self.shards(copy), self.shards(upstream))
+        code, _, _ = self.shardify.run("manifest", copy, "--find", "PAT-7")
+        expect("exit code of a search for the subject", code, NO)
+        # What a killed pull has staged has no name, and is deleted an hour later.
+        named = [path for path in copy.rglob("*") if path.is_file() and "staging" not in path.parts]
+        expect("files that hold the subject", [str(path) for path in named if b"PAT-7" in path.read_bytes()], [])
+        whole = self.fresh("copy")
+        self.shardify.ok("pull", upstream, whole)
+        expect("files", shared(copy), shared(whole))
+        return copy, whole, tables
+
     def pairs(self, form):
         upstream, tables = self.upstream(form)
         copy = self.fresh("copy")
@@ -211,7 +245,7 @@ class Rounds:
     def all(self, rounds):
         failed = 0
         others = max(1, rounds // 10)
-        plan = [(self.kill, (rounds + 8) // 9), (self.pairs, others), (self.space, others), (self.flips, others), (self.readers, 3)]
+        plan = [(self.kill, (rounds + 8) // 9), (self.erase, others), (self.pairs, others), (self.space, others), (self.flips, others), (self.readers, 3)]
         for kind, times in plan:
             bad = 0
             for number in range(times):
