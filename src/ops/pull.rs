@@ -136,7 +136,8 @@ pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options:
     check_folder(&copy, &from, options)?;
     let _lock = copy.store().lock(LOCK)?;
     let (marker, parent) = check_folder(&copy, &from, options)?;
-    delete_staged(&copy)?;
+    // Nothing but pulls writes to a folder without a log.
+    delete_staged(&copy, if options.data_only { SignedDuration::ZERO } else { STAGED_FOR })?;
     let pull = Pull { context, snapshot: &snapshot, newest: &newest, from, copy: &copy, options };
     let report = super::or_overtaken(Some(&snapshot), pull.run(marker, parent.as_ref()))?;
     Ok(PullReport { seconds: started.elapsed().as_secs_f64(), ..report })
@@ -196,11 +197,11 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
     Ok((marker, parent))
 }
 
-/// Deletes what pulls that were killed have left half-written. Whoever still writes has touched it within an hour.
-fn delete_staged(copy: &Dataset) -> Result<()> {
-    let old = copy.now()?.checked_sub(STAGED_FOR).unwrap_or(Timestamp::MIN);
+/// Deletes what pulls that were killed have left half-written and nobody has touched for so long.
+fn delete_staged(copy: &Dataset, since: SignedDuration) -> Result<()> {
+    let old = copy.now()?.checked_sub(since).unwrap_or(Timestamp::MIN);
     let staged = copy.store().list(&format!("{SYSTEM_FOLDER}/staging"))?;
-    staged.iter().filter(|facts| facts.modified < old).try_for_each(|facts| copy.store().delete(&facts.path))
+    staged.iter().filter(|facts| facts.modified <= old).try_for_each(|facts| copy.store().delete(&facts.path))
 }
 
 /// Fails if the folder of a first pull has files.
@@ -248,6 +249,10 @@ impl Pull<'_> {
         let count = |erasures: &Option<Erasures>| erasures.as_ref().map_or(0, |erasures| erasures.count);
         let known = parent.map_or(0, |parent| count(&parent.entry().erasures));
         let erased = if parent.is_some() { count(&self.newest.entry().erasures).saturating_sub(known) } else { 0 };
+        if erased > 0 {
+            // Half-written files may hold the erased records. Whoever still writes one, such as a tag, has to begin again.
+            delete_staged(self.copy, SignedDuration::ZERO)?;
+        }
         let files = self.files(&marker, parent)?;
         let is_same = parent.is_some_and(|parent| {
             let last = self.last_pull(parent).ok().flatten();
