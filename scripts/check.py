@@ -84,6 +84,8 @@ ALL = [
     Check("kill_test", "killed at any moment, nothing is lost", "--rounds 30", "--rounds 500", group="reliability", cost=70),
     Check("plans_check", "plans whose processes are killed, and commits beside other commands", "--rounds 4", "--rounds 200", group="reliability", cost=40),
     Check("plans_check", "the same on S3", "--rounds 2 --store s3", "--rounds 100 --store s3", name="plans-s3", group="reliability", cost=60),
+    Check("pull_check", "pulls that are killed, meet, run out of space or read damage leave a whole copy or none", "--rounds 18", "--rounds 500", group="reliability", cost=40),
+    Check("pull_check", "the same from S3", "--rounds 9 --store s3", "--rounds 100 --store s3", name="pull-s3", group="reliability", cost=40),
     Check("mutants", "files damaged where their lengths lie end in errors", "--mutants 300", "--mutants 50000", ("corpus",), group="reliability"),
     Check("syscall_sweep", "each system call is killed, fails, or is short", "--sample 2", "", ("tracer",), name="sweep", group="reliability", cost=200),
     Check("power_cuts", "the power goes out after each call", "--cuts 12", "--cuts 500", ("tracer",), name="cuts", group="reliability"),

@@ -4,9 +4,11 @@ mod block;
 mod choices;
 mod convert;
 mod erase;
+mod head;
 mod manifest;
 mod plan;
 mod proof;
+mod pull;
 mod undo;
 
 use std::{path::PathBuf, time::Duration};
@@ -17,9 +19,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub(super) use block::BlockArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
+pub(super) use head::HeadArgs;
 pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
+pub(super) use pull::PullArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
@@ -122,7 +126,7 @@ pub(super) enum Command {
     /// begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete them; `vacuum` deletes
     /// those that a compaction has replaced. Folders KEY=VALUE are kept, and shards of different folders are never merged.
     Adopt(AdoptArgs),
-    /// Show formats, sizes and columns of files, and suggest the next command.
+    /// Show formats, sizes and columns of files, and the next command.
     ///
     /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are estimates.
     ///
@@ -130,6 +134,11 @@ pub(super) enum Command {
     /// long as reading 4 MiB: files of 128 MiB have 3, files of 4 MiB have 50. Small files are those below 16 MiB, an eighth of
     /// the default target. A column that looks like an id, without repeated values in the sample, is suggested for --id.
     Inspect(InspectArgs),
+    /// Show the first records of a dataset, file or folder.
+    ///
+    /// Rows are a table with the types of its columns, or lists of values where the terminal is too narrow. Samples are lists of
+    /// their members with media type and size. Every source of `convert` can be shown, and no more of it is read than necessary.
+    Head(HeadArgs),
     /// Merge small shards into shards of the target size.
     ///
     /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions
@@ -139,6 +148,11 @@ pub(super) enum Command {
     ///
     /// Without options, a summary of the newest version is printed.
     Manifest(ManifestArgs),
+    /// Copy a version of a dataset to a local disk, checked.
+    ///
+    /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
+    /// what the copy lacks. A pull that was interrupted continues when it is run again.
+    Pull(PullArgs),
     /// Check a dataset against its log.
     ///
     /// Exit code 1 if something is damaged or missing.

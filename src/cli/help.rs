@@ -74,6 +74,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "head",
+        &[
+            ("Show the first records of ./shards", "shardify head"),
+            ("Show three records of a file as JSON", "shardify head people.csv -n 3 --json"),
+        ],
+    ),
+    (
         "compact",
         &[
             ("Show what would be merged, and why", "shardify compact --dry-run"),
@@ -91,6 +98,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Compare two versions", "shardify manifest --diff v1 release-1"),
             ("Export the positions of all records", "shardify manifest --export csv > records.csv"),
             ("Prove that subject 7 has records", "shardify manifest --prove 7 --out subject-7.proof"),
+        ],
+    ),
+    (
+        "pull",
+        &[
+            (
+                "Copy the newest version into a local folder; run it again to get what is new",
+                "shardify pull shards copy",
+            ),
+            ("Copy only the shards of a tagged version", "shardify pull shards data --at release-1 --data-only"),
         ],
     ),
     ("verify", &[("Check a dataset, and read all of its data", "shardify verify --read-data")]),

@@ -62,7 +62,7 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
 }
 
 /// Writes an indented line: a label and a text.
-fn line(w: &mut dyn Write, label: &str, text: impl Display) -> Result<()> {
+pub(super) fn line(w: &mut dyn Write, label: &str, text: impl Display) -> Result<()> {
     Ok(writeln!(w, "  {label:<10} {text}")?)
 }
 

@@ -9,12 +9,14 @@ mod chart;
 mod config;
 mod exit;
 mod found;
+mod head;
 mod help;
 mod human;
 mod json;
 mod mistakes;
 mod plan;
 mod progress;
+mod pull;
 
 use std::{
     ffi::OsString,
@@ -191,6 +193,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Commit(args) => session.commit(args),
         Command::Adopt(args) => session.adopt(args),
         Command::Inspect(args) => session.inspect(args),
+        Command::Head(args) => session.head(args),
+        Command::Pull(args) => session.pull(args),
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),

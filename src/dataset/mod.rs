@@ -14,6 +14,7 @@
 //!   store.json                          result of the test that conditional creates work on this store
 //!   intents/<txn>-<n>.json              objects that a run is about to publish, until it has committed
 //!   plans/, outcomes/                   work that is cut into tasks, until it is committed
+//!   pull.json                           copies only: where they come from, and what a pull has not committed yet
 //!   staging/, locks/                    temporary files of running commands
 //! ```
 //!
@@ -77,6 +78,7 @@ pub use self::{
         order::{Arrangement, Order, ShardOrder},
         private::{ContentHashes, choose as choose_private, pseudonymizer_of, stored_hash},
         publication::Publication,
+        pulled::{IdColumns, NewCopy, PULL, Upstream, commit_copy, id_columns, lists_of, objects_of},
         retraction::{RemovedBy, Restored, Retraction},
         root::{VersionTree, check_root},
         runs::{Run, RunTable, Scattered},
@@ -116,6 +118,8 @@ pub use self::{
         beside::Beside,
         list::ListRef,
         paths::{folder_of, is_beside_shards, is_shard_name, numbers_path, parts_path, receipt_path, sidecar_path},
-        sealed::{Sealed, SealingSink, check as check_sealed, get as get_sealed, stage as stage_small},
+        sealed::{
+            Sealed, SealingSink, check as check_sealed, copy as copy_sealed, get as get_sealed, stage as stage_small,
+        },
     },
 };

@@ -18,6 +18,7 @@ mod copy;
 pub mod cut;
 pub mod encode;
 pub mod erase;
+pub mod fetch;
 pub mod gather;
 mod given;
 pub mod index;

@@ -22,9 +22,9 @@ use super::{Context, indexes};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
-        Audit, ContentHashes, Dataset, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList, check_root,
-        hashes_cover_values, is_shard_name, leftovers, numbered, open_plans, pseudonymizer_of, read_places,
-        read_sidecar,
+        Audit, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList,
+        check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name, leftovers, numbered,
+        open_plans, pseudonymizer_of, read_places, read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -144,15 +144,7 @@ fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem
             vec![snapshot.entry().clone()]
         }
     };
-    let mut columns: Vec<IdColumns> = Vec::new();
-    for entry in entries {
-        let told = entry.settings.subjects_from.is_some();
-        let one = (entry.settings.id, entry.settings.subject, told);
-        if !columns.contains(&one) {
-            columns.push(one);
-        }
-    }
-    Ok(columns)
+    Ok(known_id_columns(&entries))
 }
 
 struct Verification<'a> {
@@ -169,9 +161,6 @@ struct Verification<'a> {
     /// Ids that must not occur; known for the newest version only.
     suppress: Option<SuppressList>,
 }
-
-/// Columns of the record id, column of the subject id, and whether subject ids have no column.
-type IdColumns = (Vec<String>, Option<String>, bool);
 
 impl Verification<'_> {
     fn run(&self, report: &mut VerifyReport) -> Result<()> {

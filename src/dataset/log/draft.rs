@@ -265,7 +265,7 @@ impl Draft<'_> {
 const SHARDS: &str = "shards";
 
 /// Takes rows of a list.
-type Add<'a> = dyn FnMut(&RecordBatch) -> Result<()> + 'a;
+pub(in crate::dataset) type Add<'a> = dyn FnMut(&RecordBatch) -> Result<()> + 'a;
 
 /// Collects the lists of one kind for the next version, writing those that changed.
 pub(in crate::dataset) struct ListWriter<'a> {
@@ -293,7 +293,11 @@ impl<'a> ListWriter<'a> {
     }
 
     /// Writes a list; one without rows is skipped.
-    fn write(&mut self, level: u32, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
+    pub(in crate::dataset) fn write(
+        &mut self,
+        level: u32,
+        fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>,
+    ) -> Result<()> {
         let name = format!(
             "lists/{}-{}-{}-{}.parquet",
             self.draft.transaction.id, self.draft.attempt, self.kind, self.written

@@ -10,6 +10,7 @@ pub mod leases;
 pub(super) mod order;
 pub(super) mod private;
 pub(super) mod publication;
+pub(super) mod pulled;
 pub(super) mod retraction;
 pub(super) mod root;
 pub(super) mod runs;

@@ -87,6 +87,11 @@ impl ShardMeta {
         }
     }
 
+    /// Returns the shard as a sealed object.
+    pub fn as_sealed(&self) -> Sealed {
+        Sealed::new(self.path.as_str(), Some(Seal::whole(self.bytes, self.checksum)))
+    }
+
     /// Returns its sidecar.
     pub fn sidecar(&self) -> Sealed {
         beside::sidecar_of(&self.path, self.beside.as_deref())

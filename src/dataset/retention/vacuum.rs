@@ -470,7 +470,7 @@ fn kind_of(path: &str) -> Place {
         Some("plans" | "outcomes") => ObjectKind::Plan,
         Some("intents" | "leases") => ObjectKind::Intent,
         Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
-        None if matches!(below, "store.json" | "clock") => return Place::Permanent,
+        None if matches!(below, "store.json" | "clock" | "pull.json") => return Place::Permanent,
         _ => return Place::Outside,
     })
 }

@@ -119,6 +119,56 @@ pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
     Ok(())
 }
 
+/// Passes the bytes of an object to `write`, piece by piece in bounded memory, and checks them as they pass; returns
+/// their number. Nothing that was passed is to be relied on before this returns.
+///
+/// # Errors
+/// Like [`get`], and those of `write`.
+pub fn copy(store: &Arc<dyn Store>, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    let Some(seal) = object.seal.filter(|seal| !seal.is_whole()) else {
+        return copy_whole(store.as_ref(), object, write);
+    };
+    let opened = open(store, object)?;
+    let mut at = 0;
+    while at < seal.bytes {
+        let boundary = if at < seal.body() { seal.body() } else { seal.bytes };
+        let end = (at + PIECE).min(boundary);
+        write(&opened.range(at..end)?)?;
+        at = end;
+    }
+    Ok(seal.bytes)
+}
+
+fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    let opened = store.read(&object.path);
+    let mut input = match opened {
+        Err(e) if store.head(&object.path)?.is_none() => return Err(object.missing(store).cause(e)),
+        opened => opened?,
+    };
+    let (mut hasher, mut buffer, mut bytes) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
+    let expected = object.seal.map(|seal| seal.bytes);
+    loop {
+        let n = match input.read(&mut buffer) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(|e| Error::from(e).at(object.place(store)))?,
+        };
+        if n == 0 {
+            break;
+        }
+        bytes += n as u64;
+        if let Some(expected) = expected.filter(|expected| bytes > *expected) {
+            return Err(object.wrong_size(store, expected, bytes));
+        }
+        hasher.update(&buffer[..n]);
+        write(&buffer[..n])?;
+    }
+    match object.seal {
+        Some(seal) if seal.bytes != bytes => Err(object.wrong_size(store, seal.bytes, bytes)),
+        Some(seal) if *hasher.finalize().as_bytes() != seal.hash => Err(object.damaged(store, 0)),
+        _ => Ok(bytes),
+    }
+}
+
 fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
     let facts = store.head(&object.path)?.ok_or_else(|| object.missing(store))?;
     if facts.bytes != seal.bytes {

@@ -1,0 +1,480 @@
+//! `head`: the first records of a dataset or a source, as a table, as lists, or as JSON.
+
+use std::io::Write;
+
+use arrow::{
+    array::{Array, AsArray, RecordBatch},
+    datatypes::{DataType, Field},
+};
+use serde_json::{Map, Value, json};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::{
+    Session,
+    args::HeadArgs,
+    exit::Outcome,
+    human::clean,
+    json::{self},
+};
+use crate::{
+    array::npy,
+    error::Result,
+    ops::head::{HeadOptions, HeadPart, HeadRecord, HeadReport, HeadSample, head},
+    record::{
+        json::{RowJson, text_of},
+        parts::is_media,
+    },
+    schema::{file::print_type, tensor_item, tensor_shape},
+    units::Size,
+};
+
+/// Columns of output that is no terminal of known width.
+const WIDTH: usize = 80;
+/// Columns that a terminal is taken to have at least.
+const MIN_WIDTH: usize = 20;
+/// Columns of a table that a name or a type has at least, if it has so many; below that, records are lists.
+const MIN_CELL: usize = 16;
+/// Columns of a type in a list at least.
+const MIN_TYPE: usize = 6;
+/// Columns of the widest cell that is not the only one.
+const MAX_CELL: usize = 40;
+/// Columns between cells.
+const GAP: usize = 2;
+/// Characters of a value that are kept.
+const MAX_TEXT: usize = 1_000;
+/// Values of a tensor that are shown.
+const SHOWN_VALUES: usize = 4;
+
+impl Session<'_> {
+    pub(super) fn head(&self, args: &HeadArgs) -> Result<Outcome> {
+        let source = match &args.source {
+            Some(source) => source.clone(),
+            None => self.dataset(None)?.to_string(),
+        };
+        let options = HeadOptions { source, records: args.records, at: args.at.clone(), from: args.from };
+        if self.global.json {
+            self.print(|w| {
+                let report = head(&self.context, &options, &mut |record| as_json(w, &record))?;
+                self.progress.stop();
+                json::summary(w, &report)
+            })?;
+            return Ok(Outcome::Done);
+        }
+        let mut shown = Shown::default();
+        let report = head(&self.context, &options, &mut |record| shown.add(&record))?;
+        self.progress.stop();
+        self.print(|w| shown.write(w, &report, width()))?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Returns the width to write in: that of the terminal, else `$COLUMNS`.
+fn width() -> usize {
+    let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.or_else(named).unwrap_or(WIDTH).max(MIN_WIDTH)
+}
+
+/// Records as text, until all of them are known and can be aligned.
+#[derive(Default)]
+struct Shown {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+    samples: Vec<HeadSample>,
+}
+
+/// A column of the table.
+struct Column {
+    name: String,
+    data_type: String,
+    is_number: bool,
+}
+
+impl Shown {
+    fn add(&mut self, record: &HeadRecord<'_>) -> Result<()> {
+        match record {
+            HeadRecord::Sample(sample) => self.samples.push(sample.clone()),
+            HeadRecord::Row { batch, index, .. } => {
+                let mut row = vec![String::new(); self.columns.len()];
+                for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+                    let text = cell(field, column.as_ref(), *index);
+                    let at = self.column(field);
+                    row.resize(self.columns.len(), String::new());
+                    row[at] = text;
+                }
+                self.rows.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a column, after adding it if it is new.
+    fn column(&mut self, field: &Field) -> usize {
+        let known = self.columns.iter().position(|column| column.name == *field.name());
+        let column =
+            Column { name: field.name().clone(), data_type: type_of(field), is_number: field.data_type().is_numeric() };
+        match known {
+            // A later value may have needed a wider type.
+            Some(at) => {
+                self.columns[at] = column;
+                at
+            }
+            None => {
+                self.columns.push(column);
+                self.columns.len() - 1
+            }
+        }
+    }
+
+    fn write(&self, w: &mut dyn Write, report: &HeadReport, width: usize) -> Result<()> {
+        if report.records == 0 {
+            writeln!(w, "no records")?;
+        }
+        for sample in &self.samples {
+            write_sample(w, sample, width)?;
+        }
+        if !self.rows.is_empty() {
+            match self.widths(width) {
+                Some(widths) => self.table(w, &widths)?,
+                None => self.lists(w, width)?,
+            }
+        }
+        if !report.hidden.is_empty() {
+            let names = report.hidden.iter().map(|name| clean(name)).collect::<Vec<_>>().join(", ");
+            writeln!(w, "hidden, because ids are private: {names}")?;
+        }
+        Ok(())
+    }
+
+    /// Returns the widths of the columns; `None` if the table does not fit.
+    fn widths(&self, width: usize) -> Option<Vec<usize>> {
+        let header = |column: &Column| clean(&column.name).width().max(column.data_type.width());
+        let natural = |(at, column): (usize, &Column)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
+            cells.max().unwrap_or(0).max(header(column))
+        };
+        let mut widths: Vec<usize> = self.columns.iter().enumerate().map(natural).collect();
+        // Names that are cut tell little.
+        let least: Vec<usize> = self.columns.iter().map(|column| header(column).min(MIN_CELL)).collect();
+        let room = width.saturating_sub(GAP * widths.len().saturating_sub(1));
+        if widths.len() > 1 {
+            widths.iter_mut().for_each(|width| *width = (*width).min(MAX_CELL));
+        }
+        // The widest lose most.
+        while widths.iter().sum::<usize>() > room {
+            let open = widths.iter().zip(&least).filter(|(width, least)| width > least).map(|(width, _)| *width);
+            let widest = open.max()?;
+            let shrinks = |(width, least): &(&mut usize, &usize)| **width == widest && **width > **least;
+            widths.iter_mut().zip(&least).filter(shrinks).for_each(|(width, _)| *width -= 1);
+        }
+        Some(widths)
+    }
+
+    /// Writes a table with the names and types of its columns.
+    fn table(&self, w: &mut dyn Write, widths: &[usize]) -> Result<()> {
+        let header = |of: fn(&Column) -> &str| self.columns.iter().map(|column| of(column).to_owned()).collect();
+        let names: Vec<String> = header(|column| &column.name);
+        let types: Vec<String> = header(|column| &column.data_type);
+        for cells in [names, types].iter().chain(&self.rows) {
+            let mut line = String::new();
+            for (at, (column, width)) in self.columns.iter().zip(widths).enumerate() {
+                let text = cut(&clean(cells.get(at).map_or("", String::as_str)), *width);
+                let space = " ".repeat(width - text.width());
+                let gap = if at > 0 { " ".repeat(GAP) } else { String::new() };
+                line.push_str(&gap);
+                line.push_str(&if column.is_number { format!("{space}{text}") } else { format!("{text}{space}") });
+            }
+            writeln!(w, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line for each value.
+    fn lists(&self, w: &mut dyn Write, width: usize) -> Result<()> {
+        let longest = |of: fn(&Column) -> &str| self.columns.iter().map(|c| clean(of(c)).width()).max().unwrap_or(0);
+        let names = longest(|column| &column.name).min(width / 3);
+        let types = longest(|column| &column.data_type).min(width / 5).max(MIN_TYPE);
+        for (number, row) in self.rows.iter().enumerate() {
+            writeln!(w, "record {}", number + 1)?;
+            for (at, column) in self.columns.iter().enumerate() {
+                let name = padded(&column.name, names);
+                let data_type = padded(&column.data_type, types);
+                let head = format!("  {name}  {data_type}  ");
+                let value = cut(&clean(row.get(at).map_or("", String::as_str)), width.saturating_sub(head.width()));
+                writeln!(w, "{}", format!("{head}{value}").trim_end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a sample: its key, and a line for each part.
+fn write_sample(w: &mut dyn Write, sample: &HeadSample, width: usize) -> Result<()> {
+    writeln!(w, "{}", cut(&clean(sample.key.as_deref().unwrap_or("(private)")), width))?;
+    let longest = |of: &dyn Fn(&HeadPart) -> usize| sample.parts.iter().map(of).max().unwrap_or(0);
+    let names = longest(&|part| clean(&part.extension).width()).min(width / 3);
+    let sizes = longest(&|part| Size(part.bytes).to_string().len());
+    for part in &sample.parts {
+        let size = Size(part.bytes).to_string();
+        let about = match (media(part), shape(part), text(part)) {
+            (_, Some(array), _) => array,
+            (media, None, Some(text)) => format!("{media}  {text}"),
+            (media, None, None) => media.to_owned(),
+        };
+        let line = format!("  {}  {size:>sizes$}  {about}", padded(&part.extension, names));
+        writeln!(w, "{}", cut(&clean(&line), width).trim_end())?;
+    }
+    Ok(())
+}
+
+/// Returns text in exactly so many columns.
+fn padded(text: &str, width: usize) -> String {
+    let text = cut(&clean(text), width);
+    let space = width.saturating_sub(text.width());
+    text + &" ".repeat(space)
+}
+
+/// Returns as much of the text as fits; a cut is shown.
+fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if used + columns + 1 > width {
+            break;
+        }
+        out.push(c);
+        used += columns;
+    }
+    if width > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// Returns the type of a column; of tensors, element type and shape.
+fn type_of(field: &Field) -> String {
+    match (tensor_shape(field), tensor_item(field)) {
+        (Some(shape), Some(item)) => format!("{}{shape:?}", print_type(item)),
+        _ => print_type(field),
+    }
+}
+
+/// Returns a value on one line.
+fn cell(field: &Field, column: &dyn Array, index: usize) -> String {
+    if column.is_null(index) {
+        return "null".to_owned();
+    }
+    if let Some(bytes) = bytes_of(column, index) {
+        return format!("{}, {}", media_type("", bytes), Size(bytes.len() as u64));
+    }
+    if tensor_shape(field).is_some()
+        && let Some(list) = column.as_fixed_size_list_opt()
+    {
+        let values = list.value(index);
+        let some = (0..values.len().min(SHOWN_VALUES)).map(|at| text_of(&values, at).unwrap_or_else(|| "null".into()));
+        let more = if values.len() > SHOWN_VALUES { ", …" } else { "" };
+        return format!("{}{more}", some.collect::<Vec<_>>().join(", "));
+    }
+    let text = text_of(column, index).unwrap_or_else(|| "null".to_owned());
+    text.chars().take(MAX_TEXT).map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
+}
+
+/// Returns the bytes of a value: binary, or an image or recording as Hugging Face stores it.
+fn bytes_of(column: &dyn Array, index: usize) -> Option<&[u8]> {
+    match column.data_type() {
+        DataType::Binary => Some(column.as_binary::<i32>().value(index)),
+        DataType::LargeBinary => Some(column.as_binary::<i64>().value(index)),
+        DataType::BinaryView => Some(column.as_binary_view().value(index)),
+        DataType::Struct(_) if is_media(column.data_type()) => {
+            let bytes = column.as_struct().column_by_name("bytes")?;
+            if bytes.is_null(index) { None } else { bytes_of(bytes.as_ref(), index) }
+        }
+        _ => None,
+    }
+}
+
+/// Writes a record as an object.
+fn as_json(w: &mut dyn Write, record: &HeadRecord<'_>) -> Result<()> {
+    match record {
+        HeadRecord::Sample(sample) => json::object(w, "record", &sample_json(sample)),
+        HeadRecord::Row { source, row, batch, index } => {
+            // The columns are in their order, which a map of JSON would lose.
+            let head = format!("{{\"type\":\"record\",\"schema\":1,\"source\":{},\"row\":{row}", Value::from(*source));
+            let mut values = Vec::new();
+            for at in 0..batch.num_columns() {
+                values.push(if at == 0 { b'{' } else { b',' });
+                values.extend_from_slice(&value_json(batch, at, *index)?);
+            }
+            if values.is_empty() {
+                values.push(b'{');
+            }
+            values.push(b'}');
+            write!(w, "{head},\"values\":")?;
+            w.write_all(&values)?;
+            Ok(w.write_all(b"}\n")?)
+        }
+    }
+}
+
+/// Returns `"name":value`.
+fn value_json(batch: &RecordBatch, at: usize, index: usize) -> Result<Vec<u8>> {
+    let schema = batch.schema_ref();
+    let (field, column) = (schema.field(at), batch.column(at));
+    let about = match (tensor_shape(field), tensor_item(field)) {
+        _ if column.is_null(index) => None,
+        (Some(shape), Some(item)) => Some(json!({ "dtype": print_type(item), "shape": shape })),
+        _ => bytes_of(column.as_ref(), index)
+            .map(|bytes| json!({ "bytes": bytes.len(), "media": media_type("", bytes) })),
+    };
+    if let Some(about) = about {
+        return Ok(format!("{}:{about}", Value::from(field.name().as_str())).into_bytes());
+    }
+    let alone = batch.project(&[at])?;
+    let mut row = Vec::new();
+    RowJson::new(&alone).write_row(index, &mut row);
+    Ok(row.get(1..row.len().saturating_sub(1)).unwrap_or_default().to_vec())
+}
+
+fn sample_json(sample: &HeadSample) -> Value {
+    let part = |part: &HeadPart| {
+        let name = match &sample.key {
+            Some(key) => format!("{key}.{}", part.extension),
+            None => part.extension.clone(),
+        };
+        let mut about = Map::new();
+        about.insert("name".into(), json!(name));
+        about.insert("bytes".into(), json!(part.bytes));
+        about.insert("media".into(), json!(media(part)));
+        if let Some(header) = header(part) {
+            about.insert("dtype".into(), json!(header.dtype.name()));
+            about.insert("shape".into(), json!(header.shape));
+        } else if let Some(text) = whole_text(part) {
+            about.insert("text".into(), json!(text));
+        }
+        Value::Object(about)
+    };
+    json!({
+        "source": sample.source,
+        "row": sample.row,
+        "key": sample.key,
+        "parts": sample.parts.iter().map(part).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the media type of a part.
+fn media(part: &HeadPart) -> &'static str {
+    media_type(&part.extension, &part.start)
+}
+
+/// Returns the header of a NumPy array.
+fn header(part: &HeadPart) -> Option<npy::NpyHeader> {
+    npy::parse(&part.start).ok()
+}
+
+/// Returns type and shape of a NumPy array.
+fn shape(part: &HeadPart) -> Option<String> {
+    header(part).map(|header| format!("{}{:?}", header.dtype.name(), header.shape))
+}
+
+/// Returns the beginning of a text on one line.
+fn text(part: &HeadPart) -> Option<String> {
+    if part.is_hidden || !matches!(media(part), "application/json" | "text/plain") {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&part.start);
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_TEXT).collect())
+}
+
+/// Returns a text that is small enough to be there as a whole.
+fn whole_text(part: &HeadPart) -> Option<&str> {
+    let is_whole = part.start.len() as u64 == part.bytes && !part.is_hidden;
+    let is_text = matches!(media(part), "application/json" | "text/plain");
+    std::str::from_utf8(&part.start).ok().filter(|_| is_whole && is_text)
+}
+
+/// How files of some types begin.
+const MAGIC: [(&[u8], &str); 21] = [
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"BM", "image/bmp"),
+    (b"fLaC", "audio/flac"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"%PDF-", "application/pdf"),
+    (b"\x93NUMPY", "application/x-npy"),
+    (b"PAR1", "application/vnd.apache.parquet"),
+    (b"ARROW1", "application/vnd.apache.arrow.file"),
+    (b"\x89HDF\r\n\x1a\n", "application/x-hdf5"),
+    (b"CDF\x01", "application/netcdf"),
+    (b"CDF\x02", "application/netcdf"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b", "application/gzip"),
+    (b"\x28\xb5\x2f\xfd", "application/zstd"),
+];
+
+/// Returns the media type of a file by its first bytes, and of text by its extension.
+fn media_type(extension: &str, start: &[u8]) -> &'static str {
+    let last = extension.rsplit('.').next().unwrap_or_default();
+    if start.is_empty() && last == "json" {
+        return "application/json";
+    }
+    match (start.get(..4), start.get(4..8), start.get(8..12)) {
+        (Some(b"RIFF"), _, Some(b"WAVE")) => return "audio/wav",
+        (Some(b"RIFF"), _, Some(b"WEBP")) => return "image/webp",
+        (_, Some(b"ftyp"), _) => return "video/mp4",
+        _ if start.get(128..132) == Some(b"DICM") => return "application/dicom",
+        _ => {}
+    }
+    // Two letters tell little: a bitmap begins with them, and so may a text.
+    let is_text = is_text(start);
+    let known =
+        MAGIC.iter().filter(|(magic, _)| !is_text || magic.len() > 2).find(|(magic, _)| start.starts_with(magic));
+    match known {
+        Some((_, media)) => media,
+        None if is_text && last == "json" => "application/json",
+        None if is_text && !start.is_empty() => "text/plain",
+        None => "application/octet-stream",
+    }
+}
+
+/// Whether bytes are text; the last character may be cut.
+fn is_text(start: &[u8]) -> bool {
+    let sound = match std::str::from_utf8(start) {
+        Ok(_) => true,
+        Err(e) => e.error_len().is_none(),
+    };
+    sound && !start.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_by_columns() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(padded("日", 4), "日  ");
+        assert_eq!(cut("x", 0), "");
+    }
+
+    #[test]
+    fn content_decides_the_media_type() {
+        assert_eq!(media_type("jpg", b"\x89PNG\r\n\x1a\n...."), "image/png");
+        assert_eq!(media_type("txt", b"BMI of the patient"), "text/plain");
+        assert_eq!(media_type("json", b"{\"a\": 1}"), "application/json");
+        assert_eq!(media_type("json", b"\0\x01"), "application/octet-stream");
+        assert_eq!(media_type("", b"RIFF....WAVEfmt "), "audio/wav");
+    }
+}

@@ -1,0 +1,440 @@
+//! Copies of a version of another dataset, called *upstream*: which objects they need, and their own log.
+//!
+//! A copy has upstream's objects under the same paths, and a log of its own, in which every pull is a version:
+//!
+//! ```text
+//! upstream   v1   v2   v3   v4   v5        lists, runs, sources as the upstream dataset has them
+//! copy               v1        v2        new lists: live shards and runs, versions counted as the copy counts them
+//! ```
+//!
+//! Record numbers are those of upstream, so the id index is copied as it is. What the copy cannot know without
+//! upstream's history is in the arguments of the entry: where it was pulled from, and which columns older ids came
+//! from.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array},
+    compute::{filter_record_batch, kernels::arity::unary},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::hex::hex,
+    dataset::{
+        log::{
+            clock,
+            commit::{Next, until_created},
+            draft::{Draft, ListWriter},
+            entry::{Counts, Entry, FORMAT_VERSION},
+            erased::tombstones,
+            erasures::Erasures,
+            retraction::Retraction,
+            runs::{self, Run},
+            shards::{self, ShardMeta},
+            snapshot::{Dataset, Snapshot},
+            sources::{self, Optional, SourceRow},
+            transaction::{Numbers, Transaction},
+        },
+        table::{self, column, list::ListRef, paths::OF_FOLDER, paths::folder_prefix, sealed::Sealed},
+    },
+    error::{Error, Result},
+    id::{TransactionId, Version},
+    storage::Store,
+};
+
+/// The operation of entries made by a pull.
+pub const PULL: &str = "pull";
+
+/// Columns of the record id, column of the subject id, and whether subject ids have no column.
+pub type IdColumns = (Vec<String>, Option<String>, bool);
+
+/// Name of the argument that holds the [`IdColumns`] of upstream's older versions.
+const ID_COLUMNS: &str = "upstream_id_columns";
+
+/// What a version of a copy was pulled from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// Location without secrets.
+    pub place: String,
+    /// Transaction of its first version, which identifies the dataset wherever it is.
+    pub id: TransactionId,
+    /// The version.
+    pub version: Version,
+    /// Transaction of the version.
+    pub transaction: TransactionId,
+}
+
+impl Upstream {
+    /// Returns the upstream dataset of a snapshot's copies.
+    ///
+    /// # Errors
+    /// When the first log entry cannot be read.
+    pub fn of(snapshot: &Snapshot) -> Result<Self> {
+        Ok(Self {
+            place: snapshot.dataset().store().location().to_string(),
+            id: snapshot.dataset().transaction_of(Version(1))?,
+            version: snapshot.version(),
+            transaction: snapshot.entry().transaction.clone(),
+        })
+    }
+
+    /// Returns the upstream dataset of an entry that a pull has made.
+    pub fn of_entry(entry: &Entry) -> Option<Self> {
+        let argument = |name: &str| entry.arguments.get(name);
+        (entry.operation == PULL).then_some(())?;
+        Some(Self {
+            place: argument("upstream")?.clone(),
+            id: TransactionId(argument("upstream_id")?.clone()),
+            version: Version(argument("upstream_version")?.trim_start_matches('v').parse().ok()?),
+            transaction: TransactionId(argument("upstream_transaction")?.clone()),
+        })
+    }
+
+    fn arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
+        let pairs = [
+            ("upstream", self.place.clone()),
+            ("upstream_id", self.id.0.clone()),
+            ("upstream_version", self.version.to_string()),
+            ("upstream_transaction", self.transaction.0.clone()),
+        ];
+        let mut out: BTreeMap<String, String> =
+            pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        if let Some(root) = &snapshot.entry().root {
+            out.insert("upstream_root".to_owned(), hex(root));
+        }
+        let columns = id_columns(&snapshot.dataset().history(snapshot.version())?);
+        if columns.len() > 1 {
+            let text = serde_json::to_string(&columns);
+            out.insert(ID_COLUMNS.to_owned(), text.map_err(|e| Error::internal("encoding columns failed").cause(e))?);
+        }
+        Ok(out)
+    }
+}
+
+/// Returns the id columns of some entries, without repetition; of copies, also those that their upstreams had before.
+pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
+    let mut columns: Vec<IdColumns> = Vec::new();
+    for entry in entries {
+        let settings = &entry.settings;
+        let own = (settings.id.clone(), settings.subject.clone(), settings.subjects_from.is_some());
+        let earlier = entry.arguments.get(ID_COLUMNS).filter(|_| entry.operation == PULL);
+        let earlier: Vec<IdColumns> = earlier.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        for one in earlier.into_iter().chain([own]) {
+            if !columns.contains(&one) {
+                columns.push(one);
+            }
+        }
+    }
+    columns
+}
+
+/// Returns the objects that a copy of a snapshot has in common with it: shards, what is beside them, the id index and
+/// tables of places. Objects of older releases have no seals.
+///
+/// # Errors
+/// When a list cannot be read.
+pub fn objects_of(snapshot: &Snapshot) -> Result<Vec<Sealed>> {
+    let mut objects: BTreeMap<String, Sealed> = BTreeMap::new();
+    let store = snapshot.dataset().store().as_ref();
+    let mut add = |object: Sealed| objects.insert(object.path.clone(), object);
+    for shard in snapshot.shards()? {
+        add(shard.as_sealed());
+        if shard.beside.is_some() {
+            shard.all_beside().into_iter().for_each(|object| drop(add(object)));
+        } else {
+            unsealed_of(store, snapshot.entry(), shard)?.into_iter().for_each(|path| drop(add(Sealed::unknown(path))));
+        }
+    }
+    for segment in &snapshot.entry().segments {
+        (0..segment.buckets).for_each(|bucket| drop(add(segment.bucket(bucket))));
+    }
+    snapshot.entry().places.iter().for_each(|place| drop(add(place.sealed())));
+    Ok(objects.into_values().collect())
+}
+
+/// Returns the paths of the existing objects that belong to a shard of an older release.
+fn unsealed_of(store: &dyn Store, entry: &Entry, shard: &ShardMeta) -> Result<Vec<String>> {
+    let mut out = vec![shard.sidecar().path];
+    let mut may_exist = vec![shard.parts().path, shard.numbers().path];
+    may_exist.extend(entry.settings.indexes.iter().filter_map(|kind| kind.beside(&shard.path)));
+    let folder = folder_prefix(&shard.path);
+    if !folder.is_empty() {
+        may_exist.extend(OF_FOLDER.iter().map(|name| format!("{folder}{name}")));
+    }
+    for path in may_exist {
+        if store.head(&path)?.is_some() {
+            out.push(path);
+        }
+    }
+    Ok(out)
+}
+
+/// Returns the paths of the lists that an entry names, which belong to one dataset alone.
+pub fn lists_of(entry: &Entry) -> Vec<String> {
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
+    lists.chain(entry.erasures.iter().flat_map(Erasures::lists)).map(|list| list.path.clone()).collect()
+}
+
+/// A version of a copy that is to be committed.
+#[derive(Debug)]
+pub struct NewCopy<'a> {
+    /// The snapshot of the upstream dataset. Its objects are in the copy already.
+    pub of: &'a Snapshot,
+    /// What it is.
+    pub upstream: &'a Upstream,
+    /// The newest entry of the upstream dataset, which knows of all erasures.
+    pub newest: &'a Entry,
+    /// Whether the older versions of the copy cannot be read any longer.
+    pub expires: bool,
+    /// The version of the copy that the pull looked at when it started; 0: none.
+    pub planned_on: Version,
+}
+
+/// Commits a version of a copy.
+///
+/// # Errors
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another command has committed since the pull started; when a
+/// store fails.
+pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
+    copy.test_store()?;
+    let parent = copy.latest()?;
+    let pulls = match &parent {
+        Some(parent) => pulls_of(&copy.history(parent.version())?),
+        None => Vec::new(),
+    };
+    let transaction = Transaction {
+        id: TransactionId::fresh(),
+        operation: PULL,
+        arguments: new.upstream.arguments(new.of)?,
+        revisions: Vec::new(),
+        counts: counts(parent.as_ref(), new.of)?,
+        settings: new.of.entry().settings.clone(),
+        adds: Vec::new(),
+        removes: Vec::new(),
+        segments: Vec::new(),
+        merges: Vec::new(),
+        places: Vec::new(),
+        retraction: Retraction::default(),
+        sources: &(),
+        numbers: Numbers::Kept,
+        calls: 0,
+    };
+    transaction.counts.reconcile()?;
+    until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {
+        let parent = copy.latest()?;
+        if parent.as_ref().map_or(Version(0), Snapshot::version) != new.planned_on {
+            return Err(Error::conflict("another command changed the copy during the pull")
+                .at(copy.store().location().to_string())
+                .hint("nothing was committed; run the pull again, it keeps what it has fetched"));
+        }
+        let draft = Draft { dataset: copy, transaction: &transaction, attempt, staged: RefCell::default() };
+        let lists = Lists { draft: &draft, new, parent: parent.as_ref(), pulls: &pulls };
+        let entry = lists.entry()?;
+        draft.publish()?;
+        Ok(Next::Entry(Box::new(entry)))
+    })
+}
+
+/// Returns the versions of the upstream dataset that a copy has pulled, with its own versions.
+fn pulls_of(history: &[Entry]) -> Vec<(Version, Version)> {
+    history.iter().filter_map(|entry| Some((Upstream::of_entry(entry)?.version, entry.version))).collect()
+}
+
+/// Counts the shards that are new to the copy, and those that it no longer has.
+fn counts(parent: Option<&Snapshot>, of: &Snapshot) -> Result<Counts> {
+    let paths = |shards: &[ShardMeta]| shards.iter().map(|shard| shard.path.clone()).collect::<HashSet<String>>();
+    let had = parent.map(Snapshot::shards).transpose()?.map(paths).unwrap_or_default();
+    let has = paths(of.shards()?);
+    let mut counts = Counts { shards_removed: had.difference(&has).count() as u64, ..Counts::default() };
+    for shard in of.shards()?.iter().filter(|shard| !had.contains(&shard.path)) {
+        counts.shards_added += 1;
+        counts.records_in += shard.records;
+        counts.records_out += shard.records;
+        counts.bytes_in += shard.bytes;
+        counts.bytes_out += shard.bytes;
+    }
+    Ok(counts)
+}
+
+/// Makes the lists of a version of a copy.
+struct Lists<'a> {
+    draft: &'a Draft<'a>,
+    new: &'a NewCopy<'a>,
+    parent: Option<&'a Snapshot>,
+    /// Versions of the upstream dataset, with those of the copy that have them.
+    pulls: &'a [(Version, Version)],
+}
+
+impl Lists<'_> {
+    fn version(&self) -> Version {
+        self.new.planned_on.next()
+    }
+
+    /// Returns the first version of the copy that has what a version of the upstream dataset added.
+    fn here(&self, version: Version) -> Version {
+        let first = self.pulls.iter().filter(|(upstream, _)| *upstream >= version).map(|(_, here)| *here).min();
+        first.unwrap_or_else(|| self.version())
+    }
+
+    fn entry(&self) -> Result<Entry> {
+        let (of, old) = (self.new.of.entry(), self.parent.map(Snapshot::entry));
+        let moment = clock::moment(self.draft.dataset, old)?;
+        let version = self.version();
+        let mut tags = old.filter(|_| !self.new.expires).map_or_else(BTreeMap::new, |entry| entry.tags.clone());
+        let named = self.new.of.tags().iter().filter(|(_, tagged)| **tagged == of.version);
+        tags.extend(named.map(|(name, _)| (name.clone(), version)));
+        let readable_from = old.map_or(Version(0), |entry| entry.readable_from);
+        Ok(Entry {
+            format: FORMAT_VERSION,
+            version,
+            transaction: self.draft.transaction.id.clone(),
+            committed_at: moment.committed_at,
+            operation: PULL.to_owned(),
+            tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
+            arguments: self.draft.transaction.arguments.clone(),
+            revisions: of.revisions.clone(),
+            counts: self.draft.transaction.counts,
+            settings: of.settings.clone(),
+            totals: of.totals,
+            next_record: old.map_or(0, |entry| entry.next_record).max(of.next_record),
+            readable_from: if self.new.expires { version } else { readable_from },
+            // A pull that is killed before it has deleted what expires leaves the rest to `vacuum`.
+            expired_from: match old {
+                Some(_) if self.new.expires => Version(readable_from.0.max(1)),
+                old => old.map_or(Version(0), |entry| entry.expired_from),
+            },
+            abandoned: Vec::new(),
+            corrections: moment.corrections,
+            tags,
+            shards: self.shards(moment.committed_at)?,
+            runs: self.runs()?,
+            lineage: old.map_or_else(Vec::new, |entry| entry.lineage.clone()),
+            sources: self.sources()?,
+            segments: of.segments.clone(),
+            places: self.places(),
+            erasures: self.erasures()?,
+            root: None,
+        })
+    }
+
+    fn shards(&self, now: jiff::Timestamp) -> Result<Vec<ListRef>> {
+        let had = self.parent.map(Snapshot::shards).transpose()?.unwrap_or_default();
+        let had: HashMap<&str, &ShardMeta> = had.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+        let rows = self.new.of.shards()?.iter().map(|shard| match had.get(shard.path.as_str()) {
+            Some(old) => ShardMeta { version: old.version, committed_at: old.committed_at, ..shard.clone() },
+            None => ShardMeta { version: self.version(), committed_at: now, ..shard.clone() },
+        });
+        let mut lists = ListWriter::new(self.draft, "shards");
+        lists.add(&shards::batch(&rows.collect::<Vec<_>>())?, 0)?;
+        lists.merged(u64::MAX)
+    }
+
+    /// Makes the run table: the live runs of the snapshot, and those of older versions of the copy.
+    fn runs(&self) -> Result<Vec<ListRef>> {
+        let of = self.new.of;
+        let mut live: HashMap<(&str, u64, u64, u64), &Run> = HashMap::new();
+        for run in of.runs()?.all().iter().filter(|run| run.contains(of.version())) {
+            live.insert((&run.shard, run.first, run.records, run.ordinal), run);
+        }
+        let mut rows = Vec::new();
+        for run in self.parent.map(Snapshot::runs).transpose()?.into_iter().flat_map(|runs| runs.all()) {
+            let stays = run.until.is_none()
+                && live.remove(&(run.shard.as_str(), run.first, run.records, run.ordinal)).is_some();
+            if stays {
+                rows.push(run.clone());
+            } else if !self.new.expires {
+                rows.push(Run { until: run.until.or(Some(self.version())), ..run.clone() });
+            }
+        }
+        rows.extend(live.into_values().map(|run| Run {
+            from: self.version(),
+            until: None,
+            since: None,
+            ..run.clone()
+        }));
+        rows.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
+        let mut lists = ListWriter::new(self.draft, "runs");
+        lists.add(&runs::batch(&rows)?, 0)?;
+        lists.merged(u64::MAX)
+    }
+
+    fn sources(&self) -> Result<Vec<ListRef>> {
+        let store = self.new.of.dataset().store();
+        let mut lists = ListWriter::new(self.draft, "sources");
+        for list in &self.new.of.entry().sources {
+            let optional = Optional::of(&table::columns_of(store, list)?);
+            lists.write(list.level, &mut |add| {
+                let mut pending = Vec::new();
+                sources::read(store, list, &mut |row| {
+                    let removed = row.removed.map(|version| self.here(version));
+                    pending.push(SourceRow { version: self.here(row.version), removed, ..row });
+                    if pending.len() < table::BATCH_ROWS {
+                        return Ok(());
+                    }
+                    add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+                })?;
+                if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
+            })?;
+        }
+        lists.merged(u64::MAX)
+    }
+
+    /// Returns the tables of places of the snapshot, and those of older versions of the copy.
+    fn places(&self) -> Vec<crate::dataset::index::places::PlaceRef> {
+        let mut places = self.new.of.entry().places.clone();
+        let old = self.parent.filter(|_| !self.new.expires).map_or(&[][..], |parent| &parent.entry().places);
+        places.extend(
+            old.iter().filter(|old| places.iter().all(|place| place.path != old.path)).cloned().collect::<Vec<_>>(),
+        );
+        places
+    }
+
+    /// Returns what was erased. Nothing of it is in the objects of the copy, so nothing has to be read through
+    /// replacements.
+    fn erasures(&self) -> Result<Option<Erasures>> {
+        let Some(erasures) = &self.new.newest.erasures else { return Ok(None) };
+        // What was erased later from the newest version alone is in the snapshot, and must not be taken for erased.
+        let stones = tombstones(self.new.of.dataset(), self.new.newest)?;
+        let everywhere: HashSet<u64> = stones.iter().filter(|s| s.all_versions).map(|s| s.version.0).collect();
+        let applies = |version: u64| version <= self.new.of.version().0 || everywhere.contains(&version);
+        Ok(Some(Erasures {
+            rewrote_before: Version(0),
+            suppressed: self.with_versions(&erasures.suppressed, "suppressed", &applies)?,
+            tombstones: self.with_versions(&erasures.tombstones, "tombstones", &applies)?,
+            rewritten: Vec::new(),
+            replaced: Vec::new(),
+            unfinished: Vec::new(),
+            ..erasures.clone()
+        }))
+    }
+
+    /// Writes the rows of the upstream dataset whose versions apply, with the versions of the copy.
+    fn with_versions(&self, of: &[ListRef], kind: &'static str, applies: &dyn Fn(u64) -> bool) -> Result<Vec<ListRef>> {
+        let store = self.new.of.dataset().store();
+        let mut lists = ListWriter::new(self.draft, kind);
+        for list in of {
+            lists.write(list.level, &mut |add| {
+                table::read_batches(store, list, &mut |batch| add(&self.with_version(batch, applies)?))
+            })?;
+        }
+        lists.merged(u64::MAX)
+    }
+
+    fn with_version(&self, batch: &RecordBatch, applies: &dyn Fn(u64) -> bool) -> Result<RecordBatch> {
+        let kept: BooleanArray =
+            column::<UInt64Array>(batch, "version")?.values().iter().map(|v| Some(applies(*v))).collect();
+        let batch = &filter_record_batch(batch, &kept)?;
+        let versions: UInt64Array = unary(column::<UInt64Array>(batch, "version")?, |v| self.here(Version(v)).0);
+        let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+        let columns = columns.map(|(field, column)| match field.name().as_str() {
+            "version" => Arc::new(versions.clone()) as ArrayRef,
+            _ => Arc::clone(column),
+        });
+        Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
+    }
+}

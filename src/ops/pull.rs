@@ -1,0 +1,453 @@
+//! `pull`: a checked copy of one version of a dataset in a local folder.
+//!
+//! ```text
+//! _shardify/pull.json   the upstream dataset, and every file that no version of the copy refers to yet: written first
+//! objects               each gets its name when it has arrived whole and matches upstream's checksum
+//! lists, log entry      the commit: the copy has a new version
+//! deletion              files of pull.json that no version refers to; then pull.json is cleared
+//! ```
+//!
+//! A pull that is stopped anywhere leaves the version before, and whole files that the next pull keeps. As every file
+//! is in `pull.json` before it is written, none is left that nobody knows: records that were erased upstream meanwhile go
+//! with the files that hold them.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Instant,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::{Context, manifest};
+use crate::{
+    dataset::{Dataset, Erasures, NewCopy, PULL, Sealed, Snapshot, Upstream, commit_copy, lists_of, objects_of},
+    error::{Error, Result},
+    events::Event,
+    exec::{
+        fetch::{BYTES_OF_THREAD, Fetcher, Wanted},
+        live::{refresh, stale},
+    },
+    id::{TransactionId, Version},
+    storage::{Listed, Location, SYSTEM_FOLDER},
+};
+
+/// Name of the lock of a copy, and of the object that says where it comes from.
+const LOCK: &str = "pull";
+const MARKER: &str = "_shardify/pull.json";
+/// Version of the marker's format.
+const MARKER_FORMAT: u32 = 1;
+/// Objects in flight at most, from a remote store and from a local folder.
+const REMOTE_THREADS: usize = 16;
+const LOCAL_THREADS: usize = 4;
+/// Time after which a staged file belongs to a command that was killed.
+const STAGED_FOR: SignedDuration = SignedDuration::from_hours(1);
+/// Operations of a copy that leave its records as they were pulled.
+const HARMLESS: [&str; 4] = [PULL, "vacuum", "tag", "untag"];
+
+/// What to pull.
+#[derive(Debug, Clone, Default)]
+pub struct PullOptions {
+    /// The version; the newest by default.
+    pub at: Option<String>,
+    /// Whether only shards and what readers need of them is copied.
+    pub data_only: bool,
+    /// Whether older versions of the copy are deleted.
+    pub prune: bool,
+}
+
+/// Report of `pull`.
+#[derive(Debug, Clone, Serialize)]
+pub struct PullReport {
+    /// The upstream dataset.
+    pub upstream: String,
+    /// The version of the upstream dataset.
+    pub upstream_version: Version,
+    /// The copy.
+    pub copy: String,
+    /// The version of the copy; absent with `--data-only`.
+    pub version: Option<Version>,
+    /// Whether the copy had this version of the upstream dataset already.
+    pub unchanged: bool,
+    /// Live shards.
+    pub shards: u64,
+    /// Live records.
+    pub records: u64,
+    /// Files of the copy's version, without its own lists and log.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were fetched.
+    pub files_fetched: u64,
+    /// Their bytes.
+    pub bytes_fetched: u64,
+    /// Files that were there already.
+    pub files_kept: u64,
+    /// Their bytes.
+    pub bytes_kept: u64,
+    /// Files deleted because no version of the copy needs them.
+    pub files_deleted: u64,
+    /// Files without a checksum, because an older release wrote them.
+    pub files_unchecked: u64,
+    /// Erasures of the upstream dataset since the last pull.
+    pub erasures: u64,
+    /// Whether older versions of the copy were deleted.
+    pub pruned: bool,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+/// What a folder is a copy of, and what a pull has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Marker {
+    format: u32,
+    /// Location of the upstream dataset without secrets.
+    upstream: String,
+    /// Transaction of its first version.
+    upstream_id: TransactionId,
+    data_only: bool,
+    /// Version of the upstream dataset that the folder has, if it holds data only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<Version>,
+    /// Files that pulls have written or are about to write, and that no version of the copy refers to yet. With data
+    /// only: all files.
+    files: BTreeSet<String>,
+}
+
+/// Copies a version of a dataset into a local folder.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the folder holds something else;
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an upstream object that does not match its checksum;
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another pull writes to the folder.
+pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options: &PullOptions) -> Result<PullReport> {
+    let started = Instant::now();
+    if dir.local_path().is_none() {
+        return Err(Error::usage("expected a local folder to pull into, found a URL").at(dir.to_string()));
+    }
+    if dir.below(upstream).is_some() || upstream.below(dir).is_some() {
+        return Err(Error::usage("expected a folder outside of the dataset to pull into").at(dir.to_string()));
+    }
+    let snapshot = manifest::snapshot(context, upstream, options.at.as_deref())?;
+    let newest = snapshot.dataset().open()?;
+    let from = Upstream::of(&snapshot)?;
+    let copy = context.dataset(dir)?;
+    check_folder(&copy, &from, options)?;
+    let _lock = copy.store().lock(LOCK)?;
+    let (marker, parent) = check_folder(&copy, &from, options)?;
+    // Nothing but pulls writes to a folder without a log.
+    delete_staged(&copy, if options.data_only { SignedDuration::ZERO } else { STAGED_FOR })?;
+    let pull = Pull { context, snapshot: &snapshot, newest: &newest, from, copy: &copy, options };
+    let report = super::or_overtaken(Some(&snapshot), pull.run(marker, parent.as_ref()))?;
+    Ok(PullReport { seconds: started.elapsed().as_secs_f64(), ..report })
+}
+
+/// Returns what an earlier pull has left in the folder, and its newest version; fails if it holds anything but a copy
+/// of the upstream dataset.
+fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Result<(Marker, Option<Snapshot>)> {
+    let place = copy.store().location().to_string();
+    let Some(bytes) = copy.store().get(MARKER)? else {
+        if copy.latest()?.is_some() {
+            return Err(Error::usage("expected an empty folder or a copy, found a dataset that was not pulled")
+                .at(place)
+                .hint("pull into another folder"));
+        }
+        refuse_files(copy)?;
+        let marker = Marker {
+            format: MARKER_FORMAT,
+            upstream: from.place.clone(),
+            upstream_id: from.id.clone(),
+            data_only: options.data_only,
+            version: None,
+            files: BTreeSet::new(),
+        };
+        return Ok((marker, None));
+    };
+    let damaged =
+        || Error::integrity("the file that says where the copy comes from is damaged").at(format!("{place}/{MARKER}"));
+    let marker: Marker = serde_json::from_slice(&bytes)
+        .map_err(|e| damaged().cause(e).hint("pull into another folder, and delete this one"))?;
+    if marker.format > MARKER_FORMAT {
+        return Err(Error::usage("the copy was made by a newer release").at(place).hint("use that release"));
+    }
+    if marker.upstream_id != from.id {
+        return Err(Error::usage(format!("expected a copy of {}, found one of {}", from.place, marker.upstream))
+            .at(place)
+            .hint("pull into another folder"));
+    }
+    if marker.data_only != options.data_only {
+        let (with, without) = if marker.data_only { ("with", "without") } else { ("without", "with") };
+        return Err(Error::usage(format!("this folder was pulled {with} --data-only"))
+            .at(place)
+            .hint(format!("pull {without} --data-only into another folder")));
+    }
+    let parent = copy.latest()?;
+    if let Some(parent) = &parent {
+        let changed = copy.history(parent.version())?.into_iter().find(|e| !HARMLESS.contains(&e.operation.as_str()));
+        if let Some(entry) = changed {
+            return Err(Error::usage(format!(
+                "the copy is a dataset of its own since {} ({})",
+                entry.version, entry.operation
+            ))
+            .at(place)
+            .hint("pull into another folder"));
+        }
+    }
+    Ok((marker, parent))
+}
+
+/// Deletes what pulls that were killed have left half-written and nobody has touched for so long.
+fn delete_staged(copy: &Dataset, since: SignedDuration) -> Result<()> {
+    let old = copy.now()?.checked_sub(since).unwrap_or(Timestamp::MIN);
+    let staged = copy.store().list(&format!("{SYSTEM_FOLDER}/staging"))?;
+    staged.iter().filter(|facts| facts.modified <= old).try_for_each(|facts| copy.store().delete(&facts.path))
+}
+
+/// Fails if the folder of a first pull has files.
+fn refuse_files(copy: &Dataset) -> Result<()> {
+    let own = ["locks/", "staging/"].map(|folder| format!("{SYSTEM_FOLDER}/{folder}"));
+    copy.store().walk("", &mut |listed| match listed {
+        // Left by a pull that was killed before it wrote anything.
+        Listed::Object(facts) if own.iter().any(|folder| facts.path.starts_with(folder)) => Ok(()),
+        Listed::Object(facts) => {
+            Err(Error::usage(format!("expected an empty folder to pull into, found the file `{}`", facts.path))
+                .at(copy.store().location().to_string())
+                .hint("pull into another folder"))
+        }
+        Listed::FolderLink(path) => {
+            Err(Error::usage(format!("expected an empty folder to pull into, found the link `{path}`"))
+                .at(copy.store().location().to_string()))
+        }
+        Listed::Fault(error) => Err(error),
+    })
+}
+
+struct Pull<'a> {
+    context: &'a Context<'a>,
+    snapshot: &'a Snapshot,
+    /// The newest snapshot of the upstream dataset, which knows all erasures.
+    newest: &'a Snapshot,
+    from: Upstream,
+    copy: &'a Dataset,
+    options: &'a PullOptions,
+}
+
+/// Files of a version, by what has to be done.
+#[derive(Default)]
+struct Files {
+    paths: BTreeSet<String>,
+    bytes: u64,
+    missing: Vec<Wanted>,
+    kept: u64,
+    bytes_kept: u64,
+    unchecked: u64,
+}
+
+impl Pull<'_> {
+    fn run(&self, mut marker: Marker, parent: Option<&Snapshot>) -> Result<PullReport> {
+        let count = |erasures: &Option<Erasures>| erasures.as_ref().map_or(0, |erasures| erasures.count);
+        let known = parent.map_or(0, |parent| count(&parent.entry().erasures));
+        let erased = if parent.is_some() { count(&self.newest.entry().erasures).saturating_sub(known) } else { 0 };
+        if erased > 0 {
+            // Half-written files may hold the erased records. Whoever still writes one, such as a tag, has to begin again.
+            delete_staged(self.copy, SignedDuration::ZERO)?;
+        }
+        let files = self.files(&marker, parent)?;
+        let is_same = parent.is_some_and(|parent| {
+            let last = self.last_pull(parent).ok().flatten();
+            let mut tags = self.snapshot.tags().iter().filter(|(_, tagged)| **tagged == self.from.version);
+            last.is_some_and(|last| last.transaction == self.from.transaction)
+                && tags.all(|(name, _)| parent.tags().contains_key(name))
+        });
+        let expires = parent.is_some_and(|parent| {
+            let first = parent.readable_from().0.max(1);
+            let has_older = parent.version().0 > first || parent.tags().values().any(|tagged| tagged.0 < first);
+            erased > 0 || self.options.prune && (has_older || !is_same)
+        });
+        let commits = !self.options.data_only && (!is_same || expires);
+        // Everything that may have to be deleted later is on record before anything changes.
+        let before = marker.clone();
+        marker.files.extend(files.missing.iter().map(|wanted| wanted.object.path.clone()));
+        if commits || self.options.data_only {
+            marker.files.extend(files.paths.iter().cloned());
+        }
+        if let (Some(parent), true) = (parent, expires) {
+            marker.files.extend(self.files_of_versions(parent, parent.version())?);
+        }
+        if marker != before || self.copy.store().head(MARKER)?.is_none() {
+            self.write(&marker)?;
+        }
+        let (fetched, bytes_fetched) = (files.missing.len() as u64, files.missing.iter().map(|w| w.bytes).sum());
+        self.fetch(files.missing)?;
+        let version = if commits { Some(self.commit(parent, expires)?) } else { parent.cloned() };
+        if let Some(version) = &version
+            && (commits || !stale(version)?.is_empty())
+        {
+            refresh(version, None)?;
+        }
+        let deleted = self.clean(&mut marker, &files.paths, version.as_ref())?;
+        Ok(PullReport {
+            upstream: self.from.place.clone(),
+            upstream_version: self.from.version,
+            copy: self.copy.store().location().to_string(),
+            version: version.as_ref().map(Snapshot::version),
+            unchanged: fetched == 0 && !commits && deleted == 0,
+            shards: self.snapshot.entry().totals.shards,
+            records: self.snapshot.entry().totals.records,
+            files: files.paths.len() as u64,
+            bytes: files.bytes,
+            files_fetched: fetched,
+            bytes_fetched,
+            files_kept: files.kept,
+            bytes_kept: files.bytes_kept,
+            files_deleted: deleted,
+            files_unchecked: files.unchecked,
+            erasures: erased,
+            pruned: expires,
+            seconds: 0.0,
+        })
+    }
+
+    /// Returns where the newest version of the copy was pulled from.
+    fn last_pull(&self, parent: &Snapshot) -> Result<Option<Upstream>> {
+        let history = self.copy.history(parent.version())?;
+        Ok(history.iter().rev().find_map(Upstream::of_entry))
+    }
+
+    /// Compares the files of the version with those of the copy.
+    fn files(&self, marker: &Marker, parent: Option<&Snapshot>) -> Result<Files> {
+        let store = self.copy.store();
+        let objects = self.objects()?;
+        let mut known: HashSet<String> = marker.files.iter().cloned().collect();
+        if let Some(parent) = parent {
+            known.extend(self.files_of_versions(parent, parent.version())?);
+        }
+        let look = |object: Sealed| -> Result<(Wanted, bool)> {
+            self.context.cancel.check()?;
+            let bytes = match &object.seal {
+                Some(seal) => seal.bytes,
+                None => self.snapshot.dataset().store().head(&object.path)?.map_or(0, |facts| facts.bytes),
+            };
+            let found = store.head(&object.path)?;
+            if found.is_some() && !known.contains(&object.path) {
+                return Err(Error::usage(
+                    "expected no file of this name in the copy, found one that no pull has written",
+                )
+                .at(store.location().join(&object.path).to_string())
+                .hint("move it away, and pull again"));
+            }
+            let is_there = found.as_ref().is_some_and(|facts| facts.bytes == bytes);
+            Ok((Wanted { object, bytes, replaces: found.is_some() }, is_there))
+        };
+        let looked: Vec<(Wanted, bool)> = objects.into_par_iter().map(look).collect::<Result<_>>()?;
+        let mut files = Files::default();
+        for (wanted, is_there) in looked {
+            files.paths.insert(wanted.object.path.clone());
+            files.bytes += wanted.bytes;
+            files.unchecked += u64::from(wanted.object.seal.is_none());
+            if is_there {
+                files.kept += 1;
+                files.bytes_kept += wanted.bytes;
+            } else {
+                files.missing.push(wanted);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns the objects to be copied.
+    fn objects(&self) -> Result<Vec<Sealed>> {
+        let mut objects = objects_of(self.snapshot)?;
+        let system = format!("{SYSTEM_FOLDER}/");
+        let copied = ["sidecar/", "index/"].map(|folder| format!("{system}{folder}"));
+        let other = |path: &str| path.starts_with(&system) && !copied.iter().any(|folder| path.starts_with(folder));
+        if let Some(object) = objects.iter().find(|object| other(&object.path)) {
+            // A copy must not take a log, a lock or a list from elsewhere.
+            return Err(Error::integrity(
+                "expected a shard, a sidecar or a part of the id index, found another object",
+            )
+            .at(self.snapshot.dataset().store().location().join(&object.path).to_string()));
+        }
+        if self.options.data_only {
+            objects.retain(|object| !object.path.starts_with(&system));
+        }
+        Ok(objects)
+    }
+
+    fn fetch(&self, missing: Vec<Wanted>) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let from = self.snapshot.dataset().store();
+        let most = if from.location().local_path().is_some() { LOCAL_THREADS } else { REMOTE_THREADS };
+        let fit = usize::try_from(self.context.memory.0 / BYTES_OF_THREAD).unwrap_or(most);
+        let bytes = missing.iter().map(|wanted| wanted.bytes).sum();
+        self.context.observer.event(Event::Phase { name: "pulling", bytes: Some(bytes) });
+        let fetcher = Fetcher {
+            from,
+            to: self.copy.store(),
+            threads: most.min(fit).min(missing.len()).max(1),
+            observer: self.context.observer,
+            cancel: &self.context.cancel,
+        };
+        fetcher.fetch(missing)
+    }
+
+    fn commit(&self, parent: Option<&Snapshot>, expires: bool) -> Result<Snapshot> {
+        self.context.cancel.check()?;
+        let new = NewCopy {
+            of: self.snapshot,
+            upstream: &self.from,
+            newest: self.newest.entry(),
+            expires,
+            planned_on: parent.map_or(Version(0), Snapshot::version),
+        };
+        commit_copy(self.copy, &new)
+    }
+
+    /// Returns the files of all readable versions of the copy up to one, their lists included.
+    fn files_of_versions(&self, newest: &Snapshot, until: Version) -> Result<HashSet<String>> {
+        let mut out = HashSet::new();
+        let first = newest.readable_from().0.max(1);
+        let tagged = newest.tags().values().copied().filter(|version| version.0 < first);
+        for version in (first..=until.0).map(Version).chain(tagged) {
+            let snapshot = self.copy.at(version)?;
+            out.extend(objects_of(&snapshot)?.into_iter().map(|object| object.path));
+            out.extend(lists_of(snapshot.entry()));
+        }
+        Ok(out)
+    }
+
+    /// Deletes the files on record that no version needs, and clears the record.
+    fn clean(&self, marker: &mut Marker, needed: &BTreeSet<String>, version: Option<&Snapshot>) -> Result<u64> {
+        let before = marker.clone();
+        let mut unneeded: Vec<String> = marker.files.difference(needed).cloned().collect();
+        if let (Some(version), false) = (version, unneeded.is_empty()) {
+            let named = self.files_of_versions(version, version.version())?;
+            unneeded.retain(|path| !named.contains(path));
+        }
+        let store = self.copy.store();
+        let mut deleted = Vec::new();
+        for path in unneeded {
+            if store.head(&path)?.is_some() {
+                store.delete(&path)?;
+                deleted.push(path);
+            }
+        }
+        store.settle_deletions(&deleted)?;
+        marker.files = if self.options.data_only { needed.clone() } else { BTreeSet::new() };
+        marker.version = self.options.data_only.then_some(self.from.version);
+        marker.upstream.clone_from(&self.from.place);
+        if *marker != before {
+            self.write(marker)?;
+        }
+        Ok(deleted.len() as u64)
+    }
+
+    fn write(&self, marker: &Marker) -> Result<()> {
+        let text =
+            serde_json::to_vec(marker).map_err(|e| Error::internal("encoding the record of a pull failed").cause(e))?;
+        self.copy.store().put(MARKER, text.into())
+    }
+}
