@@ -86,6 +86,11 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether all bytes of the source are read, apart from gaps; not if some columns are passed over unread.
+    fn reads_all(&self) -> bool {
+        true
+    }
+
     /// Whether records are samples rather than rows.
     fn yields_samples(&self) -> bool {
         false

@@ -392,6 +392,7 @@ impl Adoption<'_> {
             subject: None,
             subjects_from: None,
             indexes: Vec::new(),
+            columns: Vec::new(),
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {

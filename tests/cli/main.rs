@@ -36,6 +36,7 @@ mod private;
 mod races;
 mod reference;
 mod remote_arrays;
+mod select;
 mod sizes;
 mod sort;
 mod storage_faults;

@@ -62,6 +62,13 @@ struct InputArgs {
     /// The glob is matched against paths below the given sources. An input that matches --include too is skipped.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Columns of tables to keep, in this order [default: all].
+    ///
+    /// Other columns are not read, so their values may be anything; of Parquet, not even their bytes are read. --id and --subject
+    /// may name columns that are not kept: ids are stored beside the shards. Later runs into the dataset keep the same columns;
+    /// '*' means all.
+    #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
+    columns: Vec<String>,
     /// Delimiter of delimited text [default: detected].
     ///
     /// One character, or `tab`.
@@ -332,6 +339,7 @@ impl ConvertArgs {
             target_shard: output.target_shard,
             codec: output.codec,
             id: ids.id.clone(),
+            columns: input.columns.clone(),
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),
             row_group: output.row_group,

@@ -131,7 +131,7 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
         let hash = match (&source.part, opens_source) {
             // Scouting has computed that of the whole source.
             (Some(_), _) => 0,
-            (None, true) => closed_hash(&source.file)?,
+            (None, true) => closed_hash(source)?,
             (None, false) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
         };
         Ok(ReadRequest::End(i, hash))

@@ -31,6 +31,7 @@ pub(super) fn arguments(
     set("row-group", settings.row_group.0.to_string());
     set("split", memory.split_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
+    set("columns", settings.columns.join(","));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     set(

@@ -21,6 +21,7 @@ mod planned;
 mod replace;
 mod report;
 mod run;
+mod select;
 mod sources;
 mod stack;
 mod subjects;

@@ -84,6 +84,9 @@ pub struct ConvertOptions {
     pub subject: Option<String>,
     /// Origin of subject ids that are not in a column.
     pub subjects: Option<SubjectSource>,
+    /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
+    #[serde(default)]
+    pub columns: Vec<String>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
     /// Whether `key=value` folders in the paths of sources become columns.
