@@ -175,11 +175,15 @@ impl CsvSource {
     }
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
-    /// still has a type, because then the second header is a type mismatch there.
+    /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they are
+    /// the columns with types that are passed over.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
+        let passed: Vec<usize> = self.profile.typed().filter(|column| !self.is_taken(*column)).collect();
+        if !passed.is_empty() && !self.profile.typed().any(|column| self.is_open(column, schema)) {
+            return passed;
+        }
         let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
-        let shown = strict.len() > 1 || strict.iter().any(|column| !self.is_taken(*column));
-        let settled = shown && !strict.iter().any(|column| self.is_open(*column, schema));
+        let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
         if settled { strict } else { Vec::new() }
     }
 

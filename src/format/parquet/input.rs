@@ -41,6 +41,7 @@ use bytes::Bytes;
 
 use super::{
     as_bytes,
+    bounds::column_bounds,
     logical::{arrow_metadata, with_item_marks},
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
@@ -50,7 +51,8 @@ use crate::{
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed},
     record::{
-        Content, PartExtent, PartSizes, SourcePart, Split, size::logical_bytes, source_part::PartCuts, widen::cast_to,
+        Content, PartExtent, PartSizes, SourcePart, Split, filter::BoundFilter, size::logical_bytes,
+        source_part::PartCuts, widen::cast_to,
     },
     schema,
 };
@@ -446,6 +448,20 @@ impl RecordReader for ParquetReader {
 
     fn reads_own_source(&self) -> bool {
         true
+    }
+
+    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
+        let Some(rows) = split.rows() else { return true };
+        let end = split.offset + rows;
+        let within =
+            |group: &&(usize, &Group)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
+        let groups: Vec<(usize, &Group)> = self.groups.iter().enumerate().collect();
+        groups.iter().filter(within).any(|(number, group)| {
+            filter.may_match(group.rows, &|column, data_type| {
+                let field = self.schema.field_with_name(column).ok().filter(|field| field.data_type() == data_type)?;
+                column_bounds(&self.metadata, *number, field)
+            })
+        })
     }
 
     fn reads_all(&self) -> bool {

@@ -32,6 +32,16 @@ pub(super) fn arguments(
     set("split", memory.split_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
     set("columns", settings.columns.join(","));
+    if let Some(filter) = &options.filter {
+        // A condition may name ids, which the log of private ids must not state.
+        let private = settings.private.is_some();
+        let shown = |text: &str| if private { "private".to_owned() } else { text.to_owned() };
+        set("where", shown(filter.given()));
+        set(
+            "where-resolved",
+            if filter.given() == filter.resolved() { String::new() } else { shown(filter.resolved()) },
+        );
+    }
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     set(

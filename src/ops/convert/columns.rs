@@ -40,7 +40,7 @@ impl GivenTypes {
     /// When it cannot be read.
     pub(super) fn read(job: &Job<'_>, settings: &Settings) -> Result<Self> {
         let (prescribed, types) = (prescribed_columns(job)?, job.options.types.clone());
-        Ok(Self { prescribed, types, selection: Selection::new(settings) })
+        Ok(Self { prescribed, types, selection: Selection::new(settings, job.options.filter.clone()) })
     }
 
     /// Returns the names of the columns whose types the user gave.

@@ -10,7 +10,10 @@ use crate::{
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
     plan::names::{OnMissing, OnName},
-    record::subject::{SubjectPattern, SubjectsFrom},
+    record::{
+        filter::Filter,
+        subject::{SubjectPattern, SubjectsFrom},
+    },
     scan::InputFormat,
     units::Size,
 };
@@ -87,6 +90,9 @@ pub struct ConvertOptions {
     /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
     #[serde(default)]
     pub columns: Vec<String>,
+    /// Condition on rows; others are left out.
+    #[serde(default)]
+    pub filter: Option<Filter>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
     /// Whether `key=value` folders in the paths of sources become columns.

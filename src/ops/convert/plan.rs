@@ -370,6 +370,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
     given.check(sources)?;
     let fields = given.unite(settings, &fields, sources);
+    given.selection.bind(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
     if let Some(field) = shapeless.filter(|_| job.options.tensor_lists) {
         let dims = tensor_dims(field).unwrap_or_default();
@@ -383,7 +384,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     Ok(fields)
 }
 
-/// Returns the columns of each source, in which all columns occur that --columns names. Sources whose first records lack
+/// Returns the columns of each source, in which all columns occur that --columns and --where name. Sources whose first records lack
 /// one of them are read in full, if their columns are only known then.
 fn with_named_columns(
     job: &Job<'_>,
@@ -395,8 +396,17 @@ fn with_named_columns(
         given.prescribed.as_ref().map(|fields| fields.iter().map(|field| field.name().clone()).collect());
     let names = prescribed.as_deref().unwrap_or(names);
     let named = columns::named_columns(job.options);
-    let missing = |names: &[String]| named.iter().find(|column| !names.contains(column)).cloned();
-    let Some(column) = missing(names).filter(|_| !names.is_empty()) else { return Ok(all) };
+    let missing = |names: &[String], all: &[Fields]| -> Option<String> {
+        let tested = given.selection.tested();
+        let is_there = |path: &&str| {
+            names.iter().any(|name| name == path) || all.iter().any(|fields| field_at(fields, path).is_some())
+        };
+        let untested = || tested.into_iter().find(|path| !is_there(path)).map(str::to_owned);
+        named.iter().find(|column| !names.contains(column)).cloned().or_else(untested)
+    };
+    let given_fields = given.prescribed.clone().map(|fields| vec![fields]);
+    let found = missing(names, given_fields.as_deref().unwrap_or(&all));
+    let Some(column) = found.filter(|_| !names.is_empty()) else { return Ok(all) };
     let may_hide = |source: &RecordSource| source.reader.columns().is_none() && !source.format.is_typed();
     if prescribed.is_some() || !sources.iter().any(may_hide) {
         return Err(columns::unknown_column(&column, names));
@@ -407,7 +417,7 @@ fn with_named_columns(
     let memory = MemoryPlan::new(context.memory, context.jobs, format, target, row_group);
     let seen = infer_all(sources, memory, context.jobs, observer, &context.cancel)?;
     let names = columns::names_of(sources, &seen);
-    match missing(&names) {
+    match missing(&names, &seen) {
         Some(column) => Err(columns::unknown_column(&column, &names)),
         None => Ok(all.iter().zip(&seen).map(|(sample, seen)| unite_lists(sample, seen)).collect()),
     }
@@ -421,6 +431,10 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
     if !job.options.columns.is_empty() {
         return Err(Error::usage("expected tables for --columns, found samples")
             .hint("samples have no columns; leave --columns out, and choose files with --include and --exclude"));
+    }
+    if job.options.filter.is_some() {
+        return Err(Error::usage("expected tables for --where, found samples")
+            .hint("samples have no columns; leave --where out, and choose files with --include and --exclude"));
     }
     if job.options.hive_columns {
         return Err(Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out"));
