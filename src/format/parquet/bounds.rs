@@ -10,7 +10,6 @@ use ::parquet::{
 };
 use arrow::{array::Array, compute::cast, datatypes::Field};
 
-use super::read::PARQUET;
 use crate::{
     format::guard::guard,
     record::filter::{Bound, ColumnBounds, bound_of},
@@ -25,7 +24,7 @@ pub(super) fn column_bounds(metadata: &ArrowReaderMetadata, group: usize, field:
     if same != 1 || field.data_type().is_nested() {
         return None;
     }
-    let bounds = guard(PARQUET, "", || Ok::<_, ParquetError>(stated(metadata, group, field)));
+    let bounds = guard("a Parquet file", "", || Ok::<_, ParquetError>(stated(metadata, group, field)));
     bounds.ok().flatten()
 }
 

@@ -64,7 +64,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Placed>> {
                 (Token::Word(rest[..end].to_owned()), end)
             }
             _ => match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
-                Some(symbol) => (Token::Symbol(*symbol), symbol.len()),
+                Some(symbol) => (Token::Symbol(symbol), symbol.len()),
                 None => {
                     let place = at..at + first.len_utf8();
                     return Err(expected("a column, a literal or an operator", text, &place)
