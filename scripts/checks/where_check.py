@@ -250,7 +250,7 @@ def main():
             total += check_table(shardify, folder, random.Random(options.seed * 1_000_003 + number), options.expressions)
     print(f"{total['compared']} conditions on {options.tables} tables, {total['kept some']} kept some rows; "
           f"{total['left out']} left out, whose literals DuckDB cannot convert")
-    if total["kept some"] < total["compared"] / 4:
+    if total["kept some"] < total["compared"] / 10:
         raise Failure("too few conditions kept some rows")
     return 0
 
