@@ -26,7 +26,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class Written(Report):
-    """A command that may have made a version. records_in = records_out + records_rejected + records_deduplicated."""
+    """A command that may have made a version. records_in = records_out + records_rejected + records_deduplicated + records_filtered."""
 
     dataset: str = ""
     version: int | None = None
@@ -34,6 +34,7 @@ class Written(Report):
     records_out: int = 0
     records_rejected: int = 0
     records_deduplicated: int = 0
+    records_filtered: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     shards_added: int = 0

@@ -120,9 +120,9 @@ class Ran:
             return f"exit code {self.code}: {self.err[-400:]}"
         if self.out and self.code in (0, 3) and "convert" in self.command:
             summary = json.loads(self.out.splitlines()[-1])
-            counts = [summary[f"records_{part}"] for part in ("in", "out", "rejected", "deduplicated")]
+            counts = [summary[f"records_{part}"] for part in ("in", "out", "rejected", "deduplicated", "filtered")]
             if counts[0] != sum(counts[1:]):
-                return f"in, out, rejected and repeated do not add up: {counts}"
+                return f"in, out, rejected, repeated and filtered do not add up: {counts}"
         return None
 
 

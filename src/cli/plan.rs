@@ -99,9 +99,10 @@ impl Session<'_> {
                     }
                     (None, true) => "done already".to_owned(),
                     (None, false) => format!(
-                        "{} in, {} rejected, {} in {}",
+                        "{} in, {} rejected, {} filtered, {} in {}",
                         human::plural(report.records_in, "record"),
                         grouped(report.records_rejected),
+                        grouped(report.records_filtered),
                         Size(report.bytes_out),
                         human::plural(report.shards, "shard")
                     ),

@@ -127,6 +127,8 @@ pub struct Encoder {
     external_subjects: bool,
     renaming: Renaming,
     rows: RowsAs,
+    /// Number of the columns of rows that are stored; only ids come from those behind them.
+    stored: usize,
     /// Pseudonymizes ids and source names in sidecars and indexes.
     pseudonymizer: Option<Pseudonymizer>,
     /// Buffers of units, for reuse.
@@ -214,7 +216,14 @@ impl Encoder {
             None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
         let (rows, renaming, pool) = (RowsAs::default(), Renaming::default(), BufferPool::default());
-        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, pseudonymizer: None, pool })
+        let (stored, pseudonymizer) = (usize::MAX, None);
+        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, stored, pseudonymizer, pool })
+    }
+
+    /// Stores only so many columns of rows; ids may come from those behind them.
+    #[must_use]
+    pub fn storing(self, stored: usize) -> Self {
+        Self { stored, ..self }
     }
 
     /// Sets the representation of rows in tar.
@@ -266,6 +275,7 @@ impl Encoder {
         let (body, records) = match &self.output {
             Output::Parquet(encoder) => {
                 let texts = self.id_texts(&unit)?;
+                self.keep_stored(&mut unit)?;
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 report(group.encoded_bytes);
                 let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
@@ -283,6 +293,7 @@ impl Encoder {
                     }
                 }
                 let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
+                self.keep_stored(&mut unit)?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
@@ -295,6 +306,18 @@ impl Encoder {
             }
         };
         Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
+    }
+
+    /// Drops the columns of rows that are not stored.
+    fn keep_stored(&self, unit: &mut EncodeUnit) -> Result<()> {
+        for piece in &mut unit.batches {
+            if let Payload::Rows(batch) = &mut piece.payload
+                && batch.num_columns() > self.stored
+            {
+                *batch = batch.project(&(0..self.stored).collect::<Vec<_>>())?;
+            }
+        }
+        Ok(())
     }
 
     /// Encodes the row group and returns the repeated ids found on the way. Leaves only the number of rows in `unit`.

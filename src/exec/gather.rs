@@ -1,7 +1,7 @@
 //! Gathers parsed splits in order: numbers the rows, counts everything, and handles rejects and notes.
 //!
-//! This is the only place where the order of the input becomes the order of the records and where in = out + rejected
-//! is counted.
+//! This is the only place where the order of the input becomes the order of the records and where in = out + rejected +
+//! filtered is counted.
 
 use std::{
     io::Read as _,
@@ -57,6 +57,8 @@ pub enum ReadOutcome {
         rejected: Vec<Reject>,
         /// Number of valid records skipped because they were erased before.
         erased: u64,
+        /// Number of valid records that do not satisfy the condition of the run.
+        filtered: u64,
     },
     /// A part of a source, or the rest of it, cannot be read, and the run continues without it.
     Broken {
@@ -96,6 +98,8 @@ pub struct Tally {
     pub rejected: u64,
     /// Rejected records that were erased before.
     pub erased: u64,
+    /// Records that do not satisfy the condition of the run.
+    pub filtered: u64,
     /// Accepted records whose ids are other spellings of erased ones.
     pub similar: u64,
     /// Bytes read.
@@ -243,11 +247,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 self.tally().mismatch = Some((source, mismatch));
                 Err(error)
             }
-            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), rejected, erased } => {
+            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), rejected, erased, filtered } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &rejected, erased).map(Some)
+                self.block(source, block, &rejected, (erased, filtered)).map(Some)
             }
         }
     }
@@ -303,8 +307,14 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, block: RecordBlock, rejected: &[Reject], erased: u64) -> Result<Gathered> {
-        let records = block.records_in() + rejected.len() as u64 + erased;
+    fn block(
+        &mut self,
+        source: usize,
+        block: RecordBlock,
+        rejected: &[Reject],
+        (erased, filtered): (u64, u64),
+    ) -> Result<Gathered> {
+        let records = block.records_in() + rejected.len() as u64 + erased + filtered;
         let name = &self.setup.sources[source].name.name;
         let (block, by_origin) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
             Some(list) => {
@@ -332,6 +342,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             tally.records_in += records;
             tally.rejected += (block.rejects.len() + rejected.len()) as u64 + erased;
             tally.erased += erased;
+            tally.filtered += filtered;
             tally.bytes_in += block.bytes_in;
             tally.blank_lines += block.blank_lines;
             tally.padded += block.padded;

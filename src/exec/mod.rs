@@ -27,6 +27,7 @@ pub mod names;
 pub mod ordered;
 pub mod rejects;
 pub mod rewrite;
+pub mod select;
 pub mod shard;
 pub mod sort;
 mod splice;

@@ -36,7 +36,7 @@ use crate::{
     array::origin::Layout,
     codec::Codec,
     error::{Error, Kind, Result},
-    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, source_part::PartCuts},
+    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, filter::BoundFilter, source_part::PartCuts},
 };
 
 /// A source, read from its first byte.
@@ -86,6 +86,11 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// Whether all bytes of the source are read, apart from gaps; not if some columns are passed over unread.
+    fn reads_all(&self) -> bool {
+        true
+    }
+
     /// Whether records are samples rather than rows.
     fn yields_samples(&self) -> bool {
         false
@@ -130,6 +135,13 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// When it cannot be read.
     fn constants(&self) -> Result<Option<RecordBatch>> {
         Ok(None)
+    }
+
+    /// Returns whether some row of a split may satisfy a condition, as far as its bounds tell without reading it. The
+    /// condition is bound to the types that rows have after they were parsed.
+    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
+        let _ = (split, filter);
+        true
     }
 
     /// Infers the column types from this split; columns without a value have type `Null`. Invalid records are skipped.

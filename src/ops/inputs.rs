@@ -86,7 +86,7 @@ pub fn partition(
             Known::Same(_) => Ok(State::Same),
             Known::Changed(_) => Ok(State::Changed),
             // Its content was never hashed, and is not read now.
-            Known::Touched(_, 0) if file.is_remote() => Ok(State::Changed),
+            Known::Touched(_, 0) => Ok(State::Changed),
             // Copied or touched: only the content decides.
             Known::Touched(_, hash) => {
                 Ok(if stored_hash(file, pseudonymizer.as_ref())? == *hash { State::Same } else { State::Changed })

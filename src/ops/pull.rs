@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, manifest};
 use crate::{
+    codec::seal::{close_json, json_is_whole},
     dataset::{Dataset, Erasures, NewCopy, PULL, Sealed, Snapshot, Upstream, commit_copy, lists_of, objects_of},
     error::{Error, Result},
     events::Event,
@@ -30,7 +31,7 @@ use crate::{
         live::{refresh, stale},
     },
     id::{TransactionId, Version},
-    storage::{Listed, Location, SYSTEM_FOLDER},
+    storage::{Listed, Location, SYSTEM_FOLDER, checked_path},
 };
 
 /// Name of the lock of a copy, and of the object that says where it comes from.
@@ -166,6 +167,9 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
     };
     let damaged =
         || Error::integrity("the file that says where the copy comes from is damaged").at(format!("{place}/{MARKER}"));
+    if json_is_whole(&bytes) != Some(true) {
+        return Err(damaged().hint("pull into another folder, and delete this one"));
+    }
     let marker: Marker = serde_json::from_slice(&bytes)
         .map_err(|e| damaged().cause(e).hint("pull into another folder, and delete this one"))?;
     if marker.format > MARKER_FORMAT {
@@ -181,6 +185,10 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
         return Err(Error::usage(format!("this folder was pulled {with} --data-only"))
             .at(place)
             .hint(format!("pull {without} --data-only into another folder")));
+    }
+    for path in &marker.files {
+        // What the record names may be deleted.
+        checked_path(path).map_err(|_| damaged())?;
     }
     let parent = copy.latest()?;
     if let Some(parent) = &parent {
@@ -446,8 +454,9 @@ impl Pull<'_> {
     }
 
     fn write(&self, marker: &Marker) -> Result<()> {
-        let text =
-            serde_json::to_vec(marker).map_err(|e| Error::internal("encoding the record of a pull failed").cause(e))?;
+        let failed = || Error::internal("encoding the record of a pull failed");
+        let text = serde_json::to_vec_pretty(marker).map_err(|e| failed().cause(e))?;
+        let text = close_json(text).ok_or_else(failed)?;
         self.copy.store().put(MARKER, text.into())
     }
 }

@@ -100,6 +100,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
         records_rejected: a.records_rejected + b.records_rejected,
         records_erased: a.records_erased + b.records_erased,
         records_deduplicated: a.records_deduplicated + b.records_deduplicated,
+        records_filtered: a.records_filtered + b.records_filtered,
         records_removed: a.records_removed + b.records_removed,
         records_restored: a.records_restored + b.records_restored,
         bytes_in: a.bytes_in + b.bytes_in,

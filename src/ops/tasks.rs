@@ -124,6 +124,8 @@ pub struct TaskReport {
     pub records_out: u64,
     /// Records rejected.
     pub records_rejected: u64,
+    /// Records that do not satisfy the condition of the run.
+    pub records_filtered: u64,
     /// Shards written.
     pub shards: u64,
     /// Their bytes.
@@ -145,6 +147,7 @@ impl TaskReport {
             records_in: outcome.counts.records_in,
             records_out: outcome.counts.records_out,
             records_rejected: outcome.counts.records_rejected,
+            records_filtered: outcome.counts.records_filtered,
             shards: outcome.counts.shards_added,
             bytes_out: outcome.counts.bytes_out,
             mismatch: outcome.mismatch.as_ref().map(described),

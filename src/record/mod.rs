@@ -7,6 +7,7 @@
 pub mod buffer_pool;
 pub mod coded;
 pub mod duration;
+pub mod filter;
 pub mod hash;
 pub mod json;
 pub mod key;

@@ -11,7 +11,7 @@ use arrow::datatypes::Fields;
 use rayon::prelude::*;
 
 use super::{
-    SourceFile,
+    SourceFile, selected,
     sniff::{self, SniffOptions},
 };
 use crate::{
@@ -110,6 +110,8 @@ pub struct RecordSource {
     pub fields: Fields,
     /// The part of it that is read; `None` for all of it.
     pub part: Option<SourcePart>,
+    /// Whether the hash of its content is needed, even if that takes reading bytes that the records do not need.
+    pub hashed: bool,
 }
 
 impl RecordSource {
@@ -197,6 +199,10 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .map(|(number, file)| {
             let mut source = if may_hold(&file) { detect(&file, options)? } else { None };
             if let Some(source) = &mut source {
+                source.hashed = options.hashed;
+                if let Some(taken) = &options.taken {
+                    selected::take(source, taken);
+                }
                 source.infer(options.samples.is_none_or(|samples| number < samples));
             }
             Ok((file, source))

@@ -8,6 +8,7 @@ mod kind;
 mod partitions;
 mod parts;
 mod rows;
+mod selected;
 mod sniff;
 mod stored;
 mod stores;

@@ -22,7 +22,7 @@ use crate::{
     array::origin::Layout,
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, arrays::Opened},
-    record::{PartSizes, Payload, SourcePart, Split},
+    record::{PartSizes, Payload, SourcePart, Split, filter::BoundFilter},
     schema::unite_lists,
 };
 
@@ -207,6 +207,10 @@ impl RecordReader for Partition {
 
     fn constants(&self) -> Result<Option<RecordBatch>> {
         self.inner.constants()
+    }
+
+    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
+        self.inner.may_match(split, filter)
     }
 
     fn infer(&self, split: &Split) -> Fields {

@@ -17,7 +17,7 @@ use std::io::Read;
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{RecordSource, SourceFile, content_hash};
+use super::{RecordSource, content_hash};
 use crate::{
     error::{Error, Result},
     record::{PartSizes, SourcePart},
@@ -52,7 +52,7 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
         let parts = source.reader.parts(Box::new(std::io::empty()), sizes).map_err(at)?;
         return match parts.len() {
             0 | 1 => Ok(None),
-            _ => Ok(Some(Scouted { parts, hash: closed_hash(file)? })),
+            _ => Ok(Some(Scouted { parts, hash: closed_hash(source)? })),
         };
     }
     let mut input = Hashing { inner: file.object().read()?, hasher: Xxh3Default::new() };
@@ -69,12 +69,14 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
 }
 
 /// Returns the hash of a source whose reader opens it by itself. It is 0, and the source is not read again, if the store's
-/// entity tag identifies the content, or if it is remote.
+/// entity tag identifies the content, if it is remote, or if only some of its columns are read and nobody needs the hash.
 ///
 /// # Errors
 /// Fails if it cannot be read.
-pub fn closed_hash(file: &SourceFile) -> Result<u64> {
-    if file.etag().is_some() || file.is_remote() { Ok(0) } else { content_hash(file) }
+pub fn closed_hash(source: &RecordSource) -> Result<u64> {
+    let file = &source.file;
+    let known = file.etag().is_some() || file.is_remote();
+    if known || !(source.hashed || source.reader.reads_all()) { Ok(0) } else { content_hash(file) }
 }
 
 /// Hashes the bytes that pass.

@@ -127,6 +127,10 @@ pub struct SniffOptions {
     pub json: json::JsonOptions,
     /// Columns of text that are to be read as bytes.
     pub binary: Vec<String>,
+    /// Columns of rows that are read; `None` for all.
+    pub taken: Option<Vec<String>>,
+    /// Whether the hash of each source is needed, even if its records do not need all of its bytes.
+    pub hashed: bool,
     /// Whether a source that cannot be read is a matter for the conversion.
     pub keep_going: bool,
     /// How many sources there are; of many, less of each is looked at.
@@ -176,9 +180,13 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         return Err(parquet::encrypted().at(file.uri()));
     }
     let found: Option<Found> = if wanted(InputFormat::Parquet) && parquet::sniff(&head) {
+        let reader = ParquetReader::open_with_bytes(ranged(file, packed)?, &file.uri(), &options.binary)?;
         Some((
             InputFormat::Parquet,
-            Box::new(ParquetReader::open_with_bytes(ranged(file, packed)?, &file.uri(), &options.binary)?),
+            Box::new(match &options.taken {
+                Some(taken) => reader.taking(taken),
+                None => reader,
+            }),
         ))
     } else if let Some(form) = ipc::sniff(&head).filter(|_| wanted(InputFormat::Arrow)) {
         let reader = match form {
@@ -218,6 +226,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         sample: None,
         fields: Fields::empty(),
         part: None,
+        hashed: false,
     };
     source.sample = first_split(&source)?;
     Ok(Some(source))
@@ -262,7 +271,7 @@ fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
     let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Arc::new(reader), Fields::empty());
-    RecordSource { file, format, packed, encoding: None, reader, sample, fields, part: None }
+    RecordSource { file, format, packed, encoding: None, reader, sample, fields, part: None, hashed: false }
 }
 
 /// A source that fails with `error` when it is converted.
@@ -279,6 +288,7 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
         sample: None,
         fields: Fields::empty(),
         part: None,
+        hashed: false,
     }
 }
 
@@ -332,7 +342,8 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
     let (file, fields) = (file.clone(), Fields::empty());
-    Ok(Some(RecordSource { file, format, packed, encoding, reader: reader.into(), sample, fields, part: None }))
+    let reader = reader.into();
+    Ok(Some(RecordSource { file, format, packed, encoding, reader, sample, fields, part: None, hashed: false }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {

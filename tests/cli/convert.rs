@@ -15,6 +15,7 @@ fn the_summary_accounts_for_every_record() {
     v1 of [FOLDER]/shards
       read       3 records from 1 source, 25 B
       rejected   0
+      filtered   0
       duplicate  0
       blank      1 line (not records)
       padded     1 record with fewer fields than the header

@@ -40,6 +40,7 @@ mod pull;
 mod races;
 mod reference;
 mod remote_arrays;
+mod select;
 mod sizes;
 mod sort;
 mod storage_faults;

@@ -72,6 +72,7 @@ fn json_is_one_object_a_line_with_type_and_schema_first() {
         "records_out",
         "records_rejected",
         "records_deduplicated",
+        "records_filtered",
         "bytes_in",
         "bytes_out",
         "shards_added",

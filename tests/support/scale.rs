@@ -222,6 +222,7 @@ pub fn transaction() -> Transaction<'static> {
             subjects_from: None,
             indexes: Vec::new(),
             private: None,
+            columns: Vec::new(),
         },
         adds: Vec::new(),
         removes: Vec::new(),

@@ -2,6 +2,7 @@
 
 use arrow::datatypes::Field;
 use clap::{Args, ValueEnum};
+use jiff::Timestamp;
 
 use super::{LineageArgs, PrivateArgs, codec, column_type, delimiter, encoding, size, subject_pattern};
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    record::subject::SubjectPattern,
+    record::{filter::Filter, subject::SubjectPattern},
     scan::InputFormat,
     units::Size,
 };
@@ -62,6 +63,21 @@ struct InputArgs {
     /// The glob is matched against paths below the given sources. An input that matches --include too is skipped.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Columns of tables to keep [default: all].
+    ///
+    /// They have this order. Other columns are not read, so their values may be anything; of Parquet, not even their bytes are read. --id and --subject
+    /// may name columns that are not kept: ids are stored beside the shards. Later runs into the dataset keep the same columns;
+    /// '*' means all.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Rows of tables to keep: a condition in SQL.
+    ///
+    /// For example "age >= 18 and site in ('A', 'B')" or "day >= today() - 30". There are =, !=, <, <=, >, >=, in, between, like,
+    /// is null, and, or, not and parentheses, with the meaning that they have in SQL; date '2026-01-31' and timestamp '2026-01-31
+    /// 12:00' are literals, and "a name" in double quotes is a column. today() and now() are in UTC and fixed once for a run. The
+    /// log states the condition.
+    #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
+    filter: Option<String>,
     /// Delimiter of delimited text [default: detected].
     ///
     /// One character, or `tab`.
@@ -181,7 +197,7 @@ struct TypeArgs {
     ///
     /// Types are not inferred then. The file is JSON, such as {"columns": [{"name": "age", "type": "int64"}]}, or a Parquet
     /// file with these columns.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     schema: Option<String>,
     /// Text that means null, besides empty fields.
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
@@ -255,7 +271,7 @@ struct ErrorArgs {
     /// How to treat changed inputs.
     ///
     /// An input has changed if its content differs from when it was converted.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnChanged::Fail)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnChanged::Fail, hide_short_help = true)]
     on_changed: OnChanged,
     /// How to treat samples that lack a part which other samples have.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = OnMissing::Keep, hide_short_help = true)]
@@ -332,6 +348,8 @@ impl ConvertArgs {
             target_shard: output.target_shard,
             codec: output.codec,
             id: ids.id.clone(),
+            columns: input.columns.clone(),
+            filter: input.filter.as_deref().map(|text| Filter::parse(text, Timestamp::now())).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),
             row_group: output.row_group,

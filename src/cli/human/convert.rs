@@ -43,6 +43,7 @@ fn version(w: &mut dyn Write, report: &ConvertReport, took: &str) -> Result<()> 
         erased => format!(", {} of them because they were erased before", grouped(erased)),
     };
     line(w, "rejected", format_args!("{}{erased}", grouped(counts.records_rejected)))?;
+    line(w, "filtered", grouped(counts.records_filtered))?;
     line(w, "duplicate", grouped(counts.records_deduplicated))?;
     count(w, "replaced", counts.records_removed, "record", "of changed sources")?;
     if let Some(rejects) = &report.rejects {

@@ -435,6 +435,7 @@ mod tests {
                 subject: None,
                 subjects_from: None,
                 indexes: Vec::new(),
+                columns: Vec::new(),
                 private: None,
             },
             adds,

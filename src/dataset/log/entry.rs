@@ -173,7 +173,7 @@ pub struct Revision {
     pub dirty: Option<bool>,
 }
 
-/// Counts of a run: records in = out + rejected + deduplicated.
+/// Counts of a run: records in = out + rejected + deduplicated + filtered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Records read.
@@ -187,6 +187,9 @@ pub struct Counts {
     pub records_erased: u64,
     /// Records skipped because they were already present.
     pub records_deduplicated: u64,
+    /// Records that do not satisfy the condition of the run. Entries of older releases lack it.
+    #[serde(default)]
+    pub records_filtered: u64,
     /// Records of earlier versions that the run removed from the dataset; they do not count as read.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub records_removed: u64,
@@ -218,15 +221,15 @@ impl Counts {
     /// Fails unless every record read is accounted for.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) with the four counts.
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) with the counts.
     pub fn reconcile(&self) -> Result<()> {
-        let accounted = self.records_out + self.records_rejected + self.records_deduplicated;
+        let accounted = self.records_out + self.records_rejected + self.records_deduplicated + self.records_filtered;
         if accounted == self.records_in {
             return Ok(());
         }
         Err(Error::inconsistent_output(format!(
-            "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated = {accounted}",
-            self.records_in, self.records_out, self.records_rejected, self.records_deduplicated
+            "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated + {} filtered = {accounted}",
+            self.records_in, self.records_out, self.records_rejected, self.records_deduplicated, self.records_filtered
         )))
     }
 }
@@ -252,6 +255,9 @@ pub struct Settings {
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,
+    /// Columns that rows keep, in their order; empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
@@ -451,5 +457,6 @@ mod tests {
         let counts = Counts { records_in: 3, records_out: 1, records_rejected: 1, ..Counts::default() };
         assert!(counts.reconcile().is_err());
         assert!(Counts { records_deduplicated: 1, ..counts }.reconcile().is_ok());
+        assert!(Counts { records_filtered: 1, ..counts }.reconcile().is_ok());
     }
 }

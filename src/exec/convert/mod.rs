@@ -28,6 +28,7 @@ use super::{
     names::{NameGate, PartsGate},
     ordered::ordered,
     rejects::RejectsFile,
+    select::SelectGate,
     shard::{Appender, FinishedShard, ShardNaming},
     subjects::SubjectResolver,
     suppress::SuppressGate,
@@ -150,6 +151,8 @@ pub struct Pipeline<'a> {
     pub parts: Option<&'a PartsGate>,
     /// Resolves subject ids; `None` if a column has them or there are none.
     pub subjects: Option<&'a SubjectResolver>,
+    /// Leaves out rows and columns; `None` if all are kept.
+    pub select: Option<&'a SelectGate>,
     /// Filters out erased records; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Destination of rejected records; `None` if they are not kept.

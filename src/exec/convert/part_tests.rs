@@ -122,6 +122,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         names: None,
         parts: None,
         subjects: None,
+        select: None,
         suppress: None,
         rejects: Some(&rejects),
         facts: &facts,

@@ -131,7 +131,7 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
         let hash = match (&source.part, opens_source) {
             // Scouting has computed that of the whole source.
             (Some(_), _) => 0,
-            (None, true) => closed_hash(&source.file)?,
+            (None, true) => closed_hash(source)?,
             (None, false) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
         };
         Ok(ReadRequest::End(i, hash))
@@ -203,6 +203,11 @@ impl Parser<'_> {
     fn split(&self, source: usize, split: &Split) -> Result<ReadOutcome> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
+        if let Some(block) = self.pipeline.select.and_then(|gate| gate.pruned(reader, split, self.pipeline.given)) {
+            let filtered = split.rows().unwrap_or_default();
+            let (offset, parsed, rejected) = (split.offset, Parsed::Block(block), Vec::new());
+            return Ok(ReadOutcome::Parsed { source, offset, parsed, rejected, erased: 0, filtered });
+        }
         let result = match self.pipeline.given {
             given if !given.is_empty() && !self.sources[source].format.is_text() => {
                 given::parse(reader, split, self.schema, given)
@@ -215,9 +220,12 @@ impl Parser<'_> {
             }
             parsed => parsed?,
         };
-        let (mut rejected, mut erased) = (Vec::new(), 0);
+        let (mut rejected, mut erased, mut filtered) = (Vec::new(), 0, 0);
         if let Parsed::Block(block) = &mut parsed {
             let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
+            if let Some(gate) = self.pipeline.select {
+                (*block, filtered) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
+            }
             if let Some(resolver) = self.pipeline.subjects {
                 resolver.resolve_members(block, self.pipeline.facts[source].name.subject.as_deref()).map_err(at)?;
             }
@@ -239,7 +247,7 @@ impl Parser<'_> {
             Parsed::Block(block) => fitting(block, self.columns),
             mismatch @ Parsed::Mismatch(_) => mismatch,
         };
-        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, rejected, erased })
+        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, rejected, erased, filtered })
     }
 }
 

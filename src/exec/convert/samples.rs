@@ -112,6 +112,7 @@ impl SampleReader<'_> {
             parsed: fitting(block, self.columns),
             rejected: rejects,
             erased: 0,
+            filtered: 0,
         })
     }
 }

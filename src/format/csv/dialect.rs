@@ -50,6 +50,8 @@ pub struct CsvOptions {
     pub pinned: Vec<String>,
     /// Columns that are text regardless of their values.
     pub text: Vec<String>,
+    /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
+    pub taken: Option<Vec<String>>,
 }
 
 impl Default for CsvOptions {
@@ -62,6 +64,7 @@ impl Default for CsvOptions {
             null: None,
             pinned: Vec::new(),
             text: Vec::new(),
+            taken: None,
         }
     }
 }

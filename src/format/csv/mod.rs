@@ -143,18 +143,22 @@ impl CsvSource {
         parsed.ok_or_else(|| Error::internal("a split that was written anew is odd"))
     }
 
-    /// Returns each column's index in the schema and its builder; the name of a column that is not in the schema as an
-    /// error.
+    /// Returns the builders of the columns that are taken; the name of one that is not in the schema as an error.
     fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
         let mut builders = Vec::with_capacity(self.columns.len());
-        for name in &self.columns {
+        for (column, name) in self.columns.iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
             let Some((at, field)) = schema.fields().find(name) else { return Ok(Err(name.clone())) };
-            let Some(builder) = columns::column(field, self.is_pinned(name)) else {
+            let Some(values) = columns::column(field, self.is_pinned(name)) else {
                 return Err(unreadable(field));
             };
-            builders.push((at, builder));
+            builders.push(Builder { column, at, values });
         }
         Ok(Ok(builders))
+    }
+
+    /// Whether the values of a column are parsed.
+    fn is_taken(&self, column: usize) -> bool {
+        self.options.taken.as_ref().is_none_or(|taken| taken.contains(&self.columns[column]))
     }
 
     /// Whether a text would change the type of a column.
@@ -171,8 +175,13 @@ impl CsvSource {
     }
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
-    /// still has a type, because then the second header is a type mismatch there.
+    /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they are
+    /// the columns with types that are passed over.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
+        let passed: Vec<usize> = self.profile.typed().filter(|column| !self.is_taken(*column)).collect();
+        if !passed.is_empty() && !self.profile.typed().any(|column| self.is_open(column, schema)) {
+            return passed;
+        }
         let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
         let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
         if settled { strict } else { Vec::new() }
@@ -306,8 +315,7 @@ impl Guess {
 struct Parse<'a> {
     source: &'a CsvSource,
     split: &'a Split,
-    /// For each column of the source, its index in the schema and its builder.
-    builders: Vec<(usize, Box<dyn Column>)>,
+    builders: Builders,
     rows: Vec<u32>,
     hashes: Vec<u64>,
     /// For each appended row, whether it is kept; shorter than `rows` if all later ones are kept.
@@ -325,8 +333,17 @@ const COMMENT: &str = "this looks like a comment and was taken as a record, with
 const CUT: &str =
     "the last record has fewer fields than the header and no line end, as in a file that was cut short; it was padded";
 
-/// Builders with the columns' indices in the schema.
-type Builders = Vec<(usize, Box<dyn Column>)>;
+/// The builder of a column.
+struct Builder {
+    /// Index of the column in the source.
+    column: usize,
+    /// Its index in the schema.
+    at: usize,
+    values: Box<dyn Column>,
+}
+
+/// The builders of the columns that are taken.
+type Builders = Vec<Builder>;
 
 impl<'a> Parse<'a> {
     fn new(source: &'a CsvSource, split: &'a Split, builders: Builders, screened: Option<&'a Screened>) -> Self {
@@ -348,8 +365,8 @@ impl<'a> Parse<'a> {
             if !watched.is_empty() && has_names(cells, &watched) {
                 return Ok(None);
             }
-            for (column, (_, builder)) in self.builders.iter_mut().enumerate() {
-                builder.append(cells, column, &mut faults);
+            for builder in &mut self.builders {
+                builder.values.append(cells, builder.column, &mut faults);
             }
             if !faults.is_empty()
                 && let Some(mismatch) = self.judge(cells, schema, &mut faults)
@@ -378,7 +395,10 @@ impl<'a> Parse<'a> {
     /// Returns the first fault in a column whose type may change; if there is none, marks the records with faults.
     fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<TypeMismatch> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
-        let expected = |fault: &Fault| value::type_name(schema.field(self.builders[fault.column].0));
+        let expected = |fault: &Fault| {
+            let builder = self.builders.iter().find(|builder| builder.column == fault.column);
+            builder.map_or_else(String::new, |builder| value::type_name(schema.field(builder.at)))
+        };
         let name = |fault: &Fault| &self.source.columns[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
             let origin = self.origin(cells.rows[fault.row]);
@@ -407,8 +427,8 @@ impl<'a> Parse<'a> {
 
     fn finish(mut self, tokens: &Tokenizer<'_>, schema: &SchemaRef) -> Result<RecordBlock> {
         let mut columns: Vec<Option<ArrayRef>> = vec![None; schema.fields().len()];
-        for (at, builder) in &mut self.builders {
-            columns[*at] = Some(builder.finish()?);
+        for builder in &mut self.builders {
+            columns[builder.at] = Some(builder.values.finish()?);
         }
         let missing = |field: &Arc<Field>| new_null_array(field.data_type(), self.rows.len());
         let columns =

@@ -61,6 +61,13 @@ impl Table {
         Self { schema: Arc::clone(schema), members, rows: 0 }
     }
 
+    /// Passes over all columns but these, if there are any.
+    #[must_use]
+    pub(super) fn taking(mut self, taken: Option<&[String]>) -> Self {
+        self.members.passed = taken.map(|taken| Passed { taken: taken.to_vec(), ..Passed::default() });
+        self
+    }
+
     /// Marks columns whose types the user gave. They accept other notations as well: numbers and booleans as strings,
     /// and anything as text.
     #[must_use]
@@ -131,6 +138,40 @@ pub(super) struct Members {
     pub(super) names: Names,
     pub(super) columns: Vec<Column>,
     pub(super) order: Order,
+    /// Members that are passed over; `None` if there are none.
+    pub(super) passed: Option<Passed>,
+}
+
+/// Keys that are passed over beyond this number are not remembered: they are data, not names of columns.
+const MAX_PASSED: usize = 256;
+
+/// Members of the table that are not among its columns, and are passed over.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// Names of the columns that are not passed over.
+    taken: Vec<String>,
+    /// Keys that were passed over.
+    keys: Vec<String>,
+    /// The text that was passed over last.
+    pub(super) text: Vec<u8>,
+}
+
+impl Passed {
+    /// Returns whether the member of a name that is not a column is passed over.
+    pub(super) fn passes(&self, key: &str) -> bool {
+        !self.taken.iter().any(|name| name == key)
+    }
+
+    /// Returns the number of a key that is passed over; `None` if it is not, or if there are too many.
+    pub(super) fn number(&mut self, key: &str) -> Option<usize> {
+        if let Some(known) = self.keys.iter().position(|known| known == key) {
+            return Some(known);
+        }
+        (self.passes(key) && self.keys.len() < MAX_PASSED).then(|| {
+            self.keys.push(key.to_owned());
+            self.keys.len() - 1
+        })
+    }
 }
 
 impl Members {
@@ -140,7 +181,7 @@ impl Members {
             names.push(field.name().clone());
         }
         let columns: Vec<Column> = fields.iter().map(|f| Column::new(f)).collect();
-        Self { names, order: Order::new(columns.len()), columns }
+        Self { names, order: Order::new(columns.len()), columns, passed: None }
     }
 
     fn truncate(&mut self, len: usize) {

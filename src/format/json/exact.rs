@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt};
 
 use arrow::datatypes::{DataType, Field};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{
@@ -155,11 +155,15 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { members, len, trail, depth } = self;
-        let Members { names, columns, .. } = members;
+        let Members { names, columns, passed, .. } = members;
         let (mut guess, mut filled) = (0, 0);
         while let Some(key) = map.next_key_seed(KeySeed { names, guess })? {
             let at = match key {
                 Key::Known(at) => at,
+                Key::New(name) if passed.as_ref().is_some_and(|passed| passed.passes(&name)) => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
                 Key::New(name) => {
                     let error = trail.mismatch(map.next_value::<&RawValue>()?.get(), "no field of this name");
                     return Err(trail.within(&name, error));

@@ -19,7 +19,7 @@
 use serde_json::{Deserializer, value::RawValue};
 
 use super::{
-    columns::{Column, Members, Style, Values, offset},
+    columns::{Column, Members, Passed, Style, Values, offset},
     names::Names,
     number,
     simd::{self, LANE, Lane},
@@ -29,7 +29,7 @@ use super::{
 /// The text expected after each value, as far as it was seen.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// Gap at the start of the object, and then after each column.
+    /// Gap at the start of the object, then after each column, then after each key that is passed over.
     gaps: Vec<Gap>,
 }
 
@@ -55,6 +55,8 @@ struct Gap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Column(usize),
+    /// A value that is passed over; the gap after it has this number.
+    Passed(usize),
     End,
 }
 
@@ -110,18 +112,32 @@ impl Reader<'_> {
     /// Appends the object at `at` to columns that all have length `len`; returns its end.
     #[inline(always)]
     fn object(&mut self, members: &mut Members, len: usize, start: usize, depth: usize) -> Option<usize> {
-        let Members { names, columns, order } = members;
+        let Members { names, columns, order, passed } = members;
         let (mut at, mut from, mut filled) = (start, 0, 0);
         loop {
             let gap = order.gaps.get_mut(from)?;
             if gap.begins(self.text.get(at..)?) {
                 at += gap.text.len();
             } else {
-                let (end, next) = self.gap(names, from, at)?;
+                let (end, next) = self.gap((names, passed.as_mut()), from, at)?;
                 gap.learn(&self.text[at..end], next);
                 at = end;
             }
-            let Next::Column(next) = gap.next else { break };
+            let next = match gap.next {
+                Next::Column(next) => next,
+                Next::End => break,
+                Next::Passed(number) => {
+                    let Some(end) = self.pass(&mut passed.as_mut()?.text, at, depth) else {
+                        *gap = Gap::default();
+                        return None;
+                    };
+                    (at, from) = (end, number);
+                    if order.gaps.len() <= number {
+                        order.gaps.resize(number + 1, Gap::default());
+                    }
+                    continue;
+                }
+            };
             let column = columns.get_mut(next)?;
             if column.len() != len {
                 return None;
@@ -146,7 +162,7 @@ impl Reader<'_> {
     /// Parses the text between values, from the opening brace if `from` is 0, or from the end of the value before field
     /// `from`. Returns its end and what follows it.
     #[inline(never)]
-    fn gap(&self, names: &Names, from: usize, at: usize) -> Option<(usize, Next)> {
+    fn gap(&self, (names, passed): (&Names, Option<&mut Passed>), from: usize, at: usize) -> Option<(usize, Next)> {
         // A record starts with its brace; white space before it is not part of it.
         let mut at = if from == 0 { at } else { self.blank(at) };
         match (from, self.text.get(at)?) {
@@ -163,7 +179,29 @@ impl Reader<'_> {
         if self.text.get(colon) != Some(&b':') {
             return None;
         }
-        Some((self.blank(colon + 1), Next::Column(names.find(&key, from)?)))
+        let next = match (names.find(&key, from), passed) {
+            (Some(column), _) => Next::Column(column),
+            (None, Some(passed)) => Next::Passed(names.len() + 1 + passed.number(&key)?),
+            (None, None) => return None,
+        };
+        Some((self.blank(colon + 1), next))
+    }
+
+    /// Returns the end of the value at `at`, which is passed over.
+    #[inline(never)]
+    fn pass(&mut self, text: &mut Vec<u8>, at: usize, depth: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        let length = match rest.first()? {
+            b'"' => {
+                text.clear();
+                return self.string(text, at + 1);
+            }
+            b'n' => rest.starts_with(b"null").then_some(4)?,
+            b't' | b'f' => boolean(rest)?,
+            b'[' | b'{' => nested(rest, depth)?,
+            _ => number::length(rest)?,
+        };
+        Some(at + length)
     }
 
     /// Returns the end of the string at `at`, without checking its escapes.

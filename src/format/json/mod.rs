@@ -70,6 +70,8 @@ pub struct JsonOptions {
     pub text: Vec<String>,
     /// Columns, or dotted paths within columns, with a fixed type: a value that does not fit rejects its record.
     pub pinned: Vec<String>,
+    /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
+    pub taken: Option<Vec<String>>,
 }
 
 /// A source of JSON records.
@@ -100,7 +102,7 @@ impl JsonSource {
     /// Infers types over the split; `None` if a faulty record has already affected the types, which cannot happen if
     /// each record is `checked` on its own first.
     fn shape(&self, split: &Split, checked: bool) -> Option<Fields> {
-        let mut shape = Shape::new(&self.options.text);
+        let mut shape = Shape::new(&self.options.text).taking(self.options.taken.as_deref());
         let end = records::each(self.mode, split, |found| {
             let Found::Record(_, text) = found else { return ControlFlow::Continue(()) };
             if checked && self.check(text).is_err() {
@@ -116,7 +118,7 @@ impl JsonSource {
 
     /// Fails if no schema can accept this record.
     fn check(&self, record: &str) -> Result<(), Fault> {
-        Shape::new(&self.options.text).observe(record)
+        Shape::new(&self.options.text).taking(self.options.taken.as_deref()).observe(record)
     }
 
     /// Decides whether a faulty record requires wider types or must be rejected.
@@ -212,7 +214,8 @@ impl RecordReader for JsonSource {
         if split.bytes().len() > splits::MAX_SPLIT {
             return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
         }
-        let table = Table::new(schema, &self.options.text).pinning(&self.options.pinned);
+        let table =
+            Table::new(schema, &self.options.text).pinning(&self.options.pinned).taking(self.options.taken.as_deref());
         let mut accepted =
             Accepted { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {

@@ -40,12 +40,20 @@ const SPARSE_FRACTION: u64 = 32;
 pub(super) struct Shape<'o> {
     members: Members,
     text: &'o [String],
+    /// Columns that are looked at; `None` for all.
+    taken: Option<&'o [String]>,
 }
 
 impl<'o> Shape<'o> {
     /// Returns a shape of which nothing was seen; columns named in `text` are text whatever they hold.
     pub(super) fn new(text: &'o [String]) -> Self {
-        Self { members: Members::default(), text }
+        Self { members: Members::default(), text, taken: None }
+    }
+
+    /// Looks only at these columns, if there are any.
+    #[must_use]
+    pub(super) fn taking(self, taken: Option<&'o [String]>) -> Self {
+        Self { taken, ..self }
     }
 
     /// Widens the types so that they accept this record.
@@ -54,7 +62,8 @@ impl<'o> Shape<'o> {
     /// If no schema can accept the record; the types may then be wider than the valid records need.
     pub(super) fn observe(&mut self, record: &str) -> Result<(), Fault> {
         fault::walk(record, |deserializer, trail| {
-            let visitor = MembersVisitor { members: &mut self.members, trail, depth: 1, text: self.text };
+            let (text, taken) = (self.text, self.taken);
+            let visitor = MembersVisitor { members: &mut self.members, trail, depth: 1, text, taken };
             deserializer.deserialize_map(visitor)
         })
     }
@@ -87,6 +96,8 @@ enum Seen {
     Object(Box<Members>),
     /// Values that only JSON text can represent together.
     Json,
+    /// Values that are passed over.
+    Passed,
 }
 
 impl Seen {
@@ -104,7 +115,7 @@ impl Seen {
 
     fn field(&self, name: &str) -> Field {
         let data_type = match self {
-            Self::Nothing => DataType::Null,
+            Self::Nothing | Self::Passed => DataType::Null,
             Self::Boolean => DataType::Boolean,
             Self::Integer { wide: true } => return schema::wide_field(name),
             Self::Integer { wide: false } => DataType::Int64,
@@ -158,6 +169,8 @@ struct MembersVisitor<'a, 't> {
     depth: usize,
     /// Columns that are text whatever they hold.
     text: &'a [String],
+    /// Members that are looked at; `None` for all.
+    taken: Option<&'a [String]>,
 }
 
 impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
@@ -168,18 +181,27 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { members, trail, depth, text } = self;
+        let Self { members, trail, depth, text, taken } = self;
         members.objects += 1;
         let object = members.objects;
         let mut guess = 0;
         while let Some(key) = map.next_key_seed(KeySeed { names: &members.names, guess })? {
             let at = match key {
+                Key::Known(at) if matches!(members.seen[at], Seen::Passed) => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
                 Key::Known(at) if members.last[at] == object => {
                     return Err(trail.twice(map.next_value::<&RawValue>()?.get(), members.names.get(at)));
                 }
                 Key::Known(at) => at,
                 Key::New(_) if depth > 1 && members.names.len() >= MAX_FIELDS => {
                     members.overflow = true;
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Key::New(name) if taken.is_some_and(|taken| !taken.contains(&name)) => {
+                    members.push(name, Seen::Passed);
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -315,7 +337,7 @@ impl<'de> Visitor<'de> for SeenSeed<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { seen, trail, depth } = self;
         if let Seen::Object(members) = seen {
-            return MembersVisitor { members, trail, depth: depth + 1, text: &[] }.visit_map(map);
+            return MembersVisitor { members, trail, depth: depth + 1, text: &[], taken: None }.visit_map(map);
         }
         *seen = Seen::Json;
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}

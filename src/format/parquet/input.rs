@@ -33,14 +33,15 @@ use ::parquet::{
     file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
 };
 use arrow::{
-    array::{ArrayRef, RecordBatch},
+    array::{ArrayRef, RecordBatch, RecordBatchOptions},
     compute::concat,
-    datatypes::{Fields, Schema, SchemaRef},
+    datatypes::{Field, Fields, Schema, SchemaRef},
 };
 use bytes::Bytes;
 
 use super::{
     as_bytes,
+    bounds::column_bounds,
     logical::{arrow_metadata, with_item_marks},
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
@@ -50,7 +51,8 @@ use crate::{
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed},
     record::{
-        Content, PartExtent, PartSizes, SourcePart, Split, size::logical_bytes, source_part::PartCuts, widen::cast_to,
+        Content, PartExtent, PartSizes, SourcePart, Split, filter::BoundFilter, size::logical_bytes,
+        source_part::PartCuts, widen::cast_to,
     },
     schema,
 };
@@ -99,7 +101,10 @@ pub struct ParquetReader {
     metadata: ArrowReaderMetadata,
     /// Schema of the decoded columns.
     schema: SchemaRef,
+    /// Names of all columns of the file.
     columns: Vec<String>,
+    /// Indices of the columns that are read, ascending.
+    taken: Vec<usize>,
     /// Position of each column in the file's schema, which also has groups without fields.
     roots: Vec<usize>,
     groups: Vec<Group>,
@@ -115,7 +120,7 @@ struct Group {
     encoded: u64,
     /// Estimate of the bytes of a decoded row.
     row_bytes: u64,
-    /// For each column, the bytes of its pages while they are decoded; set once the page headers were read.
+    /// For each column that is read, the bytes of its pages while they are decoded; set once the page headers were read.
     pages: OnceLock<Vec<u64>>,
 }
 
@@ -165,7 +170,7 @@ impl ParquetReader {
         let mut first_row = 0;
         let mut groups = Vec::with_capacity(rows.len());
         for (group, rows) in metadata.row_groups().iter().zip(rows) {
-            groups.push(Group::new(group, first_row, rows));
+            groups.push(Group::new(group, first_row, rows, |_| true));
             first_row += rows;
         }
         let leaves = metadata.file_metadata().schema_descr();
@@ -176,7 +181,26 @@ impl ParquetReader {
             return Err(Error::input(message).at(name));
         }
         let limit = AtomicU64::new(DEFAULT_LIMIT);
-        Ok(Self { name: name.to_owned(), input, metadata: decoded, schema, columns, roots, groups, limit })
+        let taken = (0..columns.len()).collect();
+        Ok(Self { name: name.to_owned(), input, metadata: decoded, schema, columns, taken, roots, groups, limit })
+    }
+
+    /// Reads only the columns of these names; the bytes of others are not read.
+    #[must_use]
+    pub fn taking(mut self, names: &[String]) -> Self {
+        self.taken = (0..self.columns.len()).filter(|at| names.contains(&self.columns[*at])).collect();
+        let fields = self.taken.iter().map(|at| Arc::clone(&self.schema.fields()[*at]));
+        self.schema = Arc::new(Schema::new(fields.collect::<Fields>()));
+        let leaves = self.metadata.parquet_schema();
+        let is_taken = |leaf: usize| self.place_of(leaves.get_column_root_idx(leaf)).is_some();
+        let groups = self.metadata.metadata().row_groups().iter().zip(&self.groups);
+        self.groups = groups.map(|(group, at)| Group::new(group, at.first_row, at.rows, is_taken)).collect();
+        self
+    }
+
+    /// Returns the place of the column with this position in the file's schema among those that are read.
+    fn place_of(&self, root: usize) -> Option<usize> {
+        self.taken.binary_search_by_key(&root, |at| self.roots[*at]).ok()
     }
 
     fn limit(&self) -> u64 {
@@ -189,16 +213,16 @@ impl ParquetReader {
         let to = self.groups.partition_point(|group| group.first_row < first + count);
         let groups = self.groups.get(from..to).filter(|groups| !groups.is_empty());
         let groups = groups.ok_or_else(|| Error::internal("a split is not within its file").at(&*self.name))?;
-        let mut held = vec![0; self.columns.len()];
+        let mut held = vec![0; self.taken.len()];
         for (group, number) in groups.iter().zip(from..) {
             for (held, &bytes) in held.iter_mut().zip(self.pages(number, group)?) {
                 *held = bytes.max(*held);
             }
         }
         let skipped = first - groups[0].first_row;
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.columns.len());
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.taken.len());
         let mut bytes = 0;
-        while columns.len() < self.columns.len() {
+        while columns.len() < self.taken.len() {
             let next = columns.len()..columns.len() + fitting(&held[columns.len()..], self.limit());
             let part = self.decode_columns(from..to, next.clone(), skipped, count).map_err(|error| {
                 self.naming_text(error, next, |column| self.decode_columns(from..to, column, skipped, count))
@@ -209,7 +233,15 @@ impl ParquetReader {
             }
             columns.extend_from_slice(part.columns());
         }
-        Ok(RecordBatch::try_new(Arc::clone(self.metadata.schema()), columns)?)
+        let rows = RecordBatchOptions::new().with_row_count(usize::try_from(count).ok());
+        let fields = self.decoded_fields(0..self.taken.len());
+        let fields = fields.zip(&self.taken).map(|(field, at)| field.with_name(&self.columns[*at]));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields.collect::<Fields>())), columns, &rows)?)
+    }
+
+    /// Returns the fields of some of the columns that are read, as they are decoded.
+    fn decoded_fields(&self, columns: Range<usize>) -> impl Iterator<Item = Field> {
+        self.taken[columns].iter().map(|at| self.metadata.schema().field(*at).clone())
     }
 
     fn decode_columns(
@@ -221,8 +253,8 @@ impl ParquetReader {
     ) -> Result<RecordBatch> {
         let parts = guard(PARQUET, &self.name, || {
             let (skipped, count) = (usize::try_from(skipped)?, usize::try_from(count)?);
-            let mask =
-                ProjectionMask::roots(self.metadata.parquet_schema(), self.roots[columns.clone()].iter().copied());
+            let roots = self.taken[columns.clone()].iter().map(|at| self.roots[*at]);
+            let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots);
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), self.metadata.clone())
                 .with_row_groups(groups.collect())
                 .with_projection(mask)
@@ -237,7 +269,7 @@ impl ParquetReader {
             let message = format!("expected {count} rows as in the footer, found {found} in the pages");
             return Err(Error::integrity(message).at(&*self.name));
         }
-        let schema = Schema::new(self.metadata.schema().fields()[columns.clone()].to_vec());
+        let schema = Schema::new(self.decoded_fields(columns.clone()).collect::<Fields>());
         let columns = (0..columns.len()).map(|i| {
             let arrays: Vec<_> = parts.iter().map(|part| part.column(i).as_ref()).collect();
             match parts.as_slice() {
@@ -264,7 +296,7 @@ impl ParquetReader {
         let is_bad = |at: &usize| as_bytes::is_text(fields[*at].data_type()) && decode(*at..*at + 1).is_err();
         match columns.clone().find(is_bad) {
             Some(at) => {
-                let name = &self.columns[at];
+                let name = &self.columns[self.taken[at]];
                 Error::input("expected text in UTF-8, found other bytes")
                     .at(&*self.name)
                     .column(name.clone())
@@ -281,10 +313,12 @@ impl ParquetReader {
         }
         let metadata = self.metadata.metadata().row_group(number);
         let found = guard(PARQUET, &self.name, || -> Result<Vec<u64>, ParquetError> {
-            let mut held = vec![0; self.columns.len()];
+            let mut held = vec![0; self.taken.len()];
             for (leaf, chunk) in metadata.columns().iter().enumerate() {
                 let root = self.metadata.parquet_schema().get_column_root_idx(leaf);
-                held[self.roots.partition_point(|&at| at < root)] += check_chunk(&self.input, chunk, self.limit())?;
+                if let Some(place) = self.place_of(root) {
+                    held[place] += check_chunk(&self.input, chunk, self.limit())?;
+                }
             }
             Ok(held)
         })?;
@@ -416,6 +450,24 @@ impl RecordReader for ParquetReader {
         true
     }
 
+    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
+        let Some(rows) = split.rows() else { return true };
+        let end = split.offset + rows;
+        let within =
+            |group: &&(usize, &Group)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
+        let groups: Vec<(usize, &Group)> = self.groups.iter().enumerate().collect();
+        groups.iter().filter(within).any(|(number, group)| {
+            filter.may_match(group.rows, &|column, data_type| {
+                let field = self.schema.field_with_name(column).ok().filter(|field| field.data_type() == data_type)?;
+                column_bounds(&self.metadata, *number, field)
+            })
+        })
+    }
+
+    fn reads_all(&self) -> bool {
+        self.taken.len() == self.columns.len()
+    }
+
     fn columns(&self) -> Option<&[String]> {
         Some(&self.columns)
     }
@@ -428,9 +480,7 @@ impl RecordReader for ParquetReader {
         let Content::Rows { rows, bytes } = split.content else {
             return Err(Error::internal("expected rows of a Parquet file, found bytes").at(&*self.name));
         };
-        let given = self.decode(split.offset, rows)?;
-        let named = RecordBatch::try_new(renamed(given.schema_ref(), &self.columns), given.columns().to_vec())?;
-        drop(given);
+        let named = self.decode(split.offset, rows)?;
         let plain = cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?;
         drop(named);
         parsed(&plain, schema, bytes).map_err(|e| e.at(&*self.name))
@@ -438,9 +488,11 @@ impl RecordReader for ParquetReader {
 }
 
 impl Group {
-    fn new(group: &RowGroupMetaData, first_row: u64, rows: u64) -> Self {
-        let encoded = group.columns().iter().map(|chunk| u64::try_from(chunk.compressed_size()).unwrap_or(0));
-        let decoded = group.columns().iter().map(decoded_bytes).fold(0, u64::saturating_add);
+    /// Describes a row group, of which the leaves that `is_taken` names are read.
+    fn new(group: &RowGroupMetaData, first_row: u64, rows: u64, is_taken: impl Fn(usize) -> bool) -> Self {
+        let chunks = || group.columns().iter().enumerate().filter(|(leaf, _)| is_taken(*leaf)).map(|(_, chunk)| chunk);
+        let encoded = chunks().map(|chunk| u64::try_from(chunk.compressed_size()).unwrap_or(0));
+        let decoded = chunks().map(decoded_bytes).fold(0, u64::saturating_add);
         Self {
             first_row,
             rows,
@@ -500,11 +552,6 @@ fn with_views(given: &ArrowReaderMetadata, name: &str) -> Result<ArrowReaderMeta
         // A type in the file's own Arrow schema may not be accepted as a requested type.
         Err(_) => Ok(given.clone()),
     }
-}
-
-fn renamed(schema: &SchemaRef, names: &[String]) -> SchemaRef {
-    let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
-    Arc::new(Schema::new(fields.collect::<Fields>()))
 }
 
 #[cfg(test)]

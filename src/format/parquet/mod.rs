@@ -10,6 +10,7 @@
 //! only on the records and the options, not on the clock or the number of threads.
 
 mod as_bytes;
+mod bounds;
 mod chunk;
 #[cfg(test)]
 mod corpus;

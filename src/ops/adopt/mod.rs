@@ -418,6 +418,7 @@ impl<'a> Adoption<'a> {
             subject: None,
             subjects_from: None,
             indexes: Vec::new(),
+            columns: Vec::new(),
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {

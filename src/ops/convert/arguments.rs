@@ -31,6 +31,8 @@ pub(super) fn arguments(
     set("row-group", settings.row_group.0.to_string());
     set("split", memory.split_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
+    set("columns", settings.columns.join(","));
+    condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     set(
@@ -78,4 +80,13 @@ pub(super) fn arguments(
             .join(","),
     );
     out
+}
+
+/// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log of
+/// private ids must not state.
+fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
+    let Some(filter) = &options.filter else { return Vec::new() };
+    let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };
+    let resolved = (filter.given() != filter.resolved()).then(|| ("where-resolved", shown(filter.resolved())));
+    std::iter::once(("where", shown(filter.given()))).chain(resolved).collect()
 }

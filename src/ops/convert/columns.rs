@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field, Fields};
 use super::{
     job::Job,
     options::{ConvertOptions, OnSchema},
+    select::{ALL_COLUMNS, Selection},
 };
 use crate::{
     array::outputs,
@@ -28,6 +29,8 @@ pub(super) struct GivenTypes {
     pub(super) prescribed: Option<Fields>,
     /// Single columns, by `--type`.
     types: Vec<Field>,
+    /// The columns that are read.
+    pub(super) selection: Selection,
 }
 
 impl GivenTypes {
@@ -35,8 +38,9 @@ impl GivenTypes {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(super) fn read(job: &Job<'_>) -> Result<Self> {
-        Ok(Self { prescribed: prescribed_columns(job)?, types: job.options.types.clone() })
+    pub(super) fn read(job: &Job<'_>, settings: &Settings) -> Result<Self> {
+        let (prescribed, types) = (prescribed_columns(job)?, job.options.types.clone());
+        Ok(Self { prescribed, types, selection: Selection::new(settings, job.options.filter.clone()) })
     }
 
     /// Returns the names of the columns whose types the user gave.
@@ -71,14 +75,14 @@ impl GivenTypes {
         Ok(())
     }
 
-    /// Unites the columns of all sources, as the shards store them.
+    /// Unites the columns that are read of all sources, in the types that the shards have.
     pub(super) fn unite(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
         let storable = |fields: Fields| match settings.shard_format {
             OutputFormat::Parquet => parquet::storable_fields(&fields),
             OutputFormat::Tar | OutputFormat::TfRecord => fields,
         };
         if let Some(prescribed) = &self.prescribed {
-            return storable(prescribed.clone());
+            return storable(self.selection.read(prescribed));
         }
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| settings.id.contains(name) || settings.subject.as_ref() == Some(name);
@@ -96,7 +100,7 @@ impl GivenTypes {
             }
             None => Arc::clone(field),
         };
-        storable(united.iter().map(pin).collect())
+        storable(self.selection.read(&united.iter().map(pin).collect()))
     }
 }
 
@@ -127,17 +131,11 @@ pub(super) fn unknown_column(wanted: &str, columns: &[impl AsRef<str>]) -> Error
     schema::hint_columns(Error::usage("no source has this column").column(wanted), wanted, columns)
 }
 
-/// Returns an error if sources must have the same columns and do not, or if no source has a column that an option
-/// names.
+/// Returns an error if sources must have the same columns and do not.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input), [`Kind::Usage`](crate::error::Kind::Usage).
-pub(super) fn check_same_columns(
-    options: &ConvertOptions,
-    settings: &Settings,
-    sources: &[RecordSource],
-    fields: &[Fields],
-) -> Result<()> {
+/// [`Kind::Input`](crate::error::Kind::Input).
+pub(super) fn check_same_columns(options: &ConvertOptions, sources: &[RecordSource], fields: &[Fields]) -> Result<()> {
     let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
     if options.on_schema == OnSchema::Fail
         && let Some(other) = fields.iter().position(|f| names(f) != names(&fields[0]))
@@ -151,17 +149,46 @@ pub(super) fn check_same_columns(
         .at(sources[other].file.uri())
         .hint("unite columns by name with --on-schema union"));
     }
-    let mut seen = HashSet::new();
-    let columns: Vec<String> = fields.iter().flat_map(names).filter(|name| seen.insert(name.clone())).collect();
+    Ok(())
+}
+
+/// Returns an error if no source has a column that an option names, given the columns of the sources.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage).
+pub(super) fn check_named_columns(
+    options: &ConvertOptions,
+    settings: &Settings,
+    sources: &[RecordSource],
+    columns: &[String],
+) -> Result<()> {
     let wanted = settings.id.iter().chain(&settings.subject);
     for column in wanted.chain(options.types.iter().map(Field::name)) {
         // JSON may have a field that does not occur in the sample.
         let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
         if !columns.contains(column) && !hidden {
-            return Err(unknown_column(column, &columns));
+            return Err(unknown_column(column, columns));
         }
     }
     Ok(())
+}
+
+/// Returns the names of all columns of the sources, those included that are not read, given the fields of each source.
+pub(super) fn names_of(sources: &[RecordSource], fields: &[Fields]) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let of = |(source, fields): (&RecordSource, &Fields)| -> Vec<String> {
+        let own = source.reader.columns().unwrap_or_default().iter();
+        own.chain(fields.iter().map(|field| field.name())).cloned().collect()
+    };
+    sources.iter().zip(fields).flat_map(of).filter(|name| seen.insert(name.clone())).collect()
+}
+
+/// Returns the columns that `--columns` names, if it names some.
+pub(super) fn named_columns(options: &ConvertOptions) -> &[String] {
+    match options.columns.as_slice() {
+        [all] if all == ALL_COLUMNS => &[],
+        some => some,
+    }
 }
 
 /// Returns an error if two sources that state their types give a column different meanings.

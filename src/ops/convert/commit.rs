@@ -122,6 +122,7 @@ pub(super) fn fold(
         records_out: records,
         records_rejected: tally.rejected,
         records_erased: tally.erased,
+        records_filtered: tally.filtered,
         bytes_in: tally.bytes_in.max(plan.bytes),
         bytes_out: adds.iter().map(|shard| shard.meta.bytes).sum(),
         shards_added: adds.len() as u64,

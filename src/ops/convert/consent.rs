@@ -154,6 +154,10 @@ impl Job<'_> {
         if self.options.subject.is_some() && now.subject != old.subject {
             changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
         }
+        if now.columns != old.columns {
+            let shown = |columns: &[String]| if columns.is_empty() { "'*'".to_owned() } else { columns.join(",") };
+            changed("columns", &shown(&old.columns), &shown(&now.columns))?;
+        }
         if now.subjects_from != old.subjects_from {
             self.require_accepted(Accept::Settings, "settings", || {
                 format!("expected {}, as this dataset has, found {}", from(old), from(now))

@@ -32,10 +32,14 @@ impl ConvertPlan {
     fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
         let schema = self.schema();
         let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?;
+        let gate = self.given.selection.gate(&self.fields)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref(), self.keys.as_deref())) {
             let Some(sample) = &source.sample else { continue };
-            let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
+            let Ok(Parsed::Block(mut block)) = source.reader.parse(sample, &schema) else { continue };
+            if let Some(gate) = &gate {
+                (block, _) = gate.pass(block)?;
+            }
             looked_at += source.file.bytes();
             // For a compressed source, only the stored size is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;

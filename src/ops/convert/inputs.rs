@@ -22,7 +22,7 @@ use crate::{
         files::{self, Samples},
         json::JsonOptions,
     },
-    ops::inputs::Live,
+    ops::inputs::{Identity, Live},
     record::key::escape_key,
     scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
 };
@@ -99,7 +99,7 @@ pub(super) fn open(
 
 /// Returns the detection options for that many sources, with what is known beforehand.
 fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
-    let pinned = given.names();
+    let (pinned, taken) = (given.names(), given.selection.taken());
     SniffOptions {
         from: job.options.from,
         encoding: job.options.encoding,
@@ -108,11 +108,14 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
             has_header: !job.options.no_header,
             null: job.options.null.clone(),
             pinned: pinned.clone(),
+            taken: taken.clone(),
             ..CsvOptions::default()
         },
-        json: JsonOptions { pinned, ..JsonOptions::default() },
+        json: JsonOptions { pinned, taken: taken.clone(), ..JsonOptions::default() },
         arrays: ArrayOptions { coded: format == OutputFormat::Parquet, ..job.options.arrays.clone() },
         binary: given.binary_names(),
+        taken,
+        hashed: job.options.identity == Identity::Content,
         open: Arc::new(OpenSources::within(job.context.memory.0)),
         keep_going: job.options.on_error != OnError::Fail,
         sources,

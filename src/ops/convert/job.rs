@@ -1,6 +1,9 @@
 //! Context of a run that is never serialised: the dataset, keys, lists of erased ids, and the user's options.
 
-use super::options::{Accept, ConvertOptions};
+use super::{
+    options::{Accept, ConvertOptions},
+    select::ALL_COLUMNS,
+};
 use crate::{
     dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
     error::{Error, Result},
@@ -59,6 +62,11 @@ impl<'a> Job<'a> {
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
+            columns: match options.columns.as_slice() {
+                [] => old.map(|o| o.columns.clone()).unwrap_or_default(),
+                [all] if all == ALL_COLUMNS => Vec::new(),
+                some => some.to_vec(),
+            },
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };

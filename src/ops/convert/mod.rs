@@ -21,6 +21,7 @@ mod planned;
 mod replace;
 mod report;
 mod run;
+mod select;
 mod sources;
 mod stack;
 mod subjects;
@@ -43,6 +44,7 @@ use super::Context;
 use crate::{
     dataset::{Dataset, Publication, Settings, Snapshot},
     error::Result,
+    events::Event,
     exec::{live, shard::ShardNaming},
     id::TransactionId,
     storage::Location,
@@ -83,6 +85,10 @@ fn convert_onto(
 /// Ends a run without new sources; indexes that a killed run left outdated are updated.
 fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Result<ConvertReport> {
     job.indexes(settings)?;
+    if job.options.filter.is_some() && skipped.unchanged > 0 {
+        let note = "sources that were converted before are not read again, whatever --where says";
+        job.context.observer.event(Event::Note(note.to_owned()));
+    }
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
         live::refresh(snapshot, None)?;
     }

@@ -10,7 +10,10 @@ use crate::{
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
     plan::names::{OnMissing, OnName},
-    record::subject::{SubjectPattern, SubjectsFrom},
+    record::{
+        filter::Filter,
+        subject::{SubjectPattern, SubjectsFrom},
+    },
     scan::InputFormat,
     units::Size,
 };
@@ -84,6 +87,12 @@ pub struct ConvertOptions {
     pub subject: Option<String>,
     /// Origin of subject ids that are not in a column.
     pub subjects: Option<SubjectSource>,
+    /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// Condition on rows; others are left out.
+    #[serde(default)]
+    pub filter: Option<Filter>,
     /// Uncompressed bytes of a row group.
     pub row_group: Option<Size>,
     /// Whether `key=value` folders in the paths of sources become columns.

@@ -161,7 +161,7 @@ impl Opened {
             job.check_settings(&old.entry().settings, &settings)?;
         }
         let subjects = subjects::resolver(job, &settings)?;
-        let given = GivenTypes::read(job)?;
+        let given = GivenTypes::read(job, &settings)?;
         let of = fresh.len();
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(sources) => {
@@ -275,9 +275,21 @@ impl Named {
 }
 
 impl ConvertPlan {
-    /// Returns the schema that all records are cast to.
+    /// Returns the schema that all records are cast to when they are read: that of the stored records, and columns that only
+    /// ids come from.
     pub(super) fn schema(&self) -> SchemaRef {
-        if self.inputs.give_samples() { schema_of_samples(&self.fields, self.media) } else { schema_of(&self.fields) }
+        match self.inputs.give_samples() {
+            true => schema_of_samples(&self.fields, self.media),
+            false => schema_of(&self.given.selection.read(&self.fields)),
+        }
+    }
+
+    /// Returns the schema of the stored records.
+    pub(super) fn stored_schema(&self) -> SchemaRef {
+        match self.inputs.give_samples() {
+            true => schema_of_samples(&self.fields, self.media),
+            false => schema_of(&self.given.selection.stored(&self.fields)),
+        }
     }
 
     /// Returns the form of rows in tar: the user's choice, or samples if the table contains samples.
@@ -303,14 +315,15 @@ impl ConvertPlan {
 
     /// Returns names and types of the columns, for reports.
     pub(super) fn columns(&self) -> Vec<(String, String)> {
-        self.schema().fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
+        self.stored_schema().fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
     }
 
-    /// Returns the encoder of the records.
+    /// Returns the encoder of the records, which have this schema before they are encoded.
     ///
     /// # Errors
     /// When no source has a column that makes ids, or the format cannot store the schema.
     pub(super) fn encoder(&self, pseudonymizer: Option<&Pseudonymizer>, schema: &SchemaRef) -> Result<Encoder> {
+        let stored = self.stored_schema();
         let mut ids = self.id_columns(schema);
         let mut subject = self.settings.subject.clone().filter(|_| !self.inputs.give_samples());
         if schema.fields().is_empty() {
@@ -321,9 +334,10 @@ impl ConvertPlan {
             let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
             return Err(columns::unknown_column(column, &columns));
         }
-        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, schema, ids, subject)?;
+        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &stored, ids, subject)?;
         Ok(encoder
-            .with_rows(self.rows_as(schema))
+            .storing(stored.fields().len())
+            .with_rows(self.rows_as(&stored))
             .renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
             .pseudonymizer(pseudonymizer.cloned()))
@@ -331,7 +345,7 @@ impl ConvertPlan {
 
     /// Returns the columns whose types the shards do not store.
     pub(super) fn fields_to_keep(&self) -> Option<Fields> {
-        let schema = self.schema();
+        let schema = self.stored_schema();
         let is_untyped = match self.settings.shard_format {
             OutputFormat::Parquet => false,
             OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
@@ -347,11 +361,16 @@ impl ConvertPlan {
 
 /// Returns the united columns of record sources.
 fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &[RecordSource]) -> Result<Fields> {
-    let fields: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
-    columns::check_same_columns(job.options, settings, sources, &fields)?;
+    let all: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
+    let names = columns::names_of(sources, &all);
+    columns::check_named_columns(job.options, settings, sources, &names)?;
+    let all = with_named_columns(job, (settings, given), sources, (all, &names))?;
+    let fields: Vec<Fields> = all.iter().map(|fields| given.selection.read(fields)).collect();
+    columns::check_same_columns(job.options, sources, &fields)?;
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
     given.check(sources)?;
     let fields = given.unite(settings, &fields, sources);
+    given.selection.bind(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
     if let Some(field) = shapeless.filter(|_| job.options.tensor_lists) {
         let dims = tensor_dims(field).unwrap_or_default();
@@ -365,10 +384,57 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     Ok(fields)
 }
 
+/// Returns the columns of each source, in which all columns occur that --columns and --where name. Sources whose first records lack
+/// one of them are read in full, if their columns are only known then.
+fn with_named_columns(
+    job: &Job<'_>,
+    (settings, given): (&Settings, &GivenTypes),
+    sources: &[RecordSource],
+    (all, names): (Vec<Fields>, &[String]),
+) -> Result<Vec<Fields>> {
+    let prescribed: Option<Vec<String>> =
+        given.prescribed.as_ref().map(|fields| fields.iter().map(|field| field.name().clone()).collect());
+    let names = prescribed.as_deref().unwrap_or(names);
+    let named = columns::named_columns(job.options);
+    let missing = |names: &[String], all: &[Fields]| -> Option<String> {
+        let tested = given.selection.tested();
+        let is_there = |path: &&str| {
+            names.iter().any(|name| name == path) || all.iter().any(|fields| field_at(fields, path).is_some())
+        };
+        let untested = || tested.into_iter().find(|path| !is_there(path)).map(str::to_owned);
+        named.iter().find(|column| !names.contains(column)).cloned().or_else(untested)
+    };
+    let given_fields = given.prescribed.clone().map(|fields| vec![fields]);
+    let found = missing(names, given_fields.as_deref().unwrap_or(&all));
+    let Some(column) = found.filter(|_| !names.is_empty()) else { return Ok(all) };
+    let may_hide = |source: &RecordSource| source.reader.columns().is_none() && !source.format.is_typed();
+    if prescribed.is_some() || !sources.iter().any(may_hide) {
+        return Err(columns::unknown_column(&column, names));
+    }
+    let (context, observer) = (job.context, job.context.observer);
+    observer.event(Event::Phase { name: "looking for columns", bytes: None });
+    let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
+    let memory = MemoryPlan::new(context.memory, context.jobs, format, target, row_group);
+    let seen = infer_all(sources, memory, context.jobs, observer, &context.cancel)?;
+    let names = columns::names_of(sources, &seen);
+    match missing(&names, &seen) {
+        Some(column) => Err(columns::unknown_column(&column, &names)),
+        None => Ok(all.iter().zip(&seen).map(|(sample, seen)| unite_lists(sample, seen)).collect()),
+    }
+}
+
 /// Returns an error if samples were found and an option applies only to rows.
 fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
     if given.prescribed.is_some() {
         return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
+    }
+    if !job.options.columns.is_empty() {
+        return Err(Error::usage("expected tables for --columns, found samples")
+            .hint("samples have no columns; leave --columns out, and choose files with --include and --exclude"));
+    }
+    if job.options.filter.is_some() {
+        return Err(Error::usage("expected tables for --where, found samples")
+            .hint("samples have no columns; leave --where out, and choose files with --include and --exclude"));
     }
     if job.options.hive_columns {
         return Err(Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out"));

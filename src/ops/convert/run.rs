@@ -195,6 +195,10 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         similar: AtomicU64::new(0),
     });
     let given = plan.given.names();
+    let select = match plan.inputs.give_samples() {
+        true => None,
+        false => plan.given.selection.gate(&plan.fields)?,
+    };
     let pipeline = Pipeline {
         given: &given,
         store: job.dataset.store(),
@@ -207,6 +211,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         names: plan.naming.gate.as_ref(),
         parts: plan.naming.parts.as_ref(),
         subjects: plan.subjects.as_ref(),
+        select: select.as_ref(),
         suppress: suppress.as_ref(),
         rejects: outputs.rejects,
         facts: &facts,

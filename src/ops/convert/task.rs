@@ -201,7 +201,7 @@ impl<'a> TaskRunner<'a> {
         let (keys, rejects) = decisions(&rows, work.of_files);
         let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
         let files = self.reopen(rows)?;
-        let given = GivenTypes::read(job)?;
+        let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
         let memory = MemoryPlan::new(
             work.memory,

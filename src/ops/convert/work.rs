@@ -155,6 +155,8 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
         Some("--on-changed replace removes records in the same version")
     } else if plan.settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
         Some("the names of sources are private in this dataset, and a plan would state them")
+    } else if plan.settings.private.is_some() && job.options.filter.is_some() {
+        Some("ids are private in this dataset, and a plan would state those in --where")
     } else {
         None
     }
