@@ -70,6 +70,7 @@ ALL = [
     Check("adopt_check", "shards of webdataset, tfrecord, pyarrow and DuckDB become datasets", cost=15),
     Check("python_check", "the Python package, its types, and its wheel in an environment of its own", alone=True, cost=20),
     Check("runners_check", "conversions on process pools, Dask, Ray and Spark give the shards of `convert`", "--rounds 1", "--rounds 5", cost=10),
+    Check("delta_check", "Delta tables, in every version and while they change, are what delta-rs reads", "--tables 6", "--tables 100", cost=60),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),
     Check("index_ids", "nasty ids are found, and no others; the SQL of the format answers the same", "", "--ids 1000000", group="ids", cost=25),

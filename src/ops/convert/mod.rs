@@ -24,6 +24,7 @@ mod run;
 mod sources;
 mod stack;
 mod subjects;
+mod tables;
 mod task;
 mod work;
 
