@@ -85,8 +85,9 @@ impl Descriptor {
 pub(super) struct Metadata {
     /// Identifies the table.
     pub(super) id: String,
-    /// The schema as JSON.
-    pub(super) schema_string: String,
+    /// The schema as JSON; some writers set up a table before they know it.
+    #[serde(default)]
+    pub(super) schema_string: Option<String>,
     /// Logical names of the partition columns.
     #[serde(default)]
     pub(super) partition_columns: Vec<String>,

@@ -66,9 +66,9 @@ enum Part {
     /// A timestamp of which the file does not say, as the table does, whether it is an instant.
     Zone(Option<Arc<str>>),
     /// A struct of these fields, from fields of the file; `None` if the file lacks them.
-    Struct(Vec<(String, Option<(usize, Part)>)>),
-    List(Box<Part>),
-    Map(Box<Part>, Box<Part>),
+    Struct(Vec<(String, Option<(usize, Self)>)>),
+    List(Box<Self>),
+    Map(Box<Self>, Box<Self>),
 }
 
 impl TableReader {

@@ -52,8 +52,8 @@ pub(super) struct Column {
 pub(super) enum Shape {
     Leaf(DataType),
     Struct(Vec<Column>),
-    List(Box<Shape>),
-    Map(Box<Shape>, Box<Shape>),
+    List(Box<Self>),
+    Map(Box<Self>, Box<Self>),
 }
 
 #[derive(Deserialize)]
@@ -79,7 +79,10 @@ impl TableSchema {
     pub(super) fn read(metadata: &Metadata, mapping: Mapping) -> Result<Self> {
         let damaged =
             |e: serde_json::Error| Error::input("expected the schema of a Delta table, found other JSON").cause(e);
-        let root: StructType = serde_json::from_str(&metadata.schema_string).map_err(damaged)?;
+        let text = metadata.schema_string.as_deref().ok_or_else(|| {
+            Error::input("expected a version of the Delta table that has a schema, found one without")
+        })?;
+        let root: StructType = serde_json::from_str(text).map_err(damaged)?;
         let columns = columns_of(root, mapping)?;
         let fields: Fields = columns.iter().map(Column::field).collect();
         let mut names = HashSet::new();
@@ -232,7 +235,7 @@ mod tests {
             types.iter().enumerate().map(|(i, t)| format!(r#"{{"name":"c{i}","type":{t},"metadata":{{}}}}"#)).collect();
         let metadata = Metadata {
             id: String::new(),
-            schema_string: format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(",")),
+            schema_string: Some(format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","))),
             partition_columns: partition.iter().map(|name| (*name).to_owned()).collect(),
             configuration: std::collections::BTreeMap::new(),
         };

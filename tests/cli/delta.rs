@@ -208,14 +208,17 @@ fn an_added_file_that_is_gone_is_a_changed_source() {
     refused(&folder.run("convert table --out ds"), 8, "`part-2.parquet`, which was added later, is gone");
 }
 
+/// What the error says, and the damage that causes it.
+type Damage<'a> = (&'a str, &'a dyn Fn(&Folder));
+
 #[test]
 fn damaged_logs_are_errors_and_nothing_is_written() {
     let log = "table/_delta_log/";
-    let damage: [(&str, &dyn Fn(&Folder)); 6] = [
+    let damage: [Damage<'_>; 6] = [
         ("version 1 in the log", &|folder| {
             fs::remove_file(folder.path().join(format!("{log}{:020}.json", 1))).unwrap();
         }),
-        ("00000000000000000002.json, line 2", &|folder| {
+        ("00000000000000000002.json, line 3", &|folder| {
             let path = folder.path().join(format!("{log}{:020}.json", 2));
             let text = fs::read(&path).unwrap();
             fs::write(&path, &text[..text.len() / 2]).unwrap();

@@ -71,7 +71,9 @@ impl TableSource {
         found.files = others;
         found.faults.retain(|fault| fault.place().source.as_ref().is_none_or(|place| !place.starts_with(&prefix)));
         let live = snapshot.files().len();
-        found.ignored += own.len().saturating_sub(live) as u64;
+        let log = format!("{prefix}_delta_log/");
+        let data = own.iter().filter(|file| !file.uri().starts_with(&log)).count();
+        found.ignored += data.saturating_sub(live) as u64;
         let version = snapshot.version();
         context.observer.event(Event::Note(format!("{root}: a Delta table at v{version}, files: {live}")));
         let listed = own.into_iter().map(|file| (file.uri(), file)).collect();
