@@ -250,7 +250,7 @@ mod tests {
         let types: Vec<String> = schema.fields.iter().map(|f| schema::file::print_type(f)).collect();
         assert_eq!(types[..2], ["int64", "instant"]);
         assert_eq!(types[2], "list<struct<x: int8>>");
-        assert_eq!(types[3], "map<text, decimal(7,2)>");
+        assert_eq!(types[3], "map<text, decimal(7, 2)>");
         for bad in ["\"variant\"", "\"geometry(4326)\"", "\"interval\"", "\"decimal(77,1)\"", "7", "{\"type\":\"udt\"}"]
         {
             let error = schema_of(&[bad], &[]).err().unwrap();
