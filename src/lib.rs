@@ -17,6 +17,7 @@ pub mod array;
 pub mod cli;
 pub mod codec;
 pub mod dataset;
+pub mod delta;
 pub mod error;
 pub mod events;
 pub mod exec;

@@ -98,6 +98,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
         "npy" => with_extension(&["npy", "npz"]),
         "zarr" => vec![folder(&testdata().join("arrays/grid.zarr"))],
+        "delta" => vec![folder(&testdata().join("delta/visits"))],
         "packed" => with_extension(&["csv"]).iter().map(|seed| gzipped(seed)).collect(),
         "any" => with_extension(&["csv", "jsonl", "npy", "nc", "gz", "tar", "parquet", "txt"]),
         "dataset" => ["v1/tar", "v2/sorted", "v3/erased", "v3/tensors"].map(compat).to_vec(),
@@ -183,4 +184,4 @@ macro_rules! targets {
     };
 }
 
-targets!(csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy packed any foreign_shards dataset proof schema arguments);
+targets!(csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy packed any foreign_shards delta dataset proof schema arguments);

@@ -119,7 +119,7 @@ pub fn mutant(name: &str, data: &[u8], random: &mut Random) -> Vec<u8> {
             ("npy", _) if out.starts_with(b"PK") => zip(out, random),
             ("arrow", _) => words(out, random, usize::MAX, false),
             ("packed", _) => packed(out, random),
-            ("zarr" | "dataset", _) => several(name, out, random),
+            ("zarr" | "delta" | "dataset", _) => several(name, out, random),
             ("csv" | "json" | "jsonl" | "proof" | "schema" | "arguments" | "npy", _) => tokens(out, random),
             _ => plain(out, random),
         };

@@ -81,7 +81,7 @@ pub enum ReadOutcome {
 /// Counts and hash of a source after a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceTally {
-    /// Number of records in it, including rejected ones.
+    /// Number of records in it, including rejected ones, and of rows that are deleted.
     pub records: u64,
     /// Number of its first record, relative to the first record of the run.
     pub first_record: u64,
@@ -335,7 +335,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             self.remark(source, *remark);
         }
         let base = self.position.records;
-        self.position.records += records;
+        self.position.records += records + block.deleted;
         self.position.lines += block.lines;
         {
             let mut tally = self.tally();
@@ -354,7 +354,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 }
             }
             tally.ignored += block.ignored;
-            tally.sources[source].records += records;
+            tally.sources[source].records += records + block.deleted;
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
         self.accepted += block.payload.len() as u64;

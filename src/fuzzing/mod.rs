@@ -16,13 +16,14 @@ use crate::{
     cli,
     codec::{Codec, encoding::Encoding},
     dataset::{Dataset, find, find_prefix},
+    delta::Table,
     error::{Error, Kind, Result},
     events::Cancel,
     exec::encode::{EncodeUnit, Encoder, SourceBatch, SourceName},
     format::{OutputFormat, Parsed},
     ops::{export, prove},
     record::Payload,
-    scan::{self, Input, InputFormat, RecordSource, SniffOptions, classify},
+    scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
     storage::{Location, Store},
     units::{Size, parse_duration},
@@ -32,7 +33,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -47,6 +48,7 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("packed", packed),
     ("any", any),
     ("foreign_shards", foreign_shards),
+    ("delta", delta),
     ("dataset", dataset),
     ("proof", proof),
     ("schema", schema),
@@ -155,6 +157,23 @@ pub fn npy(bytes: &[u8]) -> Result<()> {
 pub fn zarr(bytes: &[u8]) -> Result<()> {
     let files = several(bytes).into_iter().map(|(path, content)| (format!("x.zarr/{path}"), content));
     read(Files::store(files)?, Some(InputFormat::Zarr))
+}
+
+/// Reads a Delta table, given as [`several`] files: its log, and the data files that this names.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn delta(bytes: &[u8]) -> Result<()> {
+    let store: Arc<dyn Store> = Files::store(several(bytes).into_iter())?;
+    let table = Table::open(Arc::clone(&store))?;
+    let snapshot = table.snapshot(None)?;
+    let outcome = table.changes(0, &snapshot).map(|_| ());
+    let in_table = |file: SourceFile| {
+        let data = snapshot.files().get(file.name())?.clone();
+        Some(file.in_table(data))
+    };
+    let files = scan::in_store(&store)?.into_iter().filter_map(in_table).take(SPLITS).collect();
+    outcome.and(classified(files, &SniffOptions { from: Some(InputFormat::Parquet), ..SniffOptions::default() }))
 }
 
 /// Reads a file of any format, detected by content; also covers compressed files.
@@ -294,13 +313,16 @@ fn read(store: Arc<dyn Store>, from: Option<InputFormat>) -> Result<()> {
         let found = scan::in_store(&store)?;
         let arrays = ArrayOptions { raw: *raw, flatten: *flatten, coded: true, ..ArrayOptions::default() };
         let options = SniffOptions { from, arrays, ..SniffOptions::default() };
-        let read = classify(found, &options).and_then(|input| match input {
-            Input::Files(_) => Ok(()),
-            Input::Records(sources) => sources.iter().try_for_each(records),
-        });
-        outcome = outcome.and(read);
+        outcome = outcome.and(classified(found, &options));
     }
     outcome
+}
+
+fn classified(found: Vec<SourceFile>, options: &SniffOptions) -> Result<()> {
+    match classify(found, options)? {
+        Input::Files(_) => Ok(()),
+        Input::Records(sources) => sources.iter().try_for_each(records),
+    }
 }
 
 /// Infers the types of the first splits of a source, parses them, and encodes the records.

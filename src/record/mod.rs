@@ -206,7 +206,7 @@ pub struct Remark {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
-    /// For each record, its number among the records of its split, ascending from 0; rejects leave gaps. Empty if the
+    /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave gaps. Empty if the
     /// split has no other records and the list is not needed.
     pub rows: Vec<u32>,
     /// For each record, the XXH3-64 of its source bytes (without line terminator), or of its parts.
@@ -225,6 +225,8 @@ pub struct RecordBlock {
     pub remarks: Vec<Remark>,
     /// Entries of an archive that are no files (folders, links, devices) and so no records.
     pub ignored: u64,
+    /// Rows that the log of the source's table declares deleted: they are numbered, but are no records.
+    pub deleted: u64,
     /// Bytes of input that this block accounts for.
     pub bytes_in: u64,
 }
@@ -243,6 +245,7 @@ impl RecordBlock {
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,
+            deleted: 0,
             bytes_in: 0,
         }
     }

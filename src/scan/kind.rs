@@ -184,7 +184,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     }
     let alone = found.len() == 1;
     // JSON documents next to files that cannot be tables are labels, which need not be opened to be recognised.
-    let named = |file: &SourceFile| file.is_store() || names_records(file.name());
+    let named = |file: &SourceFile| file.is_store() || file.table().is_some() || names_records(file.name());
     let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
     // Next to an image, an array of the same name is part of a sample, too.
     let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());

@@ -34,6 +34,7 @@ pub use tables::{Table, TableFormat, refuse_foreign};
 use self::tables::Tables;
 use crate::{
     codec::decompress,
+    delta::DataFile,
     error::{Error, Kind, Result},
     format::files::TreeFile,
     storage::{
@@ -85,6 +86,8 @@ pub struct SourceFile {
     etag: Option<Box<str>>,
     /// Whether it is a folder that is one source.
     is_store: bool,
+    /// How it is read as a data file of a Delta table; `None` for other files.
+    table: Option<Arc<DataFile>>,
 }
 
 impl SourceFile {
@@ -97,6 +100,7 @@ impl SourceFile {
             modified: facts.modified.as_microsecond(),
             etag: facts.etag.map(Into::into),
             is_store: false,
+            table: None,
         }
     }
 
@@ -112,7 +116,15 @@ impl SourceFile {
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
         let root = Root { store, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
-        Ok(Self { root: Arc::new(root), name: name.into(), bytes, modified: 0, etag: None, is_store: false })
+        Ok(Self {
+            root: Arc::new(root),
+            name: name.into(),
+            bytes,
+            modified: 0,
+            etag: None,
+            is_store: false,
+            table: None,
+        })
     }
 
     /// Returns the name used in origins and keys: the path below the user's source.
@@ -172,6 +184,18 @@ impl SourceFile {
     /// Returns the entity tag, if the store has one.
     pub fn etag(&self) -> Option<&str> {
         self.etag.as_deref()
+    }
+
+    /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
+    #[must_use]
+    pub fn in_table(mut self, file: DataFile) -> Self {
+        self.table = Some(Arc::new(file));
+        self
+    }
+
+    /// Returns how it is read as a data file of a Delta table; `None` for other files.
+    pub fn table(&self) -> Option<&DataFile> {
+        self.table.as_deref()
     }
 
     /// Returns the path within its store.
@@ -447,7 +471,7 @@ impl Scan {
         store.walk("", &mut |listed| {
             empty = false;
             if let Listed::Object(facts) = &listed {
-                self.tables.note(root, &facts.path);
+                self.tables.note(root, &facts.path, matcher.is_none());
             }
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}

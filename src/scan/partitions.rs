@@ -32,8 +32,11 @@ const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Keys and values of the folders of a path; `None` for a missing value.
 type Folders = Vec<(String, Option<String>)>;
 
-/// Returns the folders `key=value` above a source.
+/// Returns the folders `key=value` above a source; none of a data file of a table, whose log states its values.
 pub fn folders_of(file: &SourceFile) -> Folders {
+    if file.table().is_some() {
+        return Folders::new();
+    }
     let (uri, name) = (file.uri(), file.name());
     let above = uri.strip_suffix(name).unwrap_or_default().trim_end_matches('/');
     let mut outer: Vec<&str> = above.rsplit('/').take_while(|folder| key_and_value(folder).is_some()).collect();

@@ -19,7 +19,8 @@ use crate::{
 
 /// Makes a source of rows give only the columns of these names.
 pub(super) fn take(source: &mut RecordSource, taken: &[String]) {
-    let selects_itself = source.format.is_text() || source.format == InputFormat::Parquet;
+    let selects_itself =
+        (source.format.is_text() || source.format == InputFormat::Parquet) && source.file.table().is_none();
     if !selects_itself && !source.yields_samples() {
         source.reader = Arc::new(Selected { inner: Arc::clone(&source.reader), taken: taken.to_vec() });
     }

@@ -11,6 +11,7 @@ use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
 use crate::{
     array::{Arrays, records::ArrayOptions},
     codec::encoding::{self, Encoding},
+    delta::{DataFile, TableReader},
     error::{Error, Kind, Place, Result},
     format::{
         Parsed, RecordReader, SourceBytes, SplitStream,
@@ -146,6 +147,9 @@ pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option
     if file.is_store() {
         return zarr_source(file, options);
     }
+    if let Some(table) = file.table() {
+        return table_source(file, table).map(Some);
+    }
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
     let head = file.head(head_bytes)?;
     let enough = head.complete || head_bytes == HEAD_BYTES;
@@ -261,6 +265,26 @@ fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<Recor
     let arrays = again()?;
     let reader = ArrayReader::new(arrays, Box::new(again), &options.arrays, &file.uri(), file.bytes(), &options.open)?;
     Ok(Some(of_arrays(file, InputFormat::Zarr, false, reader)))
+}
+
+/// A data file of a Delta table.
+fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
+    let inner = ParquetReader::open_as_stored(RangedInput::Object(file.object()), &file.uri())?;
+    let reader = Arc::new(placed(TableReader::open(inner, table), file)?);
+    let (file, format, fields) = (file.clone(), InputFormat::Parquet, Fields::empty());
+    let mut source = RecordSource {
+        file,
+        format,
+        packed: false,
+        encoding: None,
+        reader,
+        sample: None,
+        fields,
+        part: None,
+        hashed: false,
+    };
+    source.sample = first_split(&source)?;
+    Ok(source)
 }
 
 /// Names the source in an error that does not.

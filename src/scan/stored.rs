@@ -77,6 +77,7 @@ impl<'a> Reopener<'a> {
             modified: listed.modified,
             etag: listed.etag.map(Into::into),
             is_store: listed.is_store,
+            table: None,
         })
     }
 }

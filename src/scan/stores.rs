@@ -108,6 +108,7 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
         modified: store.modified,
         etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
         is_store: true,
+        table: None,
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Table {
     pub format: TableFormat,
     /// Its root folder.
     pub root: Location,
+    /// Whether a source contains all of it; otherwise a source is a part of it.
+    pub whole: bool,
 }
 
 /// Tables found so far, by root.
@@ -48,11 +50,12 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Adds the table whose log an object below `root` belongs to, if any.
-    pub(super) fn note(&mut self, root: &Location, path: &str) {
+    /// Adds the table whose log an object below `root` belongs to, if any; `whole` states that everything below `root` is
+    /// an input.
+    pub(super) fn note(&mut self, root: &Location, path: &str, whole: bool) {
         if let Some((format, at)) = log_of(path) {
             let root = if at.is_empty() { root.clone() } else { root.join(at) };
-            self.found.entry(root.to_string()).or_insert(Table { format, root });
+            self.found.entry(root.to_string()).or_insert(Table { format, root, whole: false }).whole |= whole;
         }
     }
 
@@ -86,7 +89,7 @@ impl Tables {
         let Ok(store) = storage::open(folder, settings) else { return };
         for place in ["_delta_log", "metadata", &format!("{SYSTEM_FOLDER}/log")] {
             if let Ok(Some(path)) = store.first(place, &|path| log_of(path).is_some_and(|(_, at)| at.is_empty())) {
-                self.note(folder, &path);
+                self.note(folder, &path, false);
             }
         }
     }
@@ -96,7 +99,7 @@ impl Tables {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the first of them.
-pub fn refuse_foreign(tables: &[Table], files: &[SourceFile]) -> Result<()> {
+pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a Table>, files: &[SourceFile]) -> Result<()> {
     for table in tables {
         let name = match table.format {
             TableFormat::Dataset => continue,
@@ -109,11 +112,15 @@ pub fn refuse_foreign(tables: &[Table], files: &[SourceFile]) -> Result<()> {
             uri.strip_prefix(&root).is_some_and(|path| log_of(path).is_some() || may_be_of_a_table(path))
         };
         if let Some(file) = files.iter().find(is_own) {
-            return Err(Error::usage(format!(
-                "expected plain files, found {name}, whose log decides which files are live"
-            ))
-            .at(file.uri())
-            .hint("export the table (e.g. with deltalake, pyiceberg or DuckDB), and convert the exported files"));
+            let error =
+                Error::usage(format!("expected plain files, found {name}, whose log decides which files are live"))
+                    .at(file.uri());
+            return Err(match table.format {
+                TableFormat::Delta => {
+                    error.hint(format!("`convert` reads it as a whole: name its folder, {}", table.root))
+                }
+                _ => error.hint("export the table (e.g. with pyiceberg or DuckDB), and convert the exported files"),
+            });
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["error", "id", "units", "events"],
     &["array", "record", "schema", "codec", "storage"],
     &["format"],
+    &["delta"],
     &["scan", "dataset"],
     &["plan"],
     &["exec"],

@@ -17,6 +17,7 @@ mod convert;
 mod corpus;
 mod daily;
 mod damage;
+mod delta;
 mod erase;
 mod find;
 mod flips;

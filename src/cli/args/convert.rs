@@ -8,6 +8,7 @@ use super::{LineageArgs, PrivateArgs, codec, column_type, delimiter, encoding, s
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
+    delta::AsOf,
     error::{Error, Result},
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
@@ -78,6 +79,11 @@ struct InputArgs {
     /// log states the condition.
     #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
     filter: Option<String>,
+    /// Version of a Delta table to read: v12, or the newest at an instant [default: the newest].
+    ///
+    /// An instant is written like 2026-11-25T09:00:00Z; without a zone, it is in UTC.
+    #[arg(long, value_name = "VERSION|INSTANT", value_parser = as_of, hide_short_help = true)]
+    as_of: Option<AsOf>,
     /// Delimiter of delimited text [default: detected].
     ///
     /// One character, or `tab`.
@@ -286,6 +292,10 @@ enum TensorChoice {
     Lists,
 }
 
+fn as_of(text: &str) -> Result<AsOf> {
+    text.parse()
+}
+
 /// Parses a dimension with a number, such as `lat=64`.
 fn dim_size(text: &str) -> Result<(String, u64), String> {
     let (dim, size) = text.split_once('=').ok_or_else(|| format!("expected DIM=N, found `{text}`"))?;
@@ -354,6 +364,7 @@ impl ConvertArgs {
             subjects: ids.subjects(),
             row_group: output.row_group,
             hive_columns: input.hive_columns,
+            as_of: input.as_of,
             include: input.include.clone(),
             exclude: input.exclude.clone(),
             schema: types.schema.clone(),

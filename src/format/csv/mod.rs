@@ -458,6 +458,7 @@ impl<'a> Parse<'a> {
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
             ignored: 0,
+            deleted: 0,
             bytes_in: bytes.len() as u64,
         })
     }

@@ -239,6 +239,7 @@ impl RecordReader for JsonSource {
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,
+            deleted: 0,
             bytes_in: split.bytes_in(),
         }))
     }

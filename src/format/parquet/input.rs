@@ -42,7 +42,7 @@ use bytes::Bytes;
 use super::{
     as_bytes,
     bounds::column_bounds,
-    logical::{arrow_metadata, with_item_marks},
+    logical::{arrow_metadata, stored_metadata, with_item_marks},
     pages::{check_chunk, decoded_bytes},
     read::{PARQUET, rows_of},
     thrift::{Fault, check_footer},
@@ -99,6 +99,8 @@ pub struct ParquetReader {
     input: RangedInput,
     /// Metadata with the types to decode to.
     metadata: ArrowReaderMetadata,
+    /// The columns as the file states them, with field ids.
+    stated: Fields,
     /// Schema of the decoded columns.
     schema: SchemaRef,
     /// Names of all columns of the file.
@@ -139,9 +141,29 @@ impl ParquetReader {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_with_bytes(input: RangedInput, name: &str, binary: &[String]) -> Result<Self> {
-        let footer = read_footer(&input).map_err(|e| e.at(name))?;
-        let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
-        refuse_codecs(&metadata).map_err(|e| e.at(name))?;
+        let metadata = metadata_of(&input, name)?;
+        let given = arrow_metadata(&metadata, name)?;
+        Self::new(input, name, &metadata, &given, binary)
+    }
+
+    /// Like [`open`](Self::open), with the types of the Parquet schema alone, whatever Arrow types the writer recorded, and
+    /// with INT96 timestamps in microseconds, so that they span all years.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_as_stored(input: RangedInput, name: &str) -> Result<Self> {
+        let metadata = metadata_of(&input, name)?;
+        let given = stored_metadata(&metadata, name)?;
+        Self::new(input, name, &metadata, &given, &[])
+    }
+
+    fn new(
+        input: RangedInput,
+        name: &str,
+        metadata: &Arc<ParquetMetaData>,
+        given: &ArrowReaderMetadata,
+        binary: &[String],
+    ) -> Result<Self> {
         let rows = guard(PARQUET, name, || {
             let groups = metadata.row_groups().iter();
             groups
@@ -149,18 +171,17 @@ impl ParquetReader {
                 .collect::<Result<Vec<_>, _>>()
         })?;
         let total = rows_of(metadata.file_metadata().num_rows(), &rows, name)?;
-        let given = arrow_metadata(&metadata, name)?;
         let own = as_bytes::as_binary(given.schema().fields(), binary);
         let decoded = if own == *given.schema().fields() {
-            with_views(&given, name)?
+            with_views(given, name)?
         } else {
             let views = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(schema::view_fields(&own))));
             guard(PARQUET, name, || {
-                let plain = Arc::new(as_bytes::without_text(&metadata, binary)?);
+                let plain = Arc::new(as_bytes::without_text(metadata, binary)?);
                 ArrowReaderMetadata::try_new(plain, views)
             })?
         };
-        let fields = schema::plain_fields(&with_item_marks(&own, &metadata)).map_err(|e| e.at(name))?;
+        let fields = schema::plain_fields(&with_item_marks(&own, metadata)).map_err(|e| e.at(name))?;
         if fields.is_empty() && total > 0 {
             return Err(Error::input(format!("expected columns, found {total} rows without any")).at(name));
         }
@@ -180,9 +201,20 @@ impl ParquetReader {
             let message = format!("expected {} columns as in the Parquet schema, found {}", roots.len(), columns.len());
             return Err(Error::input(message).at(name));
         }
-        let limit = AtomicU64::new(DEFAULT_LIMIT);
+        let (limit, stated) = (AtomicU64::new(DEFAULT_LIMIT), given.schema().fields().clone());
         let taken = (0..columns.len()).collect();
-        Ok(Self { name: name.to_owned(), input, metadata: decoded, schema, columns, taken, roots, groups, limit })
+        Ok(Self {
+            name: name.to_owned(),
+            input,
+            metadata: decoded,
+            stated,
+            schema,
+            columns,
+            taken,
+            roots,
+            groups,
+            limit,
+        })
     }
 
     /// Reads only the columns of these names; the bytes of others are not read.
@@ -201,6 +233,33 @@ impl ParquetReader {
     /// Returns the place of the column with this position in the file's schema among those that are read.
     fn place_of(&self, root: usize) -> Option<usize> {
         self.taken.binary_search_by_key(&root, |at| self.roots[*at]).ok()
+    }
+
+    /// Returns the file's name in errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the columns as the file states them, with the field ids of Parquet as metadata.
+    pub fn stated_fields(&self) -> &Fields {
+        &self.stated
+    }
+
+    /// Returns the number of rows.
+    pub fn row_count(&self) -> u64 {
+        self.groups.last().map_or(0, |group| group.first_row + group.rows)
+    }
+
+    /// Decodes the rows of a split in the plain types of the file; also returns the bytes of input that they account for.
+    ///
+    /// # Errors
+    /// If the file is damaged, or the rows take more memory than a split may.
+    pub fn read_rows(&self, split: &Split) -> Result<(RecordBatch, u64)> {
+        let Content::Rows { rows, bytes } = split.content else {
+            return Err(Error::internal("expected rows of a Parquet file, found bytes").at(&*self.name));
+        };
+        let named = self.decode(split.offset, rows)?;
+        Ok((cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?, bytes))
     }
 
     fn limit(&self) -> u64 {
@@ -342,7 +401,7 @@ impl ParquetReader {
         let total = encoded(&self.groups);
         let before =
             encoded(&self.groups[..group]) + u128::from(at.encoded) * u128::from(row) / u128::from(at.rows.max(1));
-        let is_last = at.first_row + row >= self.rows();
+        let is_last = at.first_row + row >= self.row_count();
         match u128::from(self.input.bytes()) * before / total.max(1) {
             _ if is_last => self.input.bytes(),
             share => u64::try_from(share).unwrap_or(u64::MAX),
@@ -368,10 +427,6 @@ impl ParquetReader {
             Ok(splits) => Box::new(splits.into_iter().map(Ok)),
             Err(error) => Box::new(std::iter::once(Err(error))),
         }
-    }
-
-    fn rows(&self) -> u64 {
-        self.groups.last().map_or(0, |group| group.first_row + group.rows)
     }
 
     /// Cuts the rows of some row groups into pieces of about `split_bytes`: first row, number of rows, and end of the
@@ -477,12 +532,7 @@ impl RecordReader for ParquetReader {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let Content::Rows { rows, bytes } = split.content else {
-            return Err(Error::internal("expected rows of a Parquet file, found bytes").at(&*self.name));
-        };
-        let named = self.decode(split.offset, rows)?;
-        let plain = cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?;
-        drop(named);
+        let (plain, bytes) = self.read_rows(split)?;
         parsed(&plain, schema, bytes).map_err(|e| e.at(&*self.name))
     }
 }
@@ -540,6 +590,14 @@ pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) ->
         Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),
     })?;
     Ok(bytes)
+}
+
+/// Reads and checks the metadata of a file.
+fn metadata_of(input: &RangedInput, name: &str) -> Result<Arc<ParquetMetaData>> {
+    let footer = read_footer(input).map_err(|e| e.at(name))?;
+    let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+    refuse_codecs(&metadata).map_err(|e| e.at(name))?;
+    Ok(metadata)
 }
 
 /// Returns the metadata with texts decoded to views, if the file's types allow it.

@@ -54,6 +54,34 @@ pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Res
     }
 }
 
+/// Returns the metadata of a file with the types of its Parquet schema alone; INT96 timestamps are in microseconds.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent.
+pub(super) fn stored_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Result<ArrowReaderMetadata> {
+    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), options));
+    let given = new(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
+    let mut leaves = metadata.file_metadata().schema_descr().columns().iter();
+    if !leaves.any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
+        return Ok(given);
+    }
+    // Writers of INT96 have no other timestamps in nanoseconds.
+    let schema = Schema::new(given.schema().fields().iter().map(in_micros).collect::<Fields>());
+    new(ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(schema)))
+}
+
+/// Replaces nanoseconds without a zone by microseconds.
+fn in_micros(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Timestamp(ArrowUnit::Nanosecond, None) => DataType::Timestamp(ArrowUnit::Microsecond, None),
+        DataType::List(item) => DataType::List(in_micros(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(in_micros).collect()),
+        DataType::Map(entries, sorted) => DataType::Map(in_micros(entries), *sorted),
+        _ => return Arc::clone(field),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
 /// Returns the fields with the marks of items of two-level lists, from the schema of the file.
 pub(super) fn with_item_marks(fields: &Fields, metadata: &ParquetMetaData) -> Fields {
     parts_of(fields, metadata.file_metadata().schema_descr().root_schema().get_fields())

@@ -101,6 +101,7 @@ impl RecordReader for TarReader {
             padded: 0,
             remarks: Vec::new(),
             ignored,
+            deleted: 0,
             bytes_in: split.bytes_in(),
         }))
     }

@@ -148,6 +148,7 @@ impl RecordReader for TfRecordReader {
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,
+            deleted: 0,
             bytes_in: split.bytes_in(),
         }))
     }

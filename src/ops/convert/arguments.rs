@@ -63,6 +63,7 @@ pub(super) fn arguments(
     set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
     set("var", options.arrays.vars.join(","));
     set("hive-columns", if options.hive_columns { "true".into() } else { String::new() });
+    set("as-of", options.as_of.map_or_else(String::new, |as_of| as_of.to_string()));
     set("raw", if options.arrays.raw { "true".into() } else { String::new() });
     set("flatten", if options.arrays.flatten { "true".into() } else { String::new() });
     set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::{
     options::{ConvertOptions, SubjectSource},
     subjects,
+    tables::{self, TableSource},
 };
 use crate::{
     dataset::{Snapshot, SuppressList},
@@ -56,7 +57,7 @@ impl Listing {
         (out, snapshot): (&Location, Option<&Snapshot>),
         options: &ConvertOptions,
     ) -> Result<(Self, Option<SuppressList>)> {
-        let (mut found, live) = find(context, out, options)?;
+        let Inputs { mut found, live, tables } = find(context, out, options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -68,12 +69,21 @@ impl Listing {
         }
         let suppress = snapshot.map(SuppressList::of).transpose()?.flatten();
         let files = found.files.len();
-        if let Some(list) = &suppress {
-            found.files.retain(|file| !list.has_source(&file.uri()));
-        }
-        let erased = (files - found.files.len()) as u64;
+        let may_come = |file: &SourceFile| suppress.as_ref().is_none_or(|list| !list.has_source(&file.uri()));
+        found.files.retain(may_come);
+        let mut erased = (files - found.files.len()) as u64;
         let known = inputs::partition(context, found.files, snapshot, (options.identity, options.on_changed))?;
-        let inputs::Partition { fresh, unchanged, changed, moved, replaced } = known;
+        let inputs::Partition { mut fresh, mut unchanged, mut changed, moved, mut replaced } = known;
+        for table in tables {
+            let known = table.partition(context, snapshot, options.on_changed)?;
+            unchanged += known.unchanged;
+            changed += known.changed;
+            replaced.extend(known.replaced);
+            let (come, erased_files): (Vec<_>, Vec<_>) = known.fresh.into_iter().partition(may_come);
+            erased += erased_files.len() as u64;
+            fresh.extend(come);
+        }
+        fresh.sort_by(|a, b| a.name().cmp(b.name()));
         let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
         Ok((Self { fresh, faults: found.faults, live, replaced, skipped }, suppress))
     }
@@ -82,8 +92,18 @@ impl Listing {
 /// The name of standard input among the sources.
 pub(super) const STDIN: &str = "-";
 
+/// Everything that the user's sources name.
+struct Inputs {
+    /// Files that are sources on their own.
+    found: Found,
+    /// Datasets among them.
+    live: Vec<inputs::Live>,
+    /// Delta tables among them, with the files in their folders.
+    tables: Vec<TableSource>,
+}
+
 /// Finds the inputs, including standard input.
-fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<(Found, Vec<inputs::Live>)> {
+fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<Inputs> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
         exclude: options.exclude.clone(),
@@ -96,7 +116,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
     }
     let mut live = Vec::new();
-    scan::refuse_foreign(&found.tables, &found.files)?;
+    let tables = tables::take(context, &mut found, options)?;
     for table in found.tables.iter().filter(|table| table.format == TableFormat::Dataset) {
         let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
         found.ignored += dataset.keep(&mut found.files);
@@ -125,7 +145,7 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     if options.from != Some(InputFormat::Files) {
         found.ignored += scan::ignore_companions(&mut found.files);
     }
-    if found.files.is_empty() && found.faults.is_empty() {
+    if found.files.is_empty() && found.faults.is_empty() && tables.is_empty() {
         if options.sources.iter().any(|source| context.location(source).is_ok_and(|source| source == *out)) {
             return Err(Error::usage(
                 "expected a source other than the dataset itself, found the same folder for both",
@@ -137,5 +157,5 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
             .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));
     }
-    Ok((found, live))
+    Ok(Inputs { found, live, tables })
 }

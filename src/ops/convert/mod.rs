@@ -25,6 +25,7 @@ mod select;
 mod sources;
 mod stack;
 mod subjects;
+mod tables;
 mod task;
 mod work;
 

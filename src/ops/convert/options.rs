@@ -6,6 +6,7 @@ use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
     dataset::PrivateChoice,
+    delta::AsOf,
     exec::{encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
@@ -101,6 +102,9 @@ pub struct ConvertOptions {
     pub arrays: ArrayOptions,
     /// Whether tensors in TFRecord are lists of numbers rather than bytes.
     pub tensor_lists: bool,
+    /// Version of the Delta tables among the sources; `None` is the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<AsOf>,
     /// Globs of inputs to include.
     pub include: Vec<String>,
     /// Globs of inputs to exclude.

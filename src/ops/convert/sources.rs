@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::inputs::Inputs;
 use crate::{
     dataset::{NewSources, Pseudonymizer, SourceRow},
+    delta::Mark,
     error::Result,
     exec::gather::{SourceTally, Tally},
     id::Version,
@@ -41,13 +42,21 @@ impl Fresh<'_> {
     /// Returns the rows.
     pub(super) fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         let pseudonymizer = self.pseudonymizer;
+        let stored = move |uri: String| match pseudonymizer {
+            Some(pseudonymizer) => pseudonymizer.uri(&uri).into_owned(),
+            None => uri,
+        };
+        let etag = move |file: &SourceFile| match file.table() {
+            Some(table) => Some(Mark::new(table.version(), &stored(table.place()), table.table_id()).to_string()),
+            None => file.etag().map(str::to_owned),
+        };
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
-            uri: pseudonymizer.map_or_else(|| file.uri(), |pseudonymizer| pseudonymizer.uri(&file.uri()).into_owned()),
+            uri: stored(file.uri()),
             name: pseudonymizer
                 .map_or_else(|| file.name().to_owned(), |pseudonymizer| pseudonymizer.source(file.name()).into_owned()),
             bytes: file.bytes(),
             modified: file.modified(),
-            etag: file.etag().map(str::to_owned),
+            etag: etag(file),
             hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,

@@ -1,0 +1,106 @@
+//! Checkpoints: the state of the table at a version, as Parquet of either form or as JSON lines, with sidecars.
+//!
+//! ```text
+//! row     add {path, partitionValues, deletionVector, ...} | metaData {...} | protocol {...} | sidecar {path} | ...
+//! ```
+//!
+//! Each row is one action. Statistics, which are most of the bytes, are dropped before rows become actions.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, AsArray, RecordBatch, StructArray},
+    datatypes::{DataType, Fields},
+};
+
+use super::{
+    actions::{Action, data_path},
+    log::{FOLDER, each_action},
+};
+use crate::{
+    error::{Error, Kind, Result},
+    format::{parquet, ranged::RangedInput},
+    record::json::write_value,
+    storage::{Object, Store},
+};
+
+/// The columns of actions, and the fields of each that are read; all fields if there are none.
+const COLUMNS: &[(&str, &[&str])] = &[
+    ("add", &["path", "partitionValues", "deletionVector"]),
+    ("metaData", &["id", "schemaString", "partitionColumns", "configuration"]),
+    ("protocol", &["minReaderVersion", "readerFeatures"]),
+    ("sidecar", &["path"]),
+];
+
+/// Rows that are decoded at once; statistics of a file may be large.
+const BATCH_ROWS: usize = 1024;
+
+/// Calls `visit` with each action of a checkpoint, given its files.
+///
+/// # Errors
+/// [`Kind::Input`] if a file is damaged or missing; those of `visit`; if the store fails.
+pub(super) fn each(
+    store: &Arc<dyn Store>,
+    files: &[String],
+    visit: &mut dyn FnMut(Action) -> Result<()>,
+) -> Result<()> {
+    let mut sidecars = Vec::new();
+    for path in files {
+        let mut look = |action: Action| match action.sidecar {
+            Some(sidecar) => {
+                sidecars.push(format!("{FOLDER}/_sidecars/{}", data_path(&sidecar.path)?));
+                Ok(())
+            }
+            None => visit(action),
+        };
+        if path.ends_with(".json") {
+            each_action(store.as_ref(), path, &mut look)?;
+        } else {
+            each_row(store, path, &mut look)?;
+        }
+    }
+    sidecars.iter().try_for_each(|path| each_row(store, path, visit))
+}
+
+fn each_row(store: &Arc<dyn Store>, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+    let place = store.location().join(path).to_string();
+    let at = |e: Error| if e.kind() == Kind::Storage || e.place().source.is_some() { e } else { e.at(place.clone()) };
+    let facts = store.head(path)?.ok_or_else(|| {
+        Error::input("expected a part of a checkpoint, found none")
+            .at(place.clone())
+            .hint("the log is damaged: restore the file from a copy")
+    })?;
+    let input = RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes));
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    for batch in parquet::open(input, &place)?.with_columns(&names).batches(BATCH_ROWS) {
+        rows_of(&batch?, visit).map_err(at)?;
+    }
+    Ok(())
+}
+
+fn rows_of(batch: &RecordBatch, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+    let damaged = || Error::input("expected actions in a checkpoint, found other values");
+    let mut text = Vec::new();
+    for (name, wanted) in COLUMNS {
+        let Some(column) = batch.column_by_name(name) else { continue };
+        let DataType::Struct(_) = column.data_type() else { return Err(damaged().column(*name)) };
+        let column = only(column.as_struct(), wanted)?;
+        for row in (0..column.len()).filter(|row| column.is_valid(*row)) {
+            text.clear();
+            text.extend_from_slice(format!("{{\"{name}\":").as_bytes());
+            write_value(&column, row, &mut text);
+            text.push(b'}');
+            visit(serde_json::from_slice(&text).map_err(|e| damaged().column(*name).cause(e))?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a struct with the wanted fields alone.
+fn only(array: &StructArray, wanted: &[&str]) -> Result<StructArray> {
+    let kept: Vec<usize> =
+        (0..array.num_columns()).filter(|at| wanted.contains(&array.fields()[*at].name().as_str())).collect();
+    let fields: Fields = kept.iter().map(|at| Arc::clone(&array.fields()[*at])).collect();
+    let columns = kept.iter().map(|at| Arc::clone(array.column(*at))).collect();
+    Ok(StructArray::try_new_with_length(fields, columns, array.nulls().cloned(), array.len())?)
+}

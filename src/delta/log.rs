@@ -1,0 +1,198 @@
+//! The files of a Delta log, and the lines of its commits.
+//!
+//! ```text
+//! _delta_log/00000000000000000012.json                               commit: one action a line
+//!            00000000000000000010.checkpoint.parquet                 checkpoint V1
+//!            00000000000000000010.checkpoint.0000000001.0000000002.parquet     part 1 of 2
+//!            00000000000000000010.checkpoint.<uuid>.json | .parquet  checkpoint V2; more in _sidecars/
+//! ```
+//!
+//! `_last_checkpoint` is a hint for those that do not list the log, and is not read.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read},
+    ops::RangeInclusive,
+};
+
+use super::actions::Action;
+use crate::{
+    error::{Error, Kind, Result},
+    storage::{Listed, Store},
+};
+
+/// Folder of the log.
+pub(super) const FOLDER: &str = "_delta_log";
+
+/// Maximum bytes of an action.
+const MAX_LINE: u64 = 64 << 20;
+
+/// Digits of a version in file names.
+const DIGITS: usize = 20;
+
+/// What a file of the log is.
+#[derive(Debug, PartialEq, Eq)]
+enum Name {
+    Commit(u64),
+    Checkpoint(u64),
+    /// Version, number of the part, number of parts.
+    Part(u64, u32, u32),
+}
+
+/// Files of a log.
+#[derive(Debug, Default)]
+pub(super) struct LogFiles {
+    /// For each commit, the time of the file in milliseconds since 1970.
+    commits: BTreeMap<u64, i64>,
+    /// For each complete checkpoint, its files.
+    checkpoints: BTreeMap<u64, Vec<String>>,
+}
+
+impl LogFiles {
+    /// Lists the log.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) fn list(store: &dyn Store) -> Result<Self> {
+        let mut out = Self::default();
+        let mut parts: BTreeMap<(u64, u32), BTreeMap<u32, String>> = BTreeMap::new();
+        store.walk(FOLDER, &mut |listed| {
+            let facts = match listed {
+                Listed::Object(facts) => facts,
+                Listed::FolderLink(_) => return Ok(()),
+                Listed::Fault(error) => return Err(error),
+            };
+            match facts.path.strip_prefix(FOLDER).and_then(|path| name_of(path.trim_start_matches('/'))) {
+                Some(Name::Commit(version)) => {
+                    out.commits.insert(version, facts.modified.as_millisecond());
+                }
+                Some(Name::Checkpoint(version)) => {
+                    // Checkpoints of one version have the same content.
+                    out.checkpoints.insert(version, vec![facts.path]);
+                }
+                Some(Name::Part(version, part, of)) => {
+                    parts.entry((version, of)).or_default().insert(part, facts.path);
+                }
+                None => {}
+            }
+            Ok(())
+        })?;
+        for ((version, of), parts) in parts {
+            if parts.len() == of as usize {
+                out.checkpoints.entry(version).or_insert_with(|| parts.into_values().collect());
+            }
+        }
+        Ok(out)
+    }
+
+    /// Returns the newest version; `None` if the log has none.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.commits.keys().chain(self.checkpoints.keys()).max().copied()
+    }
+
+    /// Returns the newest complete checkpoint of at most a version, and its files.
+    pub(super) fn checkpoint(&self, version: u64) -> Option<(u64, &[String])> {
+        self.checkpoints.range(..=version).next_back().map(|(version, files)| (*version, files.as_slice()))
+    }
+
+    /// Returns the first version of the range whose commit is missing.
+    pub(super) fn missing(&self, mut versions: RangeInclusive<u64>) -> Option<u64> {
+        versions.find(|version| !self.commits.contains_key(version))
+    }
+
+    /// Returns the oldest version that can be read.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let checkpoint = self.checkpoints.keys().next().copied();
+        if self.commits.contains_key(&0) { Some(0) } else { checkpoint }
+    }
+
+    /// Returns the commits in ascending order, each with the time of its file in milliseconds since 1970.
+    pub(super) fn commits(&self) -> impl DoubleEndedIterator<Item = (u64, i64)> + '_ {
+        self.commits.iter().map(|(version, modified)| (*version, *modified))
+    }
+}
+
+/// Returns what a file name in the log means; `None` if it is of no use here.
+fn name_of(name: &str) -> Option<Name> {
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+    let (digits, rest) = name.split_once('.').filter(|(digits, _)| digits.len() == DIGITS)?;
+    let version = number(digits)?;
+    let parts: Vec<&str> = rest.split('.').collect();
+    Some(match parts.as_slice() {
+        ["json"] => Name::Commit(version),
+        ["checkpoint", "parquet"] => Name::Checkpoint(version),
+        ["checkpoint", part, of, "parquet"] => {
+            let (part, of) = (u32::try_from(number(part)?).ok()?, u32::try_from(number(of)?).ok()?);
+            (1..=of).contains(&part).then_some(Name::Part(version, part, of))?
+        }
+        ["checkpoint", id, "parquet" | "json"] if id.len() == 36 => Name::Checkpoint(version),
+        _ => return None,
+    })
+}
+
+/// Returns the path of a commit.
+pub(super) fn commit_path(version: u64) -> String {
+    format!("{FOLDER}/{version:0DIGITS$}.json")
+}
+
+/// Calls `visit` with each action of a file of JSON lines.
+///
+/// # Errors
+/// [`Kind::Input`] with the line that is damaged; those of `visit`; if the store fails.
+pub(super) fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+    let place = || store.location().join(path).to_string();
+    let mut input = BufReader::new(store.read(path)?);
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let read =
+            input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line).map_err(|e| Error::from(e).at(place()))?;
+        if read == 0 {
+            break;
+        }
+        let at = |e: Error| {
+            if e.kind() == Kind::Storage || e.place().line.is_some() { e } else { e.at(place()).line(number) }
+        };
+        if read as u64 > MAX_LINE {
+            return Err(at(Error::input(format!(
+                "expected an action of at most {MAX_LINE} bytes, found a longer line"
+            ))));
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let action = serde_json::from_slice(&line).map_err(|e| {
+            Error::input("expected an action of a Delta log, found other or incomplete JSON")
+                .cause(e)
+                .hint("the log is damaged: restore the file from a copy, or convert an older version with --as-of")
+        });
+        action.and_then(&mut *visit).map_err(at)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_logs() {
+        let zeros = "0".repeat(18);
+        for (name, expected) in [
+            (".json", Some(Name::Commit(12))),
+            (".checkpoint.parquet", Some(Name::Checkpoint(12))),
+            (".checkpoint.0000000002.0000000003.parquet", Some(Name::Part(12, 2, 3))),
+            (".checkpoint.0000000004.0000000003.parquet", None),
+            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", Some(Name::Checkpoint(12))),
+            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet", Some(Name::Checkpoint(12))),
+            (".crc", None),
+            (".json.tmp", None),
+            (".00000000000000000013.compacted.json", None),
+        ] {
+            assert_eq!(name_of(&format!("{zeros}12{name}")), expected, "{name}");
+        }
+        assert_eq!(name_of("_last_checkpoint"), None);
+        assert_eq!(name_of("12.json"), None);
+        assert_eq!(name_of("_staged_commits/00000000000000000012.x.json"), None);
+    }
+}

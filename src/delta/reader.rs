@@ -1,0 +1,295 @@
+//! Reads a data file of a Delta table as rows of the table: columns by their logical names and in the types of the
+//! table, partition values as columns, and without deleted rows.
+//!
+//! Rows keep the numbers that they have in the file, so an origin leads to them even if rows before them are deleted.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, BooleanArray, ListArray, MapArray, RecordBatch, RecordBatchOptions, StructArray,
+        UInt32Array, new_null_array,
+    },
+    compute::{cast, filter_record_batch, take},
+    datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType},
+};
+use roaring::RoaringTreemap;
+
+use super::{
+    DataFile,
+    protocol::Mapping,
+    schema::{Column, Shape},
+    vectors,
+};
+use crate::{
+    error::{Error, Result},
+    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, parquet::ParquetReader},
+    record::{
+        Payload, RecordBlock, Split,
+        hash::row_hashes,
+        widen::{ValueMismatch, cast_to, try_cast_to},
+    },
+};
+
+/// Key of a field id in the metadata of Arrow's fields.
+const FIELD_ID: &str = "PARQUET:field_id";
+
+/// Reads one data file.
+#[derive(Debug)]
+pub struct TableReader {
+    inner: ParquetReader,
+    /// The table's columns.
+    schema: SchemaRef,
+    columns: Vec<String>,
+    /// For each of them, where its values come from.
+    origins: Vec<Origin>,
+    /// Deleted rows.
+    deleted: Option<RoaringTreemap>,
+}
+
+/// Where the values of a column come from.
+#[derive(Debug)]
+enum Origin {
+    /// Nowhere: the file was written before the column was added.
+    Null,
+    /// A partition value, as an array of one.
+    Constant(ArrayRef),
+    /// A column of the file.
+    Column(usize, Part),
+}
+
+/// How a value of the file becomes one of the table.
+#[derive(Debug)]
+enum Part {
+    /// As it is, but for its type.
+    Same,
+    /// A timestamp of which the file does not say, as the table does, whether it is an instant.
+    Zone(Option<Arc<str>>),
+    /// A struct of these fields, from fields of the file; `None` if the file lacks them.
+    Struct(Vec<(String, Option<(usize, Self)>)>),
+    List(Box<Self>),
+    Map(Box<Self>, Box<Self>),
+}
+
+impl TableReader {
+    /// Opens a data file; `inner` reads it as it is.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if its columns do not fit those of the table, or its deletion vector
+    /// is damaged; if the store fails.
+    pub fn open(inner: ParquetReader, file: &DataFile) -> Result<Self> {
+        let table = &file.info.schema;
+        let schema = Arc::new(Schema::new(table.fields.clone()));
+        let given = inner.stated_fields();
+        let origin = |(at, column): (usize, &Column)| {
+            if table.is_partition[at] {
+                let text = file.partition_values.get(&column.physical).and_then(Option::as_deref);
+                return table.partition_value(at, text).map(Origin::Constant);
+            }
+            let found = find(given, column, table.mapping);
+            Ok(
+                match found.map(|at| part(&given[at], &column.shape, table.mapping).map(|part| (at, part))).transpose()
+                {
+                    Ok(Some((at, part))) => Origin::Column(at, part),
+                    Ok(None) => Origin::Null,
+                    Err(e) => return Err(e.column(column.name.clone())),
+                },
+            )
+        };
+        let origins = table.columns.iter().enumerate().map(origin).collect::<Result<_>>()?;
+        let deleted = file.deletion_vector.as_ref().map(|vector| vectors::read(file.info.store.as_ref(), vector));
+        let deleted = deleted.transpose()?;
+        if let Some(row) = deleted.as_ref().and_then(RoaringTreemap::max).filter(|row| *row >= inner.row_count()) {
+            return Err(Error::input(format!(
+                "expected a deletion vector of {} rows, found row {row} in it",
+                inner.row_count()
+            )));
+        }
+        let columns = table.columns.iter().map(|column| column.name.clone()).collect();
+        Ok(Self { inner, schema, columns, origins, deleted })
+    }
+
+    /// Returns rows of the file as rows of the table, deleted ones included.
+    fn logical(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let count = rows.num_rows();
+        let column = |(origin, field): (&Origin, &Arc<Field>)| -> Result<ArrayRef> {
+            Ok(match origin {
+                Origin::Null => new_null_array(field.data_type(), count),
+                Origin::Constant(value) => take(value, &UInt32Array::from(vec![0; count]), None)?,
+                Origin::Column(at, part) => part.apply(rows.column(*at))?,
+            })
+        };
+        let arrays = self.origins.iter().zip(self.schema.fields()).map(column).collect::<Result<Vec<_>>>()?;
+        let typed =
+            |(field, array): (&Arc<Field>, &ArrayRef)| field.as_ref().clone().with_data_type(array.data_type().clone());
+        let fields: Fields = self.schema.fields().iter().zip(&arrays).map(typed).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let named = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?;
+        cast_to(&named, &self.schema)
+    }
+
+    /// Returns the rows that are not deleted, and their numbers; `first` is the number of the first row in the file.
+    fn kept(&self, rows: RecordBatch, first: u64) -> Result<(RecordBatch, Vec<u32>)> {
+        let count = rows.num_rows();
+        let numbers = (0..).take(count);
+        let Some(deleted) = &self.deleted else { return Ok((rows, numbers.collect())) };
+        let mut keep = vec![true; count];
+        for row in vectors::deleted(deleted, first, count as u64) {
+            if let Some(keep) = usize::try_from(row).ok().and_then(|row| keep.get_mut(row)) {
+                *keep = false;
+            }
+        }
+        let numbers = numbers.zip(&keep).filter(|(_, keep)| **keep).map(|(row, _)| row).collect();
+        Ok((filter_record_batch(&rows, &BooleanArray::from(keep))?, numbers))
+    }
+}
+
+/// Returns the index of a column among the fields of a file or of a struct in it.
+fn find(given: &Fields, column: &Column, mapping: Mapping) -> Option<usize> {
+    let id = column.id.map(|id| id.to_string()).filter(|_| mapping == Mapping::Id);
+    let has_ids = given.iter().any(|field| field.metadata().contains_key(FIELD_ID));
+    match id {
+        Some(id) if has_ids => given.iter().position(|field| field.metadata().get(FIELD_ID) == Some(&id)),
+        _ => given.iter().position(|field| *field.name() == column.physical),
+    }
+}
+
+fn part(given: &Field, shape: &Shape, mapping: Mapping) -> Result<Part> {
+    let wrong = || {
+        Error::input(format!("expected a column of the type that the Delta table states, found {}", given.data_type()))
+            .hint("the file is not the one that the log means, or the log is damaged")
+    };
+    Ok(match (shape, given.data_type()) {
+        (Shape::Leaf(DataType::Timestamp(_, to)), DataType::Timestamp(_, from)) if to.is_some() != from.is_some() => {
+            Part::Zone(to.clone())
+        }
+        (Shape::Leaf(to), from) if holds(from, to) => Part::Same,
+        (Shape::Struct(columns), DataType::Struct(fields)) => {
+            let field = |column: &Column| {
+                let found = find(fields, column, mapping);
+                let found = found.map(|at| Ok::<_, Error>((at, part(&fields[at], &column.shape, mapping)?)));
+                Ok((column.name.clone(), found.transpose()?))
+            };
+            Part::Struct(columns.iter().map(field).collect::<Result<_>>()?)
+        }
+        (Shape::List(item), DataType::List(field)) => Part::List(Box::new(part(field, item, mapping)?)),
+        (Shape::Map(key, value), DataType::Map(entries, _)) => match entries.data_type() {
+            DataType::Struct(pair) if pair.len() == 2 => {
+                Part::Map(Box::new(part(&pair[0], key, mapping)?), Box::new(part(&pair[1], value, mapping)?))
+            }
+            _ => return Err(wrong()),
+        },
+        _ => return Err(wrong()),
+    })
+}
+
+/// Whether a type of Delta's may be stored as `from` in a file that was written before its column was widened.
+fn holds(from: &DataType, to: &DataType) -> bool {
+    let width = |data_type: &DataType| match data_type {
+        DataType::Int8 => Some(1),
+        DataType::Int16 => Some(2),
+        DataType::Int32 => Some(3),
+        DataType::Int64 => Some(4),
+        _ => None,
+    };
+    match (from, to) {
+        (DataType::Null, _) => true,
+        (DataType::Timestamp(..) | DataType::Date32, DataType::Timestamp(..)) => true,
+        (DataType::Float32, DataType::Float64) => true,
+        (DataType::Decimal128(..) | DataType::Decimal32(..) | DataType::Decimal64(..), DataType::Decimal128(..)) => {
+            true
+        }
+        // Old writers state neither text nor the width of bytes.
+        (DataType::Binary | DataType::LargeUtf8, DataType::Utf8) => true,
+        (DataType::FixedSizeBinary(_) | DataType::LargeBinary, DataType::Binary) => true,
+        (from, DataType::Float64 | DataType::Decimal128(..)) if width(from).is_some() => true,
+        (from, to) => {
+            from == to || matches!((width(from), width(to)), (Some(from), Some(to)) if from <= to || from == 3)
+        }
+    }
+}
+
+impl Part {
+    fn apply(&self, array: &ArrayRef) -> Result<ArrayRef> {
+        let field = |name: &str, array: &ArrayRef| Field::new(name, array.data_type().clone(), true);
+        Ok(match self {
+            Self::Same => Arc::clone(array),
+            Self::Zone(zone) => {
+                let from = match array.data_type() {
+                    DataType::Timestamp(_, from) => from.clone(),
+                    _ => None,
+                };
+                let micros = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, from))?;
+                Arc::new(micros.as_primitive::<TimestampMicrosecondType>().clone().with_timezone_opt(zone.clone()))
+            }
+            Self::Struct(parts) => {
+                let given = array.as_struct();
+                let column = |found: &Option<(usize, Self)>| match found {
+                    Some((at, part)) => part.apply(given.column(*at)),
+                    None => Ok(new_null_array(&DataType::Null, given.len())),
+                };
+                let columns = parts.iter().map(|(_, found)| column(found)).collect::<Result<Vec<_>>>()?;
+                let fields = parts.iter().zip(&columns).map(|((name, _), column)| field(name, column)).collect();
+                Arc::new(StructArray::try_new_with_length(fields, columns, given.nulls().cloned(), given.len())?)
+            }
+            Self::List(item) => {
+                let given = array.as_list::<i32>();
+                let values = item.apply(given.values())?;
+                let item = Arc::new(field("item", &values));
+                Arc::new(ListArray::try_new(item, given.offsets().clone(), values, given.nulls().cloned())?)
+            }
+            Self::Map(key, value) => {
+                let given = array.as_map();
+                let (keys, values) = (key.apply(given.keys())?, value.apply(given.values())?);
+                let pair = vec![field("key", &keys).with_nullable(false), field("value", &values)];
+                let pairs = StructArray::try_new(pair.into(), vec![keys, values], given.entries().nulls().cloned())?;
+                let entries = Arc::new(Field::new("entries", pairs.data_type().clone(), false));
+                Arc::new(MapArray::try_new(entries, given.offsets().clone(), pairs, given.nulls().cloned(), false)?)
+            }
+        })
+    }
+}
+
+impl RecordReader for TableReader {
+    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
+        self.inner.splits(input, split_bytes, max_record_bytes)
+    }
+
+    fn reads_own_source(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> Option<&[String]> {
+        Some(&self.columns)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.inner.row_count() - self.deleted.as_ref().map_or(0, RoaringTreemap::len))
+    }
+
+    fn infer(&self, _: &Split) -> Fields {
+        self.schema.fields().clone()
+    }
+
+    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+        let (rows, bytes) = self.inner.read_rows(split)?;
+        let count = rows.num_rows() as u64;
+        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.inner.name()) };
+        let rows = self.logical(&rows).map_err(at)?;
+        let (rows, numbers) = self.kept(rows, split.offset)?;
+        let hashes = row_hashes(&rows);
+        Ok(match try_cast_to(&rows, schema).map_err(at)? {
+            Err(ValueMismatch { column, row, value, expected, .. }) => {
+                Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected })
+            }
+            Ok(batch) => Parsed::Block(RecordBlock {
+                deleted: count - numbers.len() as u64,
+                rows: numbers,
+                payload: Payload::Rows(batch),
+                hashes,
+                bytes_in: bytes,
+                ..RecordBlock::empty()
+            }),
+        })
+    }
+}
