@@ -154,13 +154,13 @@ fn erased_records_leave_the_copy_with_the_next_pull() {
     let left: Vec<_> = folder.only_shards("shards").into_iter().map(|(path, _)| path).collect();
     let newest = left.last().unwrap().clone();
     let marker = folder.path().join("copy/_shardify/pull.json");
-    let mut pending: Value = serde_json::from_slice(&fs::read(&marker).unwrap()).unwrap();
     for path in &left {
-        pending["files"].as_array_mut().unwrap().push(path.as_str().into());
         fs::create_dir_all(folder.path().join("copy").join(path).parent().unwrap()).unwrap();
         fs::copy(folder.path().join("shards").join(path), folder.path().join("copy").join(path)).unwrap();
     }
-    fs::write(&marker, pending.to_string()).unwrap();
+    support::rewrite_entry(&marker, |pending| {
+        pending["files"].as_array_mut().unwrap().extend(left.iter().map(|path| path.as_str().into()));
+    });
     folder.run("erase shards --subject PAT-3 --all-versions --reason 1").ok();
     assert!(folder.path().join("copy").join(newest).exists());
     let ran = folder.run("pull shards copy").ok();
