@@ -1,5 +1,5 @@
 //! Which columns and rows of tables a conversion keeps: `--columns`, `--where`.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly")]
 
 use crate::support;
 
