@@ -261,7 +261,8 @@ impl Pull<'_> {
             // Half-written files may hold the erased records. Whoever still writes one, such as a tag, has to begin again.
             delete_staged(self.copy, SignedDuration::ZERO)?;
         }
-        let files = self.files(&marker, parent)?;
+        let named = parent.map(|parent| self.files_of_versions(parent)).transpose()?.unwrap_or_default();
+        let files = self.files(&marker, &named)?;
         let is_same = parent.is_some_and(|parent| {
             let last = self.last_pull(parent).ok().flatten();
             let mut tags = self.snapshot.tags().iter().filter(|(_, tagged)| **tagged == self.from.version);
@@ -280,8 +281,8 @@ impl Pull<'_> {
         if commits || self.options.data_only {
             marker.files.extend(files.paths.iter().cloned());
         }
-        if let (Some(parent), true) = (parent, expires) {
-            marker.files.extend(self.files_of_versions(parent, parent.version())?);
+        if expires {
+            marker.files.extend(named);
         }
         if marker != before || self.copy.store().head(MARKER)?.is_none() {
             self.write(&marker)?;
@@ -323,14 +324,10 @@ impl Pull<'_> {
         Ok(history.iter().rev().find_map(Upstream::of_entry))
     }
 
-    /// Compares the files of the version with those of the copy.
-    fn files(&self, marker: &Marker, parent: Option<&Snapshot>) -> Result<Files> {
+    /// Compares the files of the version with those of the copy, whose versions name some.
+    fn files(&self, marker: &Marker, named: &HashSet<String>) -> Result<Files> {
         let store = self.copy.store();
         let objects = self.objects()?;
-        let mut known: HashSet<String> = marker.files.iter().cloned().collect();
-        if let Some(parent) = parent {
-            known.extend(self.files_of_versions(parent, parent.version())?);
-        }
         let look = |object: Sealed| -> Result<(Wanted, bool)> {
             self.context.cancel.check()?;
             let bytes = match &object.seal {
@@ -338,7 +335,7 @@ impl Pull<'_> {
                 None => self.snapshot.dataset().store().head(&object.path)?.map_or(0, |facts| facts.bytes),
             };
             let found = store.head(&object.path)?;
-            if found.is_some() && !known.contains(&object.path) {
+            if found.is_some() && !marker.files.contains(&object.path) && !named.contains(&object.path) {
                 return Err(Error::usage(
                     "expected no file of this name in the copy, found one that no pull has written",
                 )
@@ -414,12 +411,12 @@ impl Pull<'_> {
         commit_copy(self.copy, &new)
     }
 
-    /// Returns the files of all readable versions of the copy up to one, their lists included.
-    fn files_of_versions(&self, newest: &Snapshot, until: Version) -> Result<HashSet<String>> {
+    /// Returns the files of all readable versions of the copy, their lists included.
+    fn files_of_versions(&self, newest: &Snapshot) -> Result<HashSet<String>> {
         let mut out = HashSet::new();
         let first = newest.readable_from().0.max(1);
         let tagged = newest.tags().values().copied().filter(|version| version.0 < first);
-        for version in (first..=until.0).map(Version).chain(tagged) {
+        for version in (first..=newest.version().0).map(Version).chain(tagged) {
             let snapshot = self.copy.at(version)?;
             out.extend(objects_of(&snapshot)?.into_iter().map(|object| object.path));
             out.extend(lists_of(snapshot.entry()));
@@ -432,7 +429,7 @@ impl Pull<'_> {
         let before = marker.clone();
         let mut unneeded: Vec<String> = marker.files.difference(needed).cloned().collect();
         if let (Some(version), false) = (version, unneeded.is_empty()) {
-            let named = self.files_of_versions(version, version.version())?;
+            let named = self.files_of_versions(version)?;
             unneeded.retain(|path| !named.contains(path));
         }
         let store = self.copy.store();

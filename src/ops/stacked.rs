@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
+use super::tasks::{self, Operation};
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Outcome, OutcomeCounts, SealedRef, SegmentRef, SourceRow,
-        each_source_of_task,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, SealedRef,
+        SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
     },
     error::Result,
     storage::Store,
@@ -60,6 +61,24 @@ impl NewSources for StackedSources {
 }
 
 impl Stacked {
+    /// Returns the transaction of a plan; takes the shards and segments.
+    pub(super) fn transaction(
+        &mut self,
+        record: &PlanRecord,
+        settings: Settings,
+        operation: Operation,
+    ) -> Transaction<'_> {
+        Transaction {
+            counts: self.counts,
+            adds: std::mem::take(&mut self.adds),
+            segments: std::mem::take(&mut self.segments),
+            sources: &self.sources,
+            numbers: Numbers::Fresh(self.counts.records_out),
+            calls: tasks::fresh_calls(),
+            ..Transaction::new(record.id.clone(), operation.name(), settings)
+        }
+    }
+
     /// Stacks outcomes; each fault is a rejected record that no task saw.
     pub(super) fn of(dataset: &Dataset, outcomes: Vec<Outcome>, faults: u64) -> Self {
         let mut all = Self {

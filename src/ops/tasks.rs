@@ -7,14 +7,18 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 use super::Context;
 use crate::{
     dataset::{
-        Counts, Dataset, Outcome, OutcomeCounts, PlanRecord, PlanState, Publication, Recorded, TaskMismatch,
-        delete_plan, folder_of, plan_of_path, plan_path, plan_state, stored_plans,
+        Counts, Damage, Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlanTask,
+        PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, delete_plan, folder_of, is_of_plan, plan_of_path,
+        plan_path, plan_state, publish_plan, stored_plans,
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
+    scan::{ListedSource, Reopener, SourceFile},
     storage::SYSTEM_FOLDER,
 };
 
@@ -135,7 +139,7 @@ pub struct TaskReport {
     pub mismatch: Option<String>,
     /// Merges or files that were left out because of damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub damaged: Vec<String>,
+    pub damaged: Vec<Damage>,
 }
 
 impl TaskReport {
@@ -240,6 +244,107 @@ pub(super) fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanReco
     Ok(None)
 }
 
+/// Stores the plan of an operation whose tasks follow from its rows, or finds an open one that was made from the same.
+///
+/// # Errors
+/// When the store or the log cannot be read or written.
+pub(super) fn store(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    (operation, work): (Operation, Value),
+    tasks: Vec<PlanTask>,
+    rows: Vec<PlannedSource>,
+) -> Result<PlanRecord> {
+    let mut hasher = signature(snapshot, &work);
+    rows.iter().for_each(|row| add_row(&mut hasher, row));
+    for task in &tasks {
+        hasher.update(&task.sources.to_le_bytes());
+    }
+    let signature = hasher.finalize().to_hex().to_string();
+    if let Some(found) = find(dataset, &signature)? {
+        return Ok(found);
+    }
+    dataset.test_store()?;
+    let base = snapshot.map_or(Version(0), Snapshot::version);
+    let new = NewPlan { operation: operation.name(), base, signature, tasks, constants: None, work };
+    publish_plan(dataset, new, rows.into_iter())
+}
+
+/// Begins the hash of everything that a plan is made from: its work, and the erasures of the dataset.
+pub(super) fn signature(snapshot: Option<&Snapshot>, work: &Value) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(work.to_string().as_bytes());
+    let erasures = snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
+    hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
+    hasher
+}
+
+/// Adds a row of a plan to its hash, but not the part: that follows from the rest.
+pub(super) fn add_row(hasher: &mut blake3::Hasher, row: &PlannedSource) {
+    let mut add = |text: &str| {
+        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    };
+    [&row.root, &row.prefix, row.path.as_str(), row.key.as_str()].into_iter().for_each(&mut add);
+    [&row.etag, &row.reject].into_iter().for_each(|text| add(text.as_deref().unwrap_or_default()));
+    hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
+}
+
+/// Returns the row of a file; streams, which cannot be planned, have none.
+pub(super) fn row_of(file: &SourceFile) -> PlannedSource {
+    let Some(listed) = file.listed() else { return PlannedSource::default() };
+    PlannedSource {
+        root: listed.root,
+        prefix: listed.prefix,
+        path: listed.path,
+        is_store: listed.is_store,
+        bytes: listed.bytes,
+        modified: listed.modified,
+        etag: listed.etag,
+        ..PlannedSource::default()
+    }
+}
+
+/// Opens the files of a task's rows, which must not have changed.
+///
+/// # Errors
+/// When a file has changed or is gone; if its store fails.
+pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
+    let mut reopener = Reopener::new(&context.settings);
+    let mut open = |row: PlannedSource| -> Result<SourceFile> {
+        let file = reopener.open(ListedSource {
+            root: row.root,
+            prefix: row.prefix,
+            path: row.path,
+            is_store: row.is_store,
+            bytes: row.bytes,
+            modified: row.modified,
+            etag: row.etag,
+        })?;
+        file.check_unchanged()?;
+        Ok(file)
+    };
+    rows.into_iter().map(&mut open).collect()
+}
+
+/// Returns the report of a task that has an outcome already; `None` if it is to be run.
+///
+/// # Errors
+/// When the plan has no such task or is not open, or the store fails.
+pub(super) fn begin(
+    context: &Context<'_>,
+    (dataset, record): (&Dataset, &PlanRecord),
+    task: usize,
+) -> Result<Option<TaskReport>> {
+    context.cancel.check()?;
+    check_number(dataset, record, task)?;
+    if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
+        return Ok(Some(TaskReport::of(&outcome, true)));
+    }
+    check_open(dataset, record)?;
+    dataset.test_store()?;
+    Ok(None)
+}
+
 /// Adds what a run that stopped has achieved, where running again may help.
 pub(super) fn with_what_is_kept(error: Error) -> Error {
     match error.kind() {
@@ -250,15 +355,13 @@ pub(super) fn with_what_is_kept(error: Error) -> Error {
     }
 }
 
-/// Returns the stored bytes of a task.
-///
-/// # Errors
-/// When the plan has no such task.
-pub(super) fn bytes_of_task(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<u64> {
-    record.tasks.get(task).map(|task| task.bytes).ok_or_else(|| {
-        let last = record.tasks.len().saturating_sub(1);
-        Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, &record.id))
-    })
+/// Fails unless a plan has a task.
+fn check_number(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<()> {
+    if task < record.tasks.len() {
+        return Ok(());
+    }
+    let last = record.tasks.len().saturating_sub(1);
+    Err(Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, &record.id)))
 }
 
 /// Fails unless the tasks of a plan can be run.
@@ -390,6 +493,12 @@ pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec
 /// [`Kind::Conflict`] naming the tasks; when the store fails.
 pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome]) -> Result<()> {
     let store = dataset.store().as_ref();
+    // Only an adoption in place has shards elsewhere.
+    let mut paths = outcomes.iter().flat_map(|outcome| &outcome.shards).map(OutcomeShard::path);
+    if let Some(path) = paths.find(|path| !is_of_plan(path, &record.id)) {
+        return Err(Error::integrity(format!("expected shards of this plan, found `{path}`"))
+            .at(location_of(dataset, &record.id)));
+    }
     let mut gone: Vec<(usize, String)> = Vec::new();
     for (task, outcome) in outcomes.iter().enumerate() {
         let mut listed: HashMap<&str, HashMap<String, u64>> = HashMap::new();

@@ -11,13 +11,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
-    array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray, UInt32Array, new_null_array},
+    array::{ArrayRef, RecordBatch, StringArray, UInt32Array, new_null_array},
     compute::{CastOptions, cast_with_options, take},
     datatypes::{DataType, Field, Fields, Schema, SchemaRef},
 };
 use percent_encoding::percent_decode_str;
 
-use super::{RecordSource, SourceFile};
+use super::{
+    RecordSource, SourceFile,
+    selected::{column_of, of_columns},
+};
 use crate::{
     array::origin::Layout,
     error::{Error, Result},
@@ -127,22 +130,9 @@ impl Partition {
             .find(|(column, _)| column.name() == field.name())
         {
             Some((_, value)) => constant(value.as_deref(), field, rows),
-            None => own
-                .column_by_name(field.name())
-                .cloned()
-                .ok_or_else(|| Error::internal("a column is missing").column(field.name().clone())),
+            None => column_of(own, field),
         };
-        let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
-        // Encoders look at the types of coded columns, which differ from those of the schema.
-        let fields: Fields = schema
-            .fields()
-            .iter()
-            .zip(&columns)
-            .map(|(field, column)| field.as_ref().clone().with_data_type(column.data_type().clone()))
-            .collect();
-        let number = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
-        Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &number)?)
+        of_columns(schema, schema.fields().iter().map(column).collect::<Result<_>>()?, rows)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{RecordBatch, RecordBatchOptions},
-    datatypes::{Fields, Schema, SchemaRef},
+    array::{ArrayRef, RecordBatch, RecordBatchOptions},
+    datatypes::{Field, Fields, Schema, SchemaRef},
 };
 
 use super::RecordSource;
@@ -33,20 +33,26 @@ struct Selected {
     taken: Vec<String>,
 }
 
+/// Returns a column of rows by its name.
+pub(super) fn column_of(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
+    let column = rows.column_by_name(field.name()).cloned();
+    column.ok_or_else(|| Error::internal("a column is missing").column(field.name().clone()))
+}
+
+/// Returns rows of the columns of a schema; coded columns keep their types, which encoders look at.
+pub(super) fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let typed =
+        |(field, column): (&Arc<Field>, &ArrayRef)| field.as_ref().clone().with_data_type(column.data_type().clone());
+    let fields: Fields = schema.fields().iter().zip(&columns).map(typed).collect();
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    let number = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &number)?)
+}
+
 /// Returns the rows with the columns of `schema` alone.
 fn only(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
-    for field in schema.fields() {
-        let column = batch
-            .column_by_name(field.name())
-            .ok_or_else(|| Error::internal("a column is missing").column(field.name().clone()))?;
-        // Encoders look at the types of coded columns, which differ from those of the schema.
-        fields.push(field.as_ref().clone().with_data_type(column.data_type().clone()));
-        columns.push(Arc::clone(column));
-    }
-    let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
-    Ok(RecordBatch::try_new_with_options(Arc::new(schema), columns, &rows)?)
+    let columns = schema.fields().iter().map(|field| column_of(batch, field)).collect::<Result<_>>()?;
+    of_columns(schema, columns, batch.num_rows())
 }
 
 impl RecordReader for Selected {

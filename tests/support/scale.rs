@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use shardify::{
     codec::{Codec, seal::Seal},
     dataset::{
-        Beside, Counts, Dataset, IdColumn, IdKind, NewShard, Numbers, Retraction, SegmentMerge, SegmentRef,
-        SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
-        Transaction, commit, merge, segments_to_merge,
+        Beside, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter, Segments,
+        Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction, commit,
+        merge, segments_to_merge,
     },
     error::Result,
     events::Cancel,
@@ -206,32 +206,17 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
 }
 
 pub fn transaction() -> Transaction<'static> {
-    Transaction {
-        id: TransactionId::fresh(),
-        operation: "convert",
-        arguments: BTreeMap::new(),
-        revisions: Vec::new(),
-        counts: Counts::default(),
-        settings: Settings {
-            shard_format: OutputFormat::Tar,
-            codec: Codec::None,
-            target_shard: Size::mib(128),
-            row_group: Size::mib(64),
-            id: vec!["id".into()],
-            subject: None,
-            subjects_from: None,
-            indexes: Vec::new(),
-            private: None,
-            columns: Vec::new(),
-        },
-        adds: Vec::new(),
-        removes: Vec::new(),
-        segments: Vec::new(),
-        merges: Vec::new(),
-        places: Vec::new(),
-        retraction: Retraction::default(),
-        sources: &(),
-        numbers: Numbers::Kept,
-        calls: 0,
-    }
+    let settings = Settings {
+        shard_format: OutputFormat::Tar,
+        codec: Codec::None,
+        target_shard: Size::mib(128),
+        row_group: Size::mib(64),
+        id: vec!["id".into()],
+        subject: None,
+        subjects_from: None,
+        indexes: Vec::new(),
+        private: None,
+        columns: Vec::new(),
+    };
+    Transaction::new(TransactionId::fresh(), "convert", settings)
 }

@@ -33,12 +33,11 @@ use crate::{
             entry::{Counts, Entry, FORMAT_VERSION},
             erased::tombstones,
             erasures::Erasures,
-            retraction::Retraction,
             runs::{self, Run},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
             sources::{self, Optional, SourceRow},
-            transaction::{Numbers, Transaction},
+            transaction::Transaction,
         },
         table::{self, column, list::ListRef, paths::OF_FOLDER, paths::folder_prefix, sealed::Sealed},
     },
@@ -208,21 +207,9 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
         None => Vec::new(),
     };
     let transaction = Transaction {
-        id: TransactionId::fresh(),
-        operation: PULL,
         arguments: new.upstream.arguments(new.of)?,
-        revisions: Vec::new(),
         counts: counts(parent.as_ref(), new.of)?,
-        settings: new.of.entry().settings.clone(),
-        adds: Vec::new(),
-        removes: Vec::new(),
-        segments: Vec::new(),
-        merges: Vec::new(),
-        places: Vec::new(),
-        retraction: Retraction::default(),
-        sources: &(),
-        numbers: Numbers::Kept,
-        calls: 0,
+        ..Transaction::new(TransactionId::fresh(), PULL, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
     until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {

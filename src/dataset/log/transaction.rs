@@ -60,24 +60,17 @@ pub struct SegmentMerge {
 }
 
 impl Transaction<'static> {
-    /// Replaces shards by others that hold the same records.
-    pub fn compaction(
-        parent: &Snapshot,
-        arguments: BTreeMap<String, String>,
-        counts: Counts,
-        adds: Vec<NewShard>,
-        removes: Vec<String>,
-    ) -> Self {
+    /// Returns a transaction that changes nothing.
+    pub fn new(id: TransactionId, operation: &'static str, settings: Settings) -> Self {
         Self {
-            id: TransactionId::fresh(),
-            operation: "compact",
-            arguments,
+            id,
+            operation,
+            arguments: BTreeMap::new(),
             revisions: Vec::new(),
-            counts,
-            // A target for one compaction is not the dataset's from then on.
-            settings: parent.entry().settings.clone(),
-            adds,
-            removes,
+            counts: Counts::default(),
+            settings,
+            adds: Vec::new(),
+            removes: Vec::new(),
             segments: Vec::new(),
             merges: Vec::new(),
             places: Vec::new(),
@@ -86,6 +79,19 @@ impl Transaction<'static> {
             numbers: Numbers::Kept,
             calls: 0,
         }
+    }
+
+    /// Replaces shards by others that hold the same records.
+    pub fn compaction(
+        parent: &Snapshot,
+        arguments: BTreeMap<String, String>,
+        counts: Counts,
+        adds: Vec<NewShard>,
+        removes: Vec<String>,
+    ) -> Self {
+        // A target for one compaction is not the dataset's from then on.
+        let settings = parent.entry().settings.clone();
+        Self { arguments, counts, adds, removes, ..Self::new(TransactionId::fresh(), "compact", settings) }
     }
 }
 

@@ -23,7 +23,9 @@ mod record;
 mod sources;
 
 pub use self::{
-    outcome::{Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources},
+    outcome::{
+        Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources,
+    },
     record::{NewPlan, PlanRecord, PlanTask, SealedRef, publish, publish_like},
     sources::PlannedSource,
 };

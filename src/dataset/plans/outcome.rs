@@ -1,6 +1,6 @@
 //! Outcomes of tasks: what an attempt published, with numbers that count from the first record of the task.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -196,6 +196,21 @@ pub struct TaskMismatch {
     pub fields: Option<String>,
 }
 
+/// Why a merge or a file was left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// The shard or file.
+    pub place: String,
+    /// What was expected and what was found.
+    pub problem: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.problem)
+    }
+}
+
 /// What a task wrote.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
@@ -231,7 +246,7 @@ pub struct Outcome {
     pub mismatch: Option<TaskMismatch>,
     /// Merges of a compaction, or files of an adoption, that were left out because of damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub damaged: Vec<String>,
+    pub damaged: Vec<Damage>,
     /// Columns of ids that no record of an adoption has; `None` if it has no records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<Vec<String>>,

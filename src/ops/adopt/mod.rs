@@ -31,9 +31,9 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Retraction, Revision,
-        SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction,
-        choose_private, is_shard_name, record_beside, sidecar_path,
+        Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Revision, SegmentRef,
+        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
+        is_shard_name, record_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -561,21 +561,14 @@ impl<'a> Adoption<'a> {
         let store = self.dataset.store().as_ref();
         let database = live::Database::with(self.snapshot, &adds, store, &settings.indexes)?;
         let transaction = Transaction {
-            id: publication.id().clone(),
-            operation: "adopt",
             arguments: self.arguments(&settings),
             revisions: self.revisions(pseudonymizer.as_ref()),
             counts,
-            settings,
             adds,
-            removes: Vec::new(),
             segments,
-            merges: Vec::new(),
-            places: Vec::new(),
-            retraction: Retraction::default(),
             sources: &sources,
             numbers: Numbers::Fresh(counts.records_out),
-            calls: 0,
+            ..Transaction::new(publication.id().clone(), "adopt", settings)
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());

@@ -13,22 +13,19 @@ use serde::{Deserialize, Serialize};
 use super::{AdoptOptions, AdoptReport, Adoption, Detected, Folded, Skipped, arguments, destination};
 use crate::{
     dataset::{
-        Dataset, NewPlan, Numbers, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
-        PrivateChoice, Pseudonymizer, Publication, Retraction, Revision, Settings, Snapshot, Transaction, claim,
-        delete_plan, publish_plan, stage_sources,
+        Damage, Dataset, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, PrivateChoice,
+        Pseudonymizer, Publication, Revision, Settings, Transaction, claim, delete_plan, stage_sources,
     },
     error::{Error, Result},
-    events::Event,
     exec::live,
     format::OutputFormat,
-    id::Version,
     ops::{
         Context,
         stacked::Stacked,
         tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
     },
     plan,
-    scan::{ListedSource, Reopener, SourceFile},
+    scan::SourceFile,
     storage::plain_urls,
     units::Size,
 };
@@ -87,21 +84,21 @@ pub fn plan(context: &Context<'_>, options: &AdoptOptions, task_size: Option<Siz
     crate::ops::erase::finish_cut_short(context, snapshot.as_ref())?;
     let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
     let stored = store(&mut adoption, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE));
-    let mut report = super::super::or_overtaken_since(&dataset, snapshot.as_ref(), stored)?;
+    let mut report = crate::ops::or_overtaken_since(&dataset, snapshot.as_ref(), stored)?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
 /// Stores the plan, or finds an open one of the same files and options.
 fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
-    let Adoption { context, dataset, snapshot, .. } = *adoption;
+    let Adoption { dataset, snapshot, .. } = *adoption;
     let detected = adoption.new_files()?;
     let mut report = PlanReport::empty(dataset, Operation::Adopt, adoption.report.files_unchanged);
     if detected.is_empty() {
         return Ok(report);
     }
     let (settings, private) = checked_settings(adoption, &detected)?;
-    let rows: Vec<PlannedSource> = detected.iter().map(|(file, _)| row(file)).collect::<Result<_>>()?;
+    let rows: Vec<PlannedSource> = detected.iter().map(|(file, _)| tasks::row_of(file)).collect();
     let units: Vec<(u64, u64)> = rows.iter().map(|row| (row.bytes, 1)).collect();
     let mut first = 0;
     let task = |range: std::ops::Range<usize>| {
@@ -122,23 +119,8 @@ fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
     };
     (report.sources, report.shards) = (rows.len() as u64, rows.len() as u64);
     report.bytes = rows.iter().map(|row| row.bytes).sum();
-    let signature = signature(snapshot, &work, &rows, &tasks)?;
-    let record = match tasks::find(dataset, &signature)? {
-        Some(found) => found,
-        None => {
-            dataset.test_store()?;
-            context.cancel.check()?;
-            let new = NewPlan {
-                operation: Operation::Adopt.name(),
-                base: snapshot.map_or(Version(0), Snapshot::version),
-                signature,
-                tasks,
-                constants: None,
-                work: work.encoded()?,
-            };
-            publish_plan(dataset, new, rows.into_iter())?
-        }
-    };
+    let operation = (Operation::Adopt, work.encoded()?);
+    let record = tasks::store(dataset, snapshot, operation, tasks, rows)?;
     report.set_plan(dataset, &record)?;
     Ok(report)
 }
@@ -163,38 +145,6 @@ fn checked_settings(
     Ok((settings, private))
 }
 
-fn row(file: &SourceFile) -> Result<PlannedSource> {
-    let listed = file.listed().ok_or_else(|| Error::internal("a file to be adopted is a stream"))?;
-    Ok(PlannedSource {
-        root: listed.root,
-        prefix: listed.prefix,
-        path: listed.path,
-        is_store: listed.is_store,
-        bytes: listed.bytes,
-        modified: listed.modified,
-        etag: listed.etag,
-        ..PlannedSource::default()
-    })
-}
-
-/// Returns a hash of everything that a plan is made from.
-fn signature(snapshot: Option<&Snapshot>, work: &Work, rows: &[PlannedSource], tasks: &[PlanTask]) -> Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(work.encoded()?.to_string().as_bytes());
-    let erasures = snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
-    hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
-    for row in rows {
-        for text in [&row.root, &row.prefix, row.path.as_str(), row.etag.as_deref().unwrap_or_default()] {
-            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        }
-        hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
-    }
-    for task in tasks {
-        hasher.update(&task.sources.to_le_bytes());
-    }
-    Ok(hasher.finalize().to_hex().to_string())
-}
-
 /// Runs tasks of a plan, one after the other.
 ///
 /// # Errors
@@ -207,9 +157,6 @@ pub fn run_tasks(
 ) -> Result<()> {
     let work = Work::read(record)?;
     for task in tasks {
-        context.cancel.check()?;
-        let bytes = tasks::bytes_of_task(dataset, record, task)?;
-        context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
         done(run_task(context, (dataset, record, &work), task).map_err(with_what_is_kept)?);
     }
     Ok(())
@@ -221,16 +168,14 @@ fn run_task(
     (dataset, record, work): (&Dataset, &PlanRecord, &Work),
     task: usize,
 ) -> Result<TaskReport> {
-    if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
-        return Ok(TaskReport::of(&outcome, true));
+    if let Some(done) = tasks::begin(context, (dataset, record), task)? {
+        return Ok(done);
     }
-    tasks::check_open(dataset, record)?;
-    dataset.test_store()?;
     // The newest version has the same erasures as that of the plan.
     let newest = dataset.latest()?;
     let options = work.options(dataset);
     let mut adoption = Adoption::new(context, &options, (dataset.store().location(), dataset), newest.as_ref());
-    let files = reopened(context, record.sources_of(dataset.store(), task)?)?;
+    let files = tasks::reopen(context, record.sources_of(dataset.store(), task)?)?;
     let writer = claim(dataset, &record.id, task, record.tasks.len())?;
     let detected = adoption.detect(files)?;
     let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;
@@ -259,31 +204,11 @@ fn run_task(
             ..OutcomeCounts::default()
         },
         sources: list,
-        damaged: report.skipped.iter().map(|skipped| format!("{}: {}", skipped.file, skipped.problem)).collect(),
+        damaged: report.skipped.iter().map(damage).collect(),
         absent,
         ..tasks::empty_outcome(record, task, &writer)
     };
     tasks::record(dataset, record, &outcome, publication)
-}
-
-/// Opens the listed files of a task, which must not have changed.
-fn reopened(context: &Context<'_>, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
-    let mut reopener = Reopener::new(&context.settings);
-    let mut files = Vec::with_capacity(rows.len());
-    for row in rows {
-        let file = reopener.open(ListedSource {
-            root: row.root,
-            prefix: row.prefix,
-            path: row.path,
-            is_store: row.is_store,
-            bytes: row.bytes,
-            modified: row.modified,
-            etag: row.etag,
-        })?;
-        file.check_unchanged()?;
-        files.push(file);
-    }
-    Ok(files)
 }
 
 /// Returns the columns that are absent from everything that has records, given the records and absent columns of each
@@ -323,9 +248,9 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let mut report = Adoption::new(context, &options, (location, dataset), newest.as_ref()).report;
     let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged);
     report.skipped = work.skipped.clone();
-    report.skipped.extend(damaged.map(|text| skipped(text)));
+    report.skipped.extend(damaged.map(skipped));
     report.files_skipped = report.skipped.len() as u64;
-    let stacked = Stacked::of(dataset, outcomes, 0);
+    let mut stacked = Stacked::of(dataset, outcomes, 0);
     stacked.counts.reconcile()?;
     context.cancel.check()?;
     let mut settings = work.settings.clone();
@@ -337,21 +262,9 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let database = live::Database::with(newest.as_ref(), &stacked.adds, store, &settings.indexes)?;
     let publication = Publication::begin(dataset, &record.id, Operation::Adopt.name(), record.base)?;
     let transaction = Transaction {
-        id: record.id.clone(),
-        operation: Operation::Adopt.name(),
         arguments: arguments(work.in_place, &settings),
         revisions: work.revisions,
-        counts: stacked.counts,
-        settings,
-        adds: stacked.adds,
-        removes: Vec::new(),
-        segments: stacked.segments,
-        merges: Vec::new(),
-        places: Vec::new(),
-        retraction: Retraction::default(),
-        sources: &stacked.sources,
-        numbers: Numbers::Fresh(stacked.counts.records_out),
-        calls: tasks::fresh_calls(),
+        ..stacked.transaction(record, settings, Operation::Adopt)
     };
     let committed = publication.commit(&transaction)?;
     live::refresh(&committed, database)?;
@@ -370,10 +283,12 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     Ok(Committed::Version(Box::new(report)))
 }
 
-/// Returns a skipped file from the text of an outcome.
-fn skipped(text: &str) -> Skipped {
-    let (file, problem) = text.split_once(": ").unwrap_or((text, ""));
-    Skipped { file: file.to_owned(), problem: problem.to_owned() }
+fn damage(Skipped { file, problem }: &Skipped) -> Damage {
+    Damage { place: file.clone(), problem: problem.clone() }
+}
+
+fn skipped(Damage { place, problem }: &Damage) -> Skipped {
+    Skipped { file: place.clone(), problem: problem.clone() }
 }
 
 /// Fails unless the shards that stay in place are files of the plan which have not changed.

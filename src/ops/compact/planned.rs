@@ -5,10 +5,7 @@
 //! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by the
 //! commit, as by a compaction of one process.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Instant,
-};
+use std::{collections::HashSet, time::Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +16,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication,
-        Settings, Snapshot, claim, delete_plan, is_of_plan, publish_plan, record_beside,
+        Damage, Dataset, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication, Settings,
+        ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
     exec::{constants::ConstantSets, live::refresh, shard::ShardNaming},
@@ -79,7 +76,7 @@ pub fn plan(
             .hint("sorting has to see all records: run `shardify compact` on one machine"));
     }
     let dataset = context.dataset(location)?;
-    let mut report = super::super::of_newest(&dataset, &mut |snapshot| {
+    let mut report = crate::ops::of_newest(&dataset, &mut |snapshot| {
         crate::ops::erase::finish_cut_short(context, Some(snapshot))?;
         store(context, snapshot, options, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE))
     })?;
@@ -112,23 +109,8 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
     }
     let work =
         Work { settings, memory: context.memory, no_check: options.no_check, compare: options.proof == Proof::Full };
-    let rows: Vec<PlannedSource> = rows(snapshot, &groups)?;
-    let signature = signature(snapshot, &work, &rows, &tasks)?;
-    let record = match tasks::find(dataset, &signature)? {
-        Some(found) => found,
-        None => {
-            dataset.test_store()?;
-            let new = NewPlan {
-                operation: Operation::Compact.name(),
-                base: snapshot.version(),
-                signature,
-                tasks,
-                constants: None,
-                work: work.encoded()?,
-            };
-            publish_plan(dataset, new, rows.into_iter())?
-        }
-    };
+    let operation = (Operation::Compact, work.encoded()?);
+    let record = tasks::store(dataset, Some(snapshot), operation, tasks, rows(shards, &groups))?;
     report.set_plan(dataset, &record)?;
     report.sources = inputs as u64;
     report.bytes = groups.iter().map(|group| group.bytes).sum();
@@ -138,35 +120,17 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
 }
 
 /// Returns a row for each shard to be merged.
-fn rows(snapshot: &Snapshot, groups: &[plan::compact::Group]) -> Result<Vec<PlannedSource>> {
-    let shards = snapshot.shards()?;
-    let rows = groups.iter().enumerate().flat_map(|(number, group)| {
-        group.inputs.iter().map(move |i| PlannedSource {
-            path: shards[*i].path.clone(),
-            bytes: shards[*i].bytes,
-            key: number.to_string(),
-            ..PlannedSource::default()
-        })
-    });
-    Ok(rows.collect())
-}
-
-/// Returns a hash of everything that a plan is made from.
-fn signature(snapshot: &Snapshot, work: &Work, rows: &[PlannedSource], tasks: &[PlanTask]) -> Result<String> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(work.encoded()?.to_string().as_bytes());
-    let erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
-    hasher.update(&erasures.to_le_bytes());
-    for PlannedSource { path, bytes, key, .. } in rows {
-        hasher.update(&bytes.to_le_bytes());
-        for text in [path, key] {
-            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        }
-    }
-    for task in tasks {
-        hasher.update(&task.sources.to_le_bytes());
-    }
-    Ok(hasher.finalize().to_hex().to_string())
+fn rows(shards: &[ShardMeta], groups: &[plan::compact::Group]) -> Vec<PlannedSource> {
+    let row = |number: usize, shard: &ShardMeta| PlannedSource {
+        path: shard.path.clone(),
+        bytes: shard.bytes,
+        key: number.to_string(),
+        ..PlannedSource::default()
+    };
+    let of_group = |(number, group): (usize, &plan::compact::Group)| -> Vec<PlannedSource> {
+        group.inputs.iter().map(|i| row(number, &shards[*i])).collect()
+    };
+    groups.iter().enumerate().flat_map(of_group).collect()
 }
 
 /// The groups of a task, each with its number in the plan.
@@ -201,11 +165,9 @@ pub fn run_tasks(
 ) -> Result<()> {
     let work = Work::read(record)?;
     for task in tasks {
-        context.cancel.check()?;
-        tasks::bytes_of_task(dataset, record, task)?;
         let ran = run_task(context, (dataset, record, &work), task);
         // The version that the plan was made on may have been vacuumed since.
-        let result = super::super::or_overtaken_since(dataset, None, ran);
+        let result = crate::ops::or_overtaken_since(dataset, None, ran);
         done(result.map_err(with_what_is_kept)?);
     }
     Ok(())
@@ -217,11 +179,9 @@ fn run_task(
     (dataset, record, work): (&Dataset, &PlanRecord, &Work),
     task: usize,
 ) -> Result<TaskReport> {
-    if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
-        return Ok(TaskReport::of(&outcome, true));
+    if let Some(done) = tasks::begin(context, (dataset, record), task)? {
+        return Ok(done);
     }
-    tasks::check_open(dataset, record)?;
-    dataset.test_store()?;
     let snapshot = at_base(dataset, record)?;
     let (numbers, groups): (Vec<u64>, Vec<Group>) = groups_of(dataset, record, task)?.into_iter().unzip();
     let writer = claim(dataset, &record.id, task, record.tasks.len())?;
@@ -242,7 +202,8 @@ fn run_task(
     };
     let merges = merging.merge_all(&naming, &groups)?;
     let mut outcome = tasks::empty_outcome(record, task, &writer);
-    outcome.damaged = merges.damaged.iter().map(Error::to_string).collect();
+    let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
+    outcome.damaged = merges.damaged.iter().map(damage).collect();
     let (mut adds, mut staged, mut tally) = (Vec::new(), Vec::new(), Tally::default());
     for (product, objects) in merges.products {
         tally += product.tally;
@@ -299,15 +260,14 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let before = parent.shards()?.len() as u64;
     let mut report = CompactReport::unstarted(&parent, before, false);
     report.folder = Some(record.id.tag().to_owned());
-    let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+    // Groups are numbered in the order of the tasks.
+    let mut groups: Vec<Group> = Vec::new();
     for task in 0..record.tasks.len() {
-        groups.extend(groups_of(dataset, record, task)?);
+        groups.extend(groups_of(dataset, record, task)?.into_iter().map(|(_, group)| group));
     }
-    let places: BTreeMap<u64, usize> = groups.keys().enumerate().map(|(place, number)| (*number, place)).collect();
-    let groups: Vec<Group> = groups.into_values().collect();
     let mut all = Vec::new();
     for (shard, number, md5) in outcomes.iter().flat_map(|outcome| &outcome.shards).map(OutcomeShard::with_group) {
-        let group = number.and_then(|number| places.get(&number).copied());
+        let group = number.and_then(|number| usize::try_from(number).ok()).filter(|group| *group < groups.len());
         let group = group.ok_or_else(|| Error::integrity("expected a shard of a group of the plan, found another"))?;
         let objects = shard.meta.all_beside().into_iter().map(|object| object.path);
         let paths = objects.chain(std::iter::once(shard.meta.path.clone())).collect();
@@ -317,7 +277,8 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         all.iter().map(|one| (one.product.shard.meta.path.clone(), one.paths.clone())).collect();
     let live = Live::of(dataset, record.base)?;
     all.retain(|one| live.has(&groups[one.product.group]));
-    let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged).next().cloned().map(Error::integrity);
+    let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged).next();
+    let damaged = damaged.map(|Damage { place, problem }| Error::integrity(problem.clone()).at(place.clone()));
     if all.is_empty() {
         let Some(damaged) = damaged else {
             delete_plan(dataset, &record.id, true)?;

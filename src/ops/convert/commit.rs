@@ -5,8 +5,7 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, NewShard, Numbers, OutcomeCounts, Publication, Retraction, Revision, SegmentRef, Transaction,
-        record_beside,
+        Counts, NewShard, Numbers, OutcomeCounts, Publication, Revision, SegmentRef, Transaction, record_beside,
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, types},
@@ -52,21 +51,14 @@ pub(super) fn commit(
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
-        id: publication.id().clone(),
-        operation: "convert",
         arguments: plan.arguments.clone(),
         revisions: revisions(job),
         counts,
-        settings: plan.settings.clone(),
         adds,
-        removes: Vec::new(),
         segments,
-        merges: Vec::new(),
-        places: Vec::new(),
-        retraction: Retraction::default(),
         sources: &sources,
         numbers: Numbers::Fresh(counts.records_out),
-        calls: 0,
+        ..Transaction::new(publication.id().clone(), "convert", plan.settings.clone())
     };
     let snapshot = match plan.replaced.is_empty() {
         true => publication.commit(&transaction)?,

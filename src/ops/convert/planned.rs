@@ -20,7 +20,7 @@ use crate::{
     events::Event,
     ops::{
         Context,
-        tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
     },
     storage::Location,
 };
@@ -67,18 +67,9 @@ pub fn run_tasks(
     let work = Work::read(record)?;
     let runner = TaskRunner::new(context, dataset, record, &work)?;
     for task in tasks {
-        done(run_task(&runner, task).map_err(with_what_is_kept)?);
+        done(runner.run(task).map_err(with_what_is_kept)?);
     }
     Ok(())
-}
-
-/// Runs one task.
-fn run_task(runner: &TaskRunner<'_>, task: usize) -> Result<TaskReport> {
-    let TaskRunner { context, dataset, record, .. } = runner;
-    context.cancel.check()?;
-    let bytes = tasks::bytes_of_task(dataset, record, task)?;
-    context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
-    runner.run(task)
 }
 
 /// Commits a plan.
@@ -125,7 +116,7 @@ fn run_until_mismatch(job: &Job<'_>, plan: &ConvertPlan, record: &PlanRecord) ->
     let work = Work::read(record)?;
     let runner = TaskRunner::new(job.context, job.dataset, record, &work)?.with_opened(&plan.inputs);
     for task in 0..record.tasks.len() {
-        if run_task(&runner, task)?.mismatch.is_some() {
+        if runner.run(task)?.mismatch.is_some() {
             return Ok(true);
         }
     }

@@ -13,17 +13,14 @@ use super::{
     work::{Work, publish_wider},
 };
 use crate::{
-    dataset::{
-        Dataset, Numbers, Outcome, PlanRecord, Pseudonymizer, Publication, Retraction, Snapshot, Transaction,
-        delete_plan,
-    },
+    dataset::{Dataset, Outcome, PlanRecord, Pseudonymizer, Publication, Snapshot, Transaction, delete_plan},
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
     ops::{
         Context,
         stacked::Stacked,
-        tasks::{self, Committed, described},
+        tasks::{self, Committed, Operation, described},
     },
     schema::{force_text, unite_lists, wire},
     storage::{SYSTEM_FOLDER, Staged},
@@ -58,7 +55,7 @@ fn commit_once(
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
-    let stacked = Stacked::of(dataset, outcomes, work.faults.len() as u64);
+    let mut stacked = Stacked::of(dataset, outcomes, work.faults.len() as u64);
     let joined = rejects(&stacked, dataset, record, work, pseudonymizer)?;
     let mut report = report(&stacked, dataset, work, snapshot.as_ref());
     report.rejects = joined.as_ref().map(|rejects| rejects.path.clone());
@@ -68,21 +65,9 @@ fn commit_once(
     let store = dataset.store().as_ref();
     let database = live::Database::with(snapshot.as_ref(), &stacked.adds, store, &work.settings.indexes)?;
     let transaction = Transaction {
-        id: record.id.clone(),
-        operation: "convert",
         arguments: work.arguments.clone(),
         revisions: work.revisions.clone(),
-        counts: stacked.counts,
-        settings: work.settings.clone(),
-        adds: stacked.adds,
-        removes: Vec::new(),
-        segments: stacked.segments,
-        merges: Vec::new(),
-        places: Vec::new(),
-        retraction: Retraction::default(),
-        sources: &stacked.sources,
-        numbers: Numbers::Fresh(stacked.counts.records_out),
-        calls: tasks::fresh_calls(),
+        ..stacked.transaction(record, work.settings.clone(), Operation::Convert)
     };
     context.observer.event(Event::Phase { name: "committing", bytes: None });
     let committed = publication.commit(&transaction)?;

@@ -36,7 +36,7 @@ use crate::{
         tasks::{self, TaskReport},
     },
     plan::memory::MemoryPlan,
-    scan::{Input, ListedSource, RecordSource, Reopener, SourceFile},
+    scan::{Input, RecordSource, SourceFile},
     schema::{unite_lists, wire},
 };
 
@@ -90,11 +90,11 @@ impl<'a> TaskRunner<'a> {
     /// # Errors
     /// When the plan is not open, a source has changed, a record is bad and rejects are not allowed, or the store fails.
     pub(super) fn run(&self, task: usize) -> Result<TaskReport> {
-        if let Some(outcome) = Outcome::read(self.dataset, &self.record.id, task as u64)? {
-            return Ok(TaskReport::of(&outcome, true));
+        if let Some(done) = tasks::begin(self.context, (self.dataset, self.record), task)? {
+            return Ok(done);
         }
-        tasks::check_open(self.dataset, self.record)?;
-        self.dataset.test_store()?;
+        let bytes = self.record.tasks.get(task).map(|task| task.bytes);
+        self.context.observer.event(Event::Phase { name: "converting", bytes });
         let job = self.job()?;
         let plan = self.plan(&job, task)?;
         let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
@@ -200,7 +200,7 @@ impl<'a> TaskRunner<'a> {
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let (keys, rejects) = decisions(&rows, work.of_files);
         let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
-        let files = self.reopen(rows)?;
+        let files = tasks::reopen(self.context, rows)?;
         let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
         let memory = MemoryPlan::new(
@@ -253,26 +253,6 @@ impl<'a> TaskRunner<'a> {
             settings,
             constants,
         })
-    }
-
-    /// Opens the listed sources of a task, which must not have changed.
-    fn reopen(&self, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
-        let mut reopener = Reopener::new(&self.context.settings);
-        let mut files = Vec::with_capacity(rows.len());
-        for row in rows {
-            let file = reopener.open(ListedSource {
-                root: row.root,
-                prefix: row.prefix,
-                path: row.path,
-                is_store: row.is_store,
-                bytes: row.bytes,
-                modified: row.modified,
-                etag: row.etag,
-            })?;
-            file.check_unchanged()?;
-            files.push(file);
-        }
-        Ok(files)
     }
 
     /// Detects the formats of the sources again, or groups files into samples again.

@@ -26,7 +26,7 @@ use crate::{
     events::Event,
     exec::names::PartsGate,
     format::{files::SampleFiles, parquet::schema_of_samples},
-    ops::names::Choices,
+    ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
     scan::{RecordSource, Scouted, SourceFile, scout},
@@ -257,56 +257,29 @@ fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item
             Box::new(pieces.iter().map(move |piece| PlannedSource {
                 key: keys[piece.source].clone(),
                 part: piece.part.as_ref().and_then(|part| serde_json::to_string(part).ok()),
-                ..row(&sources[piece.source].file)
+                ..ops_tasks::row_of(&sources[piece.source].file)
             }))
         }
         Inputs::Samples { files, samples } => Box::new((0..samples.len()).flat_map(move |number| {
             let mut reject = plan.naming.checked.rejected.get(&number).cloned();
-            samples.get(number, files).files().map(move |file| PlannedSource { reject: reject.take(), ..row(file) })
+            samples
+                .get(number, files)
+                .files()
+                .map(move |file| PlannedSource { reject: reject.take(), ..ops_tasks::row_of(file) })
         })),
-    }
-}
-
-/// Returns the row of a source; [`obstacle`] excludes streams, which have none.
-fn row(file: &SourceFile) -> PlannedSource {
-    let Some(listed) = file.listed() else { return PlannedSource::default() };
-    PlannedSource {
-        root: listed.root,
-        prefix: listed.prefix,
-        path: listed.path,
-        is_store: listed.is_store,
-        bytes: listed.bytes,
-        modified: listed.modified,
-        etag: listed.etag,
-        ..PlannedSource::default()
     }
 }
 
 /// Returns a hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is
 /// continued with these. Neither are the parts of large sources, which follow from the rest.
 fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
-    let mut hasher = blake3::Hasher::new();
     let shared = Work { fields: Fields::empty(), ..work.clone() };
-    hasher.update(shared.encoded()?.to_string().as_bytes());
-    let erasures = job.snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
-    hasher.update(&erasures.map_or(0, |erasures| erasures.count).to_le_bytes());
+    let mut hasher = ops_tasks::signature(job.snapshot, &shared.encoded()?);
     let whole: Vec<Piece> = match &plan.inputs {
         Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
         Inputs::Samples { .. } => Vec::new(),
     };
-    let mut text = Vec::new();
-    for row in rows(plan, &whole) {
-        text.clear();
-        for part in [&row.root, &row.prefix, row.path.as_str(), row.key.as_str()] {
-            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            text.extend_from_slice(part.as_bytes());
-        }
-        hasher.update(&text);
-        hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
-        for text in [&row.etag, &row.reject].into_iter().map(|text| text.as_deref().unwrap_or_default()) {
-            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-        }
-    }
+    rows(plan, &whole).for_each(|row| ops_tasks::add_row(&mut hasher, &row));
     hasher.update(plan.constants.as_deref().unwrap_or_default());
     Ok(hasher.finalize().to_hex().to_string())
 }
@@ -319,7 +292,7 @@ fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
 pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
     let work = Work::of(job, plan);
     let signature = signature(job, plan, &work)?;
-    if let Some(found) = crate::ops::tasks::find(job.dataset, &signature)? {
+    if let Some(found) = ops_tasks::find(job.dataset, &signature)? {
         return Ok(Some(found));
     }
     let pieces = pieces(job, plan)?;
