@@ -81,8 +81,8 @@ pub enum Cutting {
     Even {
         /// Bytes of a unit.
         bytes: u64,
-        /// Bytes that each member of a record needs besides its content.
-        member: u64,
+        /// Bytes that each member of a record needs besides its content; `None` for row groups.
+        member: Option<u64>,
     },
     /// Units sized by the bytes that the open shard still lacks.
     RowGroups(RowGroupPlanner, Arc<Feedback>),
@@ -95,10 +95,10 @@ impl Cutting {
     /// Estimated bytes of the records once encoded.
     fn weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {
-            (Self::RowGroups(..), Payload::Rows(batch)) => {
+            (Self::RowGroups(..) | Self::Even { member: None, .. }, Payload::Rows(batch)) => {
                 logical_bytes(batch).max(MIN_ROW_BYTES.saturating_mul(batch.num_rows() as u64))
             }
-            (Self::Even { member, .. }, Payload::Rows(batch)) => {
+            (Self::Even { member: Some(member), .. }, Payload::Rows(batch)) => {
                 // Each row repeats the column names.
                 let names: u64 = batch.schema_ref().fields().iter().map(|field| field.name().len() as u64 + 4).sum();
                 logical_bytes(batch).saturating_add((member + names).saturating_mul(batch.num_rows() as u64))
@@ -110,7 +110,7 @@ impl Cutting {
     fn weight_of(&self, sample: &Sample) -> u64 {
         let member = match self {
             Self::RowGroups(..) => 0,
-            Self::Even { member, .. } => *member,
+            Self::Even { member, .. } => member.unwrap_or(0),
         };
         sample.bytes() + member * sample.parts.len() as u64
     }
@@ -145,27 +145,92 @@ impl Cutting {
                 (taken, taken_bytes)
             }
         };
-        if head_records == 0 {
-            return (None, 0, Some(batch));
+        let (head, tail) = split_at(batch, head_records);
+        (head, if head_records == records { bytes } else { head_bytes }, tail)
+    }
+}
+
+/// Splits a batch behind so many records.
+fn split_at(batch: SourceBatch, head_records: usize) -> (Option<SourceBatch>, Option<SourceBatch>) {
+    let records = batch.payload.len();
+    if head_records == 0 {
+        return (None, Some(batch));
+    }
+    if head_records >= records {
+        return (Some(batch), None);
+    }
+    let (head_payload, tail_payload) = match batch.payload {
+        Payload::Rows(batch) => (
+            Payload::Rows(batch.slice(0, head_records)),
+            Payload::Rows(batch.slice(head_records, records - head_records)),
+        ),
+        Payload::Samples(mut samples) => {
+            let tail = samples.split_off(head_records);
+            (Payload::Samples(samples), Payload::Samples(tail))
         }
-        if head_records == records {
-            return (Some(batch), bytes, None);
-        }
-        let (head_payload, tail_payload) = match batch.payload {
-            Payload::Rows(batch) => (
-                Payload::Rows(batch.slice(0, head_records)),
-                Payload::Rows(batch.slice(head_records, records - head_records)),
-            ),
-            Payload::Samples(mut samples) => {
-                let tail = samples.split_off(head_records);
-                (Payload::Samples(samples), Payload::Samples(tail))
+    };
+    let (mut rows, mut hashes) = (batch.rows, batch.hashes);
+    let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
+    let source = Arc::clone(&batch.source);
+    let tail = SourceBatch { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
+    (Some(SourceBatch { payload: head_payload, source: batch.source, rows, hashes }), Some(tail))
+}
+
+/// Where shards end, if not by their sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardEnds {
+    /// After each so many records.
+    Records(u64),
+    /// After each of so many equal parts of the input.
+    Parts(u64),
+}
+
+/// The shard that is being filled, if shards do not end by their sizes.
+#[derive(Debug)]
+struct OpenShard {
+    ends: ShardEnds,
+    /// Stored bytes of the input.
+    input: u64,
+    /// Number of the shard, from 0.
+    number: u64,
+    /// Its records so far.
+    records: u64,
+    /// Stored bytes of input that all records so far account for.
+    read: u64,
+}
+
+impl OpenShard {
+    /// Returns the stored bytes of input at which the shard ends; `None` if it has so many records, or is the last one.
+    fn end(&self) -> Option<u64> {
+        match self.ends {
+            ShardEnds::Parts(parts) if self.number + 1 < parts => {
+                let end = u128::from(self.input) * u128::from(self.number + 1) / u128::from(parts);
+                u64::try_from(end).ok()
             }
+            ShardEnds::Parts(_) | ShardEnds::Records(_) => None,
+        }
+    }
+
+    /// Returns how many of the next records, which account for so many bytes of input, belong to the shard.
+    fn room(&self, records: usize, bytes_in: u64) -> usize {
+        let room = match (self.ends, self.end()) {
+            (ShardEnds::Records(most), _) => most.saturating_sub(self.records).into(),
+            (ShardEnds::Parts(_), Some(end)) if bytes_in > 0 => {
+                let share = records as u128 * u128::from(end.saturating_sub(self.read)) / u128::from(bytes_in);
+                share.max(u128::from(self.records == 0))
+            }
+            (ShardEnds::Parts(_), _) => u128::MAX,
         };
-        let (mut rows, mut hashes) = (batch.rows, batch.hashes);
-        let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
-        let source = Arc::clone(&batch.source);
-        let tail = SourceBatch { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
-        (Some(SourceBatch { payload: head_payload, source: batch.source, rows, hashes }), head_bytes, Some(tail))
+        usize::try_from(room).unwrap_or(usize::MAX).min(records)
+    }
+
+    /// Whether the shard ends within the next records.
+    fn ends_within(&self, records: u64, bytes_in: u64) -> bool {
+        match self.ends {
+            ShardEnds::Records(most) => self.records + records >= most,
+            ShardEnds::Parts(_) => self.end().is_some_and(|end| self.read + bytes_in >= end),
+        }
     }
 }
 
@@ -201,6 +266,8 @@ pub struct Cut<I> {
     sizes_known: usize,
     /// Budget of the unit that is being filled.
     budget: Option<UnitBudget>,
+    /// The shard that is being filled; `None` if shards end by their sizes.
+    shard: Option<OpenShard>,
     ended: bool,
 }
 
@@ -216,8 +283,16 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
             units: 0,
             sizes_known: 0,
             budget: None,
+            shard: None,
             ended: false,
         }
+    }
+
+    /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input.
+    #[must_use]
+    pub fn ending(self, ends: Option<ShardEnds>, input: u64) -> Self {
+        let shard = ends.map(|ends| OpenShard { ends, input, number: 0, records: 0, read: 0 });
+        Self { shard, ..self }
     }
 
     fn push(&mut self, gathered: Gathered) {
@@ -264,8 +339,12 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         let mut batches = Vec::new();
         let mut room = budget.bytes;
         let (mut raw, mut unit_bytes_in) = (0, 0);
-        while let Some(Pending { batch, bytes, bytes_in }) = self.pending.pop_front() {
+        let mut starts_shard = budget.starts_shard;
+        while let Some(Pending { batch, bytes, bytes_in }) =
+            self.pop_within_shard(&mut starts_shard, batches.is_empty())
+        {
             if bytes <= room {
+                self.took(batch.payload.len(), bytes_in);
                 room -= bytes;
                 raw += bytes;
                 unit_bytes_in += bytes_in;
@@ -278,6 +357,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
             if let Some(head) = head {
                 raw += head_bytes;
                 unit_bytes_in += head_bytes_in;
+                self.took(head.payload.len(), head_bytes_in);
                 batches.push(head);
             }
             if let Some(batch) = tail {
@@ -291,10 +371,58 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         if let Cutting::RowGroups(planner, _) = &mut self.cutting {
             planner.push(raw, unit_bytes_in);
         }
-        let (number, starts_shard) = (self.units, budget.starts_shard);
+        let number = self.units;
         let unit = EncodeUnit { number, batches, starts_shard, bytes_in: unit_bytes_in };
         self.units += 1;
         unit
+    }
+
+    /// Takes the next pending records that belong to the open shard. If there are none, the next shard starts if the unit is
+    /// `empty`, or the unit ends.
+    fn pop_within_shard(&mut self, starts_shard: &mut bool, empty: bool) -> Option<Pending> {
+        let Some(shard) = &mut self.shard else { return self.pending.pop_front() };
+        let front = self.pending.front()?;
+        let records = front.batch.payload.len();
+        let mut room = shard.room(records, front.bytes_in);
+        if room == 0 {
+            if !empty {
+                return None;
+            }
+            *shard = OpenShard { number: shard.number + 1, records: 0, ..*shard };
+            *starts_shard = true;
+            room = shard.room(records, front.bytes_in);
+        }
+        let Pending { batch, bytes, bytes_in } = self.pending.pop_front()?;
+        match split_at(batch, room) {
+            (Some(head), Some(tail)) => {
+                let head_bytes = self.cutting.weight(&head.payload).min(bytes);
+                let share = u128::from(bytes_in) * room as u128 / records.max(1) as u128;
+                let head_in = u64::try_from(share).unwrap_or(bytes_in);
+                self.pending.push_front(Pending {
+                    batch: tail,
+                    bytes: bytes - head_bytes,
+                    bytes_in: bytes_in - head_in,
+                });
+                Some(Pending { batch: head, bytes: head_bytes, bytes_in: head_in })
+            }
+            (Some(batch), None) | (None, Some(batch)) => Some(Pending { batch, bytes, bytes_in }),
+            (None, None) => None,
+        }
+    }
+
+    /// Notes that the open shard got records.
+    fn took(&mut self, records: usize, bytes_in: u64) {
+        if let Some(shard) = &mut self.shard {
+            shard.records += records as u64;
+            shard.read += bytes_in;
+        }
+    }
+
+    /// Whether the pending records complete a shard that does not end by its size.
+    fn fills_shard(&self) -> bool {
+        let Some(shard) = &self.shard else { return false };
+        let records = self.pending.iter().map(|pending| pending.batch.payload.len() as u64).sum();
+        shard.ends_within(records, self.pending.iter().map(|pending| pending.bytes_in).sum())
     }
 
     fn next_unit(&mut self) -> Result<Option<EncodeUnit>> {
@@ -305,7 +433,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
                 }
             } else {
                 match self.budget()? {
-                    Some(budget) if self.ended || self.pending_bytes >= budget.bytes => {
+                    Some(budget) if self.ended || self.pending_bytes >= budget.bytes || self.fills_shard() => {
                         return Ok(Some(self.cut_unit(budget)));
                     }
                     _ => {}
@@ -353,7 +481,7 @@ mod tests {
 
     #[test]
     fn short_records_are_weighed_as_encoded() {
-        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
+        let framed = Cutting::Even { bytes: 64 << 10, member: Some(768) };
         assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
         assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
         let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16, None), Arc::default());
@@ -363,7 +491,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_split_by_weight() {
-        let framed = Cutting::Even { bytes: 64 << 10, member: 768 };
+        let framed = Cutting::Even { bytes: 64 << 10, member: Some(768) };
         for payload in [narrow(1000), samples(1000)] {
             let bytes = framed.weight(&payload);
             let batch = SourceBatch {

@@ -93,6 +93,8 @@ pub struct Appender<'a> {
     store: Arc<dyn Store>,
     naming: ShardNaming,
     spread: Spread,
+    /// Whether shards start only where their units say.
+    by_units: bool,
     /// Bytes of input that the units so far account for.
     read: u64,
     /// Bytes of the units so far.
@@ -132,6 +134,7 @@ impl<'a> Appender<'a> {
             store,
             naming,
             spread,
+            by_units: false,
             read: 0,
             written: 0,
             observer,
@@ -142,6 +145,12 @@ impl<'a> Appender<'a> {
             record_ids,
             subject_ids,
         }
+    }
+
+    /// Starts all shards only where their units say, whatever their sizes.
+    #[must_use]
+    pub fn ending_with_units(self, by_units: bool) -> Self {
+        Self { by_units, ..self }
     }
 
     /// Appends a unit.
@@ -167,6 +176,12 @@ impl<'a> Appender<'a> {
                 let size = bytes.len() as u64;
                 self.read += unit.bytes_in;
                 self.written += size;
+                if self.by_units {
+                    if unit.starts_shard {
+                        self.roll()?;
+                    }
+                    return self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths);
+                }
                 if self.naming.codec == Codec::None {
                     return self.append_plain(&bytes, &lengths, &rows);
                 }

@@ -287,3 +287,80 @@ fn tasks_give_the_same_shards_and_only_matching_groups_are_read() {
         assert_eq!(origins(&folder, out, "p1201"), ["b.parquet#1202"]);
     }
 }
+
+/// Samples of files, archives and rows, compressed and not: every shard but the last has the number of records asked for.
+#[test]
+fn shards_have_so_many_records() {
+    let folder = Folder::new();
+    let lines: String = (0..5003).map(|row| format!("{row},{}\n", "x".repeat(row % 50))).collect();
+    folder.write("a.csv", format!("id,text\n{lines}"));
+    folder.write("b.csv", "id,text\n-1,\n");
+    (0..25).for_each(|file| drop(folder.write(&format!("files/{file:02}.txt"), "x".repeat(file))));
+    let runs = [
+        ("a.csv b.csv", "--to parquet --row-group 8KiB", 1000, 5004),
+        ("a.csv b.csv", "--to parquet", 2502, 5004),
+        ("a.csv b.csv", "--to tar --codec gzip --where id<1234", 700, 1235),
+        ("a.csv b.csv", "--to tfrecord", 4096, 5004),
+        ("files", "--to tar", 10, 25),
+        ("files", "--to parquet", 7, 25),
+        ("files", "--to tfrecord", 100, 25),
+    ];
+    for (number, (sources, more, each, records)) in runs.into_iter().enumerate() {
+        let mut contents = Vec::new();
+        for jobs in [1, 3] {
+            let out = format!("out{number}-{jobs}");
+            folder
+                .run(&format!("convert {sources} --out {out} {more} --records-per-shard {each} --jobs {jobs} --json"))
+                .ok();
+            let listed = folder.run(&format!("manifest {out} --list --json")).ok();
+            let shards: Vec<u64> = listed.objects().iter().filter_map(|shard| shard["records"].as_u64()).collect();
+            let wanted: Vec<u64> = (0..records).step_by(each).map(|first| each.min(records - first) as u64).collect();
+            let found: Vec<u64> = shards.iter().copied().take(wanted.len()).collect();
+            assert_eq!(found, wanted, "{sources} {more}: {listed:?}");
+            contents.push(folder.shards(&out).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>());
+        }
+        assert_eq!(contents[0], contents[1], "{sources} {more}");
+    }
+    let both = folder.run("convert a.csv --records-per-shard 5 --target-shard 1MiB --out out");
+    assert_eq!(both.code, 2, "{}", both.stderr);
+}
+
+/// The input is divided into equal parts, at any number of threads; there are not more shards than records.
+#[test]
+fn there_are_so_many_shards() {
+    let folder = Folder::new();
+    let lines: String = (0..5003).map(|row| format!("{row},{}\n", "x".repeat(20 + row % 3))).collect();
+    folder.write("a.csv", format!("id,text\n{lines}"));
+    folder.write("b.csv", format!("id,text\n{lines}"));
+    (0..25).for_each(|file| drop(folder.write(&format!("files/{file:02}.txt"), "x".repeat(5000))));
+    for (number, (sources, more, shards, wanted)) in [
+        ("a.csv b.csv", "--to parquet", 7, 7),
+        ("a.csv b.csv", "--to parquet --row-group 8KiB", 2, 2),
+        ("a.csv b.csv", "--to tar", 10, 10),
+        ("a.csv b.csv", "--to tfrecord --codec gzip", 1, 1),
+        ("files", "--to tar", 5, 5),
+        ("files", "--to parquet", 100, 25),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut contents = Vec::new();
+        for jobs in [1, 3] {
+            let out = format!("out{number}-{jobs}");
+            folder.run(&format!("convert {sources} --out {out} {more} --shards {shards} --jobs {jobs}")).ok();
+            let listed = folder.run(&format!("manifest {out} --list --json")).ok();
+            let found: Vec<u64> = listed.objects().iter().filter_map(|shard| shard["records"].as_u64()).collect();
+            let found = &found[..found.len().min(wanted)];
+            let all: u64 = found.iter().sum();
+            let even = |records: &u64| (*records as f64 * wanted as f64 / all as f64 - 1.0).abs() < 0.05;
+            assert!(found.len() == wanted && found.iter().all(even), "{sources} {more}: {found:?}");
+            let shards = folder.shards_below_tags(&out).into_iter();
+            let is_shard = |path: &str| [".parquet", ".tar", ".tfrecord", ".gz"].iter().any(|end| path.ends_with(end));
+            contents.push(shards.filter(|(path, _)| is_shard(path)).map(|(_, bytes)| bytes).collect::<Vec<_>>());
+        }
+        assert!(contents[0] == contents[1] && contents[0].len() == wanted, "{sources} {more}");
+    }
+    for more in ["--target-shard 1MiB", "--records-per-shard 5"] {
+        assert_eq!(folder.run(&format!("convert a.csv --out out --shards 2 {more}")).code, 2, "{more}");
+    }
+}

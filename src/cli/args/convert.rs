@@ -10,7 +10,7 @@ use crate::{
     codec::{Codec, encoding::Encoding},
     delta::AsOf,
     error::{Error, Result},
-    exec::{encode::RowsAs, gather::OnError},
+    exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
         convert::{Accept, ConvertOptions, OnSchema, SubjectSource},
@@ -121,6 +121,19 @@ pub(in crate::cli) struct OutputArgs {
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size)]
     target_shard: Option<Size>,
+    /// Number of shards, each of about as much of the input.
+    ///
+    /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
+    /// The run is not cut into tasks. `compact` still merges shards by their sizes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+          conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]
+    shards: Option<u64>,
+    /// Number of records of each shard; the last shard has the rest.
+    ///
+    /// The run is not cut into tasks. `compact` still merges shards by their sizes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "target_shard",
+          hide_short_help = true)]
+    records_per_shard: Option<u64>,
     /// Compression: none, zstd, lz4, snappy, gzip.
     ///
     /// A level may follow, as in zstd:3. Parquet takes all of them, tar none, gzip and zstd, TFRecord none and gzip
@@ -356,6 +369,7 @@ impl ConvertArgs {
             from: input.from,
             to: output.to,
             target_shard: output.target_shard,
+            ends: output.records_per_shard.map(ShardEnds::Records).or(output.shards.map(ShardEnds::Parts)),
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),

@@ -22,7 +22,7 @@ use self::{
     samples::{SampleReader, read_samples},
 };
 use super::{
-    cut::{Cut, Cutting, Feedback},
+    cut::{Cut, Cutting, Feedback, ShardEnds},
     encode::{EncodeUnit, Encoded, Encoder, Output},
     gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
@@ -137,6 +137,8 @@ pub struct Pipeline<'a> {
     pub naming: ShardNaming,
     /// Target size of a shard, in bytes.
     pub target: u64,
+    /// Where shards end; `None` at the target size.
+    pub ends: Option<ShardEnds>,
     /// Memory limits.
     pub memory: MemoryPlan,
     /// Number of threads.
@@ -218,7 +220,8 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             suppress: pipeline.suppress.map(|gate| gate.list),
             framing,
         };
-        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, size, &feedback));
+        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, size, &feedback))
+            .ending(pipeline.ends, size.bytes);
         let encode = {
             let feedback = Arc::clone(&feedback);
             move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
@@ -253,7 +256,12 @@ impl Drop for Closing<'_> {
 
 fn cutting(pipeline: &Pipeline<'_>, input: InputSize, feedback: &Arc<Feedback>) -> Cutting {
     match pipeline.encoder.output() {
-        Output::Stream(framing) => Cutting::Even { bytes: pipeline.memory.unit_bytes, member: framing.member_bytes() },
+        Output::Stream(framing) => {
+            Cutting::Even { bytes: pipeline.memory.unit_bytes, member: Some(framing.member_bytes()) }
+        }
+        Output::Parquet(_) if pipeline.ends.is_some() => {
+            Cutting::Even { bytes: pipeline.memory.unit_bytes, member: None }
+        }
         Output::Parquet(parquet) => {
             let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
             let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes, Some(input));
@@ -287,7 +295,8 @@ fn append(
         Spread::new(pipeline.target, Some(input)),
         pipeline.writer,
         pipeline.observer,
-    );
+    )
+    .ending_with_units(pipeline.ends.is_some());
     for unit in encoded {
         appender.append(unit?)?;
         release_freed_memory(pipeline.memory.bytes / 8 * 7);

@@ -115,6 +115,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         encoder: &encoder,
         naming: ShardNaming { tag: "x".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() },
         target: 1 << 20,
+        ends: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,

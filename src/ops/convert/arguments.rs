@@ -7,6 +7,7 @@ use arrow::datatypes::Fields;
 use super::options::{ConvertOptions, SubjectSource};
 use crate::{
     dataset::Settings,
+    exec::cut::ShardEnds,
     plan::{memory::MemoryPlan, names::OnMissing},
     record::subject::SubjectsFrom,
     schema,
@@ -28,6 +29,7 @@ pub(super) fn arguments(
     set("to", settings.shard_format.to_string());
     set("codec", settings.codec.to_string());
     set("target-shard", settings.target_shard.0.to_string());
+    ends(options).into_iter().for_each(|(name, text)| set(name, text));
     set("row-group", settings.row_group.0.to_string());
     set("split", memory.split_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
@@ -90,4 +92,12 @@ fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str
     let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };
     let resolved = (filter.given() != filter.resolved()).then(|| ("where-resolved", shown(filter.resolved())));
     std::iter::once(("where", shown(filter.given()))).chain(resolved).collect()
+}
+
+/// Returns where shards end, if not at a target size.
+fn ends(options: &ConvertOptions) -> Option<(&'static str, String)> {
+    options.ends.map(|ends| match ends {
+        ShardEnds::Records(records) => ("records-per-shard", records.to_string()),
+        ShardEnds::Parts(shards) => ("shards", shards.to_string()),
+    })
 }

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     error::Result,
-    exec::encode::{Body, EncodeUnit, SourceBatch},
+    exec::{
+        cut::ShardEnds,
+        encode::{Body, EncodeUnit, SourceBatch},
+    },
     format::{OutputFormat, Parsed},
     plan::roll::shard_count,
     record::numbers::Numbers,
@@ -25,7 +28,11 @@ impl ConvertPlan {
                 (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
             }
         };
-        let shards = shard_count(bytes, self.settings.target_shard.0);
+        let shards = match job.options.ends {
+            Some(ShardEnds::Records(each)) => records.div_ceil(each.max(1)),
+            Some(ShardEnds::Parts(shards)) => shards.min(records),
+            None => shard_count(bytes, self.settings.target_shard.0),
+        };
         Ok(Estimate { records, bytes, shards })
     }
 

@@ -7,7 +7,7 @@ use crate::{
     codec::{Codec, encoding::Encoding},
     dataset::PrivateChoice,
     delta::AsOf,
-    exec::{encode::RowsAs, gather::OnError},
+    exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
     plan::names::{OnMissing, OnName},
@@ -80,6 +80,9 @@ pub struct ConvertOptions {
     pub to: Option<OutputFormat>,
     /// Target size of a shard.
     pub target_shard: Option<Size>,
+    /// Where shards end, if not at a target size.
+    #[serde(default)]
+    pub ends: Option<ShardEnds>,
     /// Compression.
     pub codec: Option<Codec>,
     /// Columns that make the record id.

@@ -32,6 +32,7 @@ use crate::{
     events::Event,
     exec::{
         convert::infer_all,
+        cut::ShardEnds,
         encode::{Encoder, RowsAs},
         names::PartsGate,
         subjects::SubjectResolver,
@@ -192,6 +193,13 @@ impl Opened {
     fn check(&self, job: &Job<'_>) -> Result<()> {
         if let Some(resolver) = &self.subjects {
             subjects::check(job, resolver, &self.inputs)?;
+        }
+        if let (Some(ShardEnds::Parts(_)), Inputs::Records(sources)) = (job.options.ends, &self.inputs)
+            && let Some(source) = sources.iter().find(|source| source.packed || source.encoding.is_some())
+        {
+            return Err(Error::usage("expected inputs of known size for --shards, found a compressed or recoded one")
+                .at(source.file.uri())
+                .hint("use --records-per-shard or --target-shard"));
         }
         job.check_alike(&self.inputs, &self.fields, self.settings.shard_format)
     }

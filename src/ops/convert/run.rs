@@ -205,6 +205,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         encoder: &encoder,
         naming: outputs.naming.clone(),
         target: plan.settings.target_shard.0,
+        ends: job.options.ends,
         memory: plan.memory,
         jobs: job.context.jobs,
         on_error: job.options.on_error,

@@ -151,6 +151,8 @@ impl Work {
 pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str> {
     if job.options.sources.iter().any(|source| source == STDIN) {
         Some("standard input can be read only once")
+    } else if job.options.ends.is_some() {
+        Some("--shards and --records-per-shard count over the whole run, and each task has shards of its own")
     } else if plan.inputs.files().any(|file| file.table().is_some()) {
         Some("the log of a Delta table decides what is read, and a plan does not store that")
     } else if !plan.replaced.is_empty() {
