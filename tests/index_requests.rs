@@ -188,6 +188,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         hash: 1,
         records,
         first_record: 0,
+        other_firsts: Vec::new(),
         version: Version(0),
         removed: None,
         arrays: None,

@@ -404,7 +404,12 @@ impl Session<'_> {
                 let entries = ops::manifest::history(&snapshot)?;
                 if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
             } else if args.list {
-                let shards = ops::manifest::list(&snapshot)?;
+                let of_side = args.split.as_deref().map(|side| ops::manifest::list_of_side(&snapshot, side));
+                let of_side = of_side.transpose()?;
+                let shards = match &of_side {
+                    Some(shards) => shards,
+                    None => ops::manifest::list(&snapshot)?,
+                };
                 let root = snapshot.dataset().store().location().to_string();
                 let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
                 if args.urls {

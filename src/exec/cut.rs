@@ -12,12 +12,13 @@ use std::{
 use super::{
     encode::{EncodeUnit, SourceBatch},
     gather::Gathered,
+    sides::divided,
 };
 use crate::{
     error::{Error, Result},
     format::parquet::logical_bytes,
     plan::roll::RowGroupPlanner,
-    record::{Payload, Sample},
+    record::{Payload, Sample, side::Side},
 };
 
 /// Encoded sizes, reported by the encoders to the planner.
@@ -85,7 +86,7 @@ pub enum Cutting {
         member: Option<u64>,
     },
     /// Units sized by the bytes that the open shard still lacks.
-    RowGroups(RowGroupPlanner, Arc<Feedback>),
+    RowGroups(RowGroupPlanner),
 }
 
 /// Minimum bytes counted per row, because its hash, row number and id use memory as well.
@@ -95,7 +96,7 @@ impl Cutting {
     /// Estimated bytes of the records once encoded.
     fn weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {
-            (Self::RowGroups(..) | Self::Even { member: None, .. }, Payload::Rows(batch)) => {
+            (Self::RowGroups(_) | Self::Even { member: None, .. }, Payload::Rows(batch)) => {
                 logical_bytes(batch).max(MIN_ROW_BYTES.saturating_mul(batch.num_rows() as u64))
             }
             (Self::Even { member: Some(member), .. }, Payload::Rows(batch)) => {
@@ -109,7 +110,7 @@ impl Cutting {
 
     fn weight_of(&self, sample: &Sample) -> u64 {
         let member = match self {
-            Self::RowGroups(..) => 0,
+            Self::RowGroups(_) => 0,
             Self::Even { member, .. } => member.unwrap_or(0),
         };
         sample.bytes() + member * sample.parts.len() as u64
@@ -145,35 +146,36 @@ impl Cutting {
                 (taken, taken_bytes)
             }
         };
-        let (head, tail) = split_at(batch, head_records);
+        let (head, tail) = batch.split_at(head_records);
         (head, if head_records == records { bytes } else { head_bytes }, tail)
     }
 }
 
-/// Splits a batch behind so many records.
-fn split_at(batch: SourceBatch, head_records: usize) -> (Option<SourceBatch>, Option<SourceBatch>) {
-    let records = batch.payload.len();
-    if head_records == 0 {
-        return (None, Some(batch));
-    }
-    if head_records >= records {
-        return (Some(batch), None);
-    }
-    let (head_payload, tail_payload) = match batch.payload {
-        Payload::Rows(batch) => (
-            Payload::Rows(batch.slice(0, head_records)),
-            Payload::Rows(batch.slice(head_records, records - head_records)),
-        ),
-        Payload::Samples(mut samples) => {
-            let tail = samples.split_off(head_records);
-            (Payload::Samples(samples), Payload::Samples(tail))
+impl SourceBatch {
+    /// Splits it behind so many records.
+    pub fn split_at(self, head_records: usize) -> (Option<Self>, Option<Self>) {
+        let records = self.payload.len();
+        if head_records == 0 {
+            return (None, Some(self));
         }
-    };
-    let (mut rows, mut hashes) = (batch.rows, batch.hashes);
-    let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
-    let source = Arc::clone(&batch.source);
-    let tail = SourceBatch { payload: tail_payload, source, rows: tail_rows, hashes: tail_hashes };
-    (Some(SourceBatch { payload: head_payload, source: batch.source, rows, hashes }), Some(tail))
+        if head_records >= records {
+            return (Some(self), None);
+        }
+        let Self { payload, source, mut rows, mut hashes } = self;
+        let (head_payload, tail_payload) = match payload {
+            Payload::Rows(batch) => (
+                Payload::Rows(batch.slice(0, head_records)),
+                Payload::Rows(batch.slice(head_records, records - head_records)),
+            ),
+            Payload::Samples(mut samples) => {
+                let tail = samples.split_off(head_records);
+                (Payload::Samples(samples), Payload::Samples(tail))
+            }
+        };
+        let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
+        let tail = Self { payload: tail_payload, source: Arc::clone(&source), rows: tail_rows, hashes: tail_hashes };
+        (Some(Self { payload: head_payload, source, rows, hashes }), Some(tail))
+    }
 }
 
 /// Where shards end, if not by their sizes.
@@ -252,9 +254,9 @@ struct Pending {
     bytes_in: u64,
 }
 
-/// Turns gathered records into units.
-pub struct Cut<I> {
-    input: I,
+/// Turns gathered records of one side into units.
+pub struct Cut {
+    side: Side,
     cutting: Cutting,
     pending: VecDeque<Pending>,
     pending_bytes: u64,
@@ -271,11 +273,11 @@ pub struct Cut<I> {
     ended: bool,
 }
 
-impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
-    /// Cuts what `input` gathers.
-    pub fn new(input: I, cutting: Cutting) -> Self {
+impl Cut {
+    /// Cuts the records of a side.
+    pub fn new(side: Side, cutting: Cutting) -> Self {
         Self {
-            input,
+            side,
             cutting,
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -296,7 +298,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
     }
 
     fn push(&mut self, gathered: Gathered) {
-        let Gathered { records, bytes_in } = gathered;
+        let Gathered { records, bytes_in, .. } = gathered;
         if records.payload.is_empty() {
             self.rejected_bytes_in += bytes_in;
             return;
@@ -309,13 +311,13 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
 
     /// Returns the budget of the next unit; `None` while it depends on a size that is not known yet and there are still
     /// records to gather, up to those of the largest unit.
-    fn budget(&mut self) -> Result<Option<UnitBudget>> {
+    fn budget(&mut self, feedback: &Feedback) -> Result<Option<UnitBudget>> {
         if let Some(budget) = self.budget {
             return Ok(Some(budget));
         }
         let budget = match &mut self.cutting {
             Cutting::Even { bytes, .. } => UnitBudget { bytes: *bytes, starts_shard: false },
-            Cutting::RowGroups(planner, feedback) => {
+            Cutting::RowGroups(planner) => {
                 let idle = self.ended || self.pending_bytes >= planner.unit_bytes();
                 while self.sizes_known < planner.must_know() {
                     let bytes = match feedback.size(self.sizes_known) {
@@ -368,11 +370,11 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         }
         self.pending_bytes -= raw;
         self.budget = None;
-        if let Cutting::RowGroups(planner, _) = &mut self.cutting {
+        if let Cutting::RowGroups(planner) = &mut self.cutting {
             planner.push(raw, unit_bytes_in);
         }
         let number = self.units;
-        let unit = EncodeUnit { number, batches, starts_shard, bytes_in: unit_bytes_in };
+        let unit = EncodeUnit { side: self.side, number, batches, starts_shard, bytes_in: unit_bytes_in };
         self.units += 1;
         unit
     }
@@ -393,7 +395,7 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
             room = shard.room(records, front.bytes_in);
         }
         let Pending { batch, bytes, bytes_in } = self.pending.pop_front()?;
-        match split_at(batch, room) {
+        match batch.split_at(room) {
             (Some(head), Some(tail)) => {
                 let head_bytes = self.cutting.weight(&head.payload).min(bytes);
                 let share = u128::from(bytes_in) * room as u128 / records.max(1) as u128;
@@ -425,29 +427,62 @@ impl<I: Iterator<Item = Result<Gathered>>> Cut<I> {
         shard.ends_within(records, self.pending.iter().map(|pending| pending.bytes_in).sum())
     }
 
+    /// Returns the next unit, if its records are there. Behind the last record, all are.
+    fn unit(&mut self, feedback: &Feedback) -> Result<Option<EncodeUnit>> {
+        if self.pending.is_empty() {
+            return Ok(None);
+        }
+        Ok(match self.budget(feedback)? {
+            Some(budget) if self.ended || self.pending_bytes >= budget.bytes || self.fills_shard() => {
+                Some(self.cut_unit(budget))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The units of all sides. Those of one side have its order; which side is next depends on timing.
+pub struct Units<I> {
+    input: I,
+    cuts: Vec<Cut>,
+    /// Encoded sizes of the units of each side.
+    feedback: Arc<[Feedback]>,
+    ended: bool,
+}
+
+impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
+    /// Cuts what `input` gathers; the records of a side go to the cut of its number, whose encoders report sizes to its feedback.
+    pub fn new(input: I, cuts: Vec<Cut>, feedback: &Arc<[Feedback]>) -> Self {
+        Self { input, cuts, feedback: Arc::clone(feedback), ended: false }
+    }
+
     fn next_unit(&mut self) -> Result<Option<EncodeUnit>> {
         loop {
-            if self.pending.is_empty() {
-                if self.ended {
-                    return Ok(None);
-                }
-            } else {
-                match self.budget()? {
-                    Some(budget) if self.ended || self.pending_bytes >= budget.bytes || self.fills_shard() => {
-                        return Ok(Some(self.cut_unit(budget)));
-                    }
-                    _ => {}
+            for (cut, feedback) in self.cuts.iter_mut().zip(self.feedback.iter()) {
+                if let Some(unit) = cut.unit(feedback)? {
+                    return Ok(Some(unit));
                 }
             }
+            if self.ended {
+                return Ok(None);
+            }
             match self.input.next() {
-                Some(gathered) => self.push(gathered?),
-                None => self.ended = true,
+                Some(gathered) => {
+                    for (side, gathered) in divided(gathered?) {
+                        let cut = self.cuts.get_mut(usize::from(side));
+                        cut.ok_or_else(|| Error::internal("a record has no side"))?.push(gathered);
+                    }
+                }
+                None => {
+                    self.ended = true;
+                    self.cuts.iter_mut().for_each(|cut| cut.ended = true);
+                }
             }
         }
     }
 }
 
-impl<I: Iterator<Item = Result<Gathered>>> Iterator for Cut<I> {
+impl<I: Iterator<Item = Result<Gathered>>> Iterator for Units<I> {
     type Item = Result<EncodeUnit>;
 
     fn next(&mut self) -> Option<Result<EncodeUnit>> {
@@ -484,7 +519,7 @@ mod tests {
         let framed = Cutting::Even { bytes: 64 << 10, member: Some(768) };
         assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
         assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
-        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16, None), Arc::default());
+        let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16, None));
         assert_eq!(table.weight(&narrow(1000)), 32_000);
         assert_eq!(table.weight(&samples(10)), 20);
     }

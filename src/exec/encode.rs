@@ -33,6 +33,7 @@ use crate::{
         numbers::Numbers,
         parts::samples_of_rows,
         path::column_at,
+        side::Side,
     },
 };
 
@@ -66,7 +67,9 @@ pub struct SourceName {
 /// Records that are encoded together.
 #[derive(Debug, Clone)]
 pub struct EncodeUnit {
-    /// Number of the unit, from 0.
+    /// Side of the dataset that its records belong to.
+    pub side: Side,
+    /// Number of the unit among those of its side, from 0.
     pub number: usize,
     /// The records, in order.
     pub batches: Vec<SourceBatch>,
@@ -79,6 +82,8 @@ pub struct EncodeUnit {
 /// A unit ready to be appended to a shard.
 #[derive(Debug)]
 pub struct Encoded {
+    /// Side of the dataset that its records belong to.
+    pub side: Side,
     /// The bytes.
     pub body: Body,
     /// Number of records.
@@ -269,7 +274,7 @@ impl Encoder {
     /// # Errors
     /// As [`Self::encode`].
     pub fn encode_reporting(&self, mut unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
-        let (starts_shard, bytes_in) = (unit.starts_shard, unit.bytes_in);
+        let (side, starts_shard, bytes_in) = (unit.side, unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
         let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
@@ -305,7 +310,7 @@ impl Encoder {
                 (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };
-        Ok(Encoded { body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
+        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
     }
 
     /// Drops the columns of rows that are not stored.

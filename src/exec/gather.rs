@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     events::{Event, Observer},
     format::{Framing, Parsed, TypeMismatch},
-    record::{Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, numbers::Numbers},
+    record::{Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, numbers::Numbers, side::Side},
     scan::SourceFile,
 };
 
@@ -116,6 +116,9 @@ pub struct Tally {
     pub ignored: u64,
     /// Counts per source.
     pub sources: Vec<SourceTally>,
+    /// For each side of a divided dataset, the number of the first record of each source, relative to the first record of the run;
+    /// `None` for sources without records there. Empty if the dataset is not divided.
+    pub firsts: Vec<Vec<Option<u64>>>,
     /// Set if a value did not fit, so that the run must start again with wider types.
     pub mismatch: Option<(usize, TypeMismatch)>,
 }
@@ -127,6 +130,8 @@ pub struct Gathered {
     pub records: SourceBatch,
     /// Stored bytes of input that they account for: over a whole run, at most the size of the input.
     pub bytes_in: u64,
+    /// Side of each record, ascending; empty if all belong to the first.
+    pub sides: Vec<Side>,
 }
 
 /// Returns the bytes of input that count for a file of a sample.
@@ -158,6 +163,8 @@ pub struct Gather<'a, I> {
     input: I,
     setup: GatherSetup<'a>,
     accepted: u64,
+    /// Accepted records of each side; empty if the dataset is not divided.
+    accepted_by_side: Vec<u64>,
     /// Stored bytes of input up to the newest record.
     read: u64,
     /// Stored bytes of the sources before the current one.
@@ -219,7 +226,16 @@ struct Position {
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// Gathers from `input`.
     pub fn new(input: I, setup: GatherSetup<'a>) -> Self {
-        Self { input, setup, accepted: 0, read: 0, read_before: 0, position: Position::default() }
+        let sides = setup.tally.lock().unwrap_or_else(PoisonError::into_inner).firsts.len();
+        Self {
+            input,
+            setup,
+            accepted: 0,
+            accepted_by_side: vec![0; sides],
+            read: 0,
+            read_before: 0,
+            position: Position::default(),
+        }
     }
 
     fn tally(&self) -> MutexGuard<'a, Tally> {
@@ -358,6 +374,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
         self.accepted += block.payload.len() as u64;
+        self.count_sides(source, &block.sides);
         let records = SourceBatch {
             source: Arc::clone(&self.setup.sources[source].name),
             rows: match block.rows.as_slice() {
@@ -368,7 +385,25 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             payload: block.payload,
         };
         let bytes_in = self.account(source, block.bytes_in, &records.payload);
-        Ok(Gathered { records, bytes_in })
+        Ok(Gathered { records, bytes_in, sides: block.sides })
+    }
+
+    /// Notes where the records of a source begin on each side, as numbers among the records of that side.
+    fn count_sides(&mut self, source: usize, sides: &[Side]) {
+        if sides.is_empty() {
+            return;
+        }
+        let mut tally = self.tally();
+        for (number, accepted) in self.accepted_by_side.iter_mut().enumerate() {
+            let of_side = |end: usize| sides.partition_point(|side| usize::from(*side) < end);
+            let count = of_side(number + 1) - of_side(number);
+            if count > 0
+                && let Some(first) = tally.firsts.get_mut(number).and_then(|firsts| firsts.get_mut(source))
+            {
+                first.get_or_insert(*accepted);
+            }
+            *accepted += count as u64;
+        }
     }
 
     /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a

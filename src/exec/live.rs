@@ -17,6 +17,7 @@ use crate::{
         index::IndexKind,
         tar::index::{WidsList, WidsShard},
     },
+    record::side::side_of_path,
     storage::{self, Staged, Store},
 };
 
@@ -207,12 +208,25 @@ fn info(shards: &[ShardMeta]) -> String {
     out
 }
 
-/// Encodes `split.yaml`: all shards are for training; users keep other splits in a file of another name.
+/// Encodes `split.yaml`: the shards of each side; all are for training if the dataset is not divided. Users keep other splits in a
+/// file of another name.
 fn split(shards: &[ShardMeta]) -> String {
-    let paths: Vec<String> =
-        shards.iter().map(|s| format!("\n  - {}", serde_json::Value::from(s.path.as_str()))).collect();
-    let train = if paths.is_empty() { " []".to_owned() } else { paths.concat() };
-    format!("split_parts:\n  train:{train}\n  val: []\n  test: []\nexclude: []\n")
+    let mut sides: Vec<(&str, String)> = ["train", "val", "test"].map(|side| (side, String::new())).to_vec();
+    for shard in shards {
+        let side = side_of_path(&shard.path).unwrap_or("train");
+        let path = format!("\n  - {}", serde_json::Value::from(shard.path.as_str()));
+        match sides.iter_mut().find(|(name, _)| *name == side) {
+            Some((_, paths)) => paths.push_str(&path),
+            None => sides.push((side, path)),
+        }
+    }
+    let mut out = "split_parts:\n".to_owned();
+    for (name, paths) in sides {
+        // Writing to memory cannot fail.
+        let _ = writeln!(out, "  {name}:{}", if paths.is_empty() { " []" } else { &paths });
+    }
+    out.push_str("exclude: []\n");
+    out
 }
 
 /// Encodes `index.uuid`: an identifier of the content, in the form of a UUID (version 8: custom).

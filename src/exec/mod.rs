@@ -29,6 +29,7 @@ pub mod rejects;
 pub mod rewrite;
 pub mod select;
 pub mod shard;
+pub mod sides;
 pub mod sort;
 mod splice;
 pub mod subjects;

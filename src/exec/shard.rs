@@ -35,6 +35,7 @@ use crate::{
     },
     id::{Version, Writer},
     plan::roll::{Aim, Spread},
+    record::side::Side,
     storage::{Sink, Staged, Store},
 };
 
@@ -151,6 +152,13 @@ impl<'a> Appender<'a> {
     #[must_use]
     pub fn ending_with_units(self, by_units: bool) -> Self {
         Self { by_units, ..self }
+    }
+
+    /// Makes it one of the appenders of a run, one for each side of a divided dataset.
+    #[must_use]
+    pub fn of_side(self, side: Side, sides: usize) -> Self {
+        let (record_ids, subject_ids) = (self.record_ids.of_side(side, sides), self.subject_ids.of_side(side, sides));
+        Self { record_ids, subject_ids, ..self }
     }
 
     /// Appends a unit.

@@ -16,6 +16,7 @@ use crate::{
     error::{Error, Result},
     id::Version,
     plan::compact::When,
+    record::side::side_of_path,
     storage::Location,
     units::parse_duration,
 };
@@ -507,6 +508,24 @@ fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
 /// When the list cannot be read.
 pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
     or_overtaken(Some(snapshot), snapshot.shards())
+}
+
+/// Live shards of one side of a divided dataset, in record order.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if there is no such side; when the list cannot be read.
+pub fn list_of_side(snapshot: &Snapshot, name: &str) -> Result<Vec<ShardMeta>> {
+    let at = || snapshot.dataset().store().location().to_string();
+    let Some(sides) = &snapshot.entry().settings.split else {
+        return Err(
+            Error::usage("expected a dataset made with --split, found one whose records are not divided").at(at())
+        );
+    };
+    if !sides.shares.names().any(|known| known == name) {
+        let names: Vec<&str> = sides.shares.names().collect();
+        return Err(Error::usage(format!("expected one of {}, found `{name}`", names.join(", "))).at(at()));
+    }
+    Ok(list(snapshot)?.iter().filter(|shard| side_of_path(&shard.path) == Some(name)).cloned().collect())
 }
 
 /// Returns the number of shards that only older versions need.

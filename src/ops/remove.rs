@@ -335,8 +335,8 @@ impl Selection {
         let mut parts: BTreeMap<(u64, Version), HashSet<String>> = BTreeMap::new();
         let mut selection = Self::default();
         newest.each_source(&mut |row| {
-            let start = Start { first: row.first_record, version: row.version, at: starts.len() };
-            starts.push(start);
+            let at = starts.len();
+            starts.extend(row.firsts().map(|first| Start { first, version: row.version, at }));
             if row.removed.is_some() || !wanted(&row) {
                 return Ok(());
             }
@@ -344,7 +344,7 @@ impl Selection {
                 let key = split_key(&row.name).0;
                 parts.entry((row.first_record, row.version)).or_default().insert(key.to_owned());
             } else {
-                tables.push(start);
+                tables.extend_from_slice(&starts[at..]);
             }
             selection.rows.insert((row.uri.clone(), row.version));
             selection.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });

@@ -33,6 +33,7 @@ pub(super) struct StackedSources {
     tables: Vec<(ListRef, u64)>,
     arrays: bool,
     part_hashes: bool,
+    divided: bool,
 }
 
 impl NewSources for StackedSources {
@@ -43,6 +44,10 @@ impl NewSources for StackedSources {
             each_source_of_task(&self.store, list, *base, &mut |row| match &mut last {
                 Some(before) if before.uri == row.uri => {
                     before.records += row.records;
+                    // On each side, the records of other sources are between those of two parts.
+                    if self.divided {
+                        before.other_firsts.extend(row.firsts());
+                    }
                     Ok(())
                 }
                 _ => last.replace(row).map_or(Ok(()), &mut *visit),
@@ -58,6 +63,10 @@ impl NewSources for StackedSources {
     fn have_part_hashes(&self) -> bool {
         self.part_hashes
     }
+
+    fn have_other_firsts(&self) -> bool {
+        self.divided
+    }
 }
 
 impl Stacked {
@@ -68,6 +77,7 @@ impl Stacked {
         settings: Settings,
         operation: Operation,
     ) -> Transaction<'_> {
+        self.sources.divided = settings.split.is_some();
         Transaction {
             counts: self.counts,
             adds: std::mem::take(&mut self.adds),
@@ -91,6 +101,7 @@ impl Stacked {
                 tables: Vec::new(),
                 arrays: false,
                 part_hashes: false,
+                divided: false,
             },
             rejects: Vec::new(),
         };

@@ -62,6 +62,14 @@ impl MemoryPlan {
         Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
     }
 
+    /// Returns the plan of records that are divided among so many sides, each of which gathers a unit of its own.
+    #[must_use]
+    pub fn divided(self, sides: usize) -> Self {
+        let others = sides.saturating_sub(1) as u64;
+        let most = (self.bytes / 64 * 5).checked_div(others).unwrap_or(u64::MAX);
+        Self { unit_bytes: self.unit_bytes.min(most).max(MIN_UNIT.min(self.unit_bytes)), ..self }
+    }
+
     /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
     /// encoded form.
     pub fn concurrent_rewrites(&self, format: OutputFormat, max: usize) -> usize {

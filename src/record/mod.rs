@@ -14,6 +14,7 @@ pub mod key;
 pub mod numbers;
 pub mod parts;
 pub mod path;
+pub mod side;
 pub mod size;
 pub mod source_part;
 pub mod spelling;
@@ -26,8 +27,8 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use self::numbers::Numbers;
 pub use self::source_part::{PartExtent, PartSizes, SourcePart};
+use self::{numbers::Numbers, side::Side};
 
 /// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
 pub const BATCH_ROWS: usize = 8_192;
@@ -213,6 +214,8 @@ pub struct RecordBlock {
     pub hashes: Vec<u64>,
     /// Number of consecutive records that share a hash: one, or the cells of a record.
     pub sharing: usize,
+    /// For each record, its side of the dataset, ascending; empty if the dataset is not divided.
+    pub sides: Vec<Side>,
     /// Rejected records, in input order.
     pub rejects: Vec<Reject>,
     /// Line terminators within the split, for summing line numbers over splits.
@@ -239,6 +242,7 @@ impl RecordBlock {
             rows: Vec::new(),
             hashes: Vec::new(),
             sharing: 1,
+            sides: Vec::new(),
             rejects: Vec::new(),
             lines: 0,
             blank_lines: 0,

@@ -44,6 +44,7 @@ mod remote_arrays;
 mod select;
 mod sizes;
 mod sort;
+mod split;
 mod storage_faults;
 mod subjects;
 mod types;

@@ -123,6 +123,7 @@ impl Scale {
             hash: noise(number),
             records: SOURCE_RECORDS.min(self.records - number * SOURCE_RECORDS),
             first_record: number * SOURCE_RECORDS,
+            other_firsts: Vec::new(),
             arrays: None,
             part_hash: None,
             version: Version(0),
@@ -217,6 +218,7 @@ pub fn transaction() -> Transaction<'static> {
         indexes: Vec::new(),
         private: None,
         columns: Vec::new(),
+        split: None,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

@@ -13,18 +13,22 @@ use crate::{
     exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
-        convert::{Accept, ConvertOptions, OnSchema, SubjectSource},
+        convert::{Accept, ConvertOptions, OnSchema, SplitChoice, SubjectSource},
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    record::{filter::Filter, subject::SubjectPattern},
+    record::{
+        filter::Filter,
+        side::{Shares, SideBy},
+        subject::SubjectPattern,
+    },
     scan::InputFormat,
     units::Size,
 };
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ConvertArgs {
-    /// Files, folders, globs or URLs; - is stdin [default: current folder].
+    /// Files, folders, globs, URLs; - is stdin [default: .].
     ///
     /// URLs are file:, s3:, gs:, az:, http: or https:. Standard input needs --from.
     pub(in crate::cli) sources: Vec<String>,
@@ -121,12 +125,26 @@ pub(in crate::cli) struct OutputArgs {
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size)]
     target_shard: Option<Size>,
+    /// Parts of the records: train=0.8,val=0.1,test=0.1.
+    ///
+    /// The shards of each part lie in a folder of its name, split=train. What --split-by names is in one part as a whole, and later runs put
+    /// it there, too.
+    #[arg(long, value_name = "SHARES", value_parser = shares)]
+    split: Option<Shares>,
+    /// What --split keeps together: subject, id, content or a column [default: the first there is].
+    ///
+    /// Equal values of a column are kept together; `column:id` is the column of that name.
+    #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
+    split_by: Option<SideBy>,
+    /// Seed of --split: another seed, another division.
+    #[arg(long, value_name = "N", requires = "split", default_value_t = 0, hide_short_help = true)]
+    split_seed: u64,
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
     /// The run is not cut into tasks. `compact` still merges shards by their sizes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
-          conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]
+          conflicts_with_all = ["target_shard", "records_per_shard", "split"], hide_short_help = true)]
     shards: Option<u64>,
     /// Number of records of each shard; the last shard has the rest.
     ///
@@ -305,6 +323,14 @@ enum TensorChoice {
     Lists,
 }
 
+fn shares(text: &str) -> Result<Shares, String> {
+    text.parse()
+}
+
+fn side_by(text: &str) -> Result<SideBy, String> {
+    text.parse()
+}
+
 fn as_of(text: &str) -> Result<AsOf> {
     text.parse()
 }
@@ -370,6 +396,11 @@ impl ConvertArgs {
             to: output.to,
             target_shard: output.target_shard,
             ends: output.records_per_shard.map(ShardEnds::Records).or(output.shards.map(ShardEnds::Parts)),
+            split: output.split.as_ref().map(|shares| SplitChoice {
+                shares: shares.clone(),
+                by: output.split_by.clone(),
+                seed: output.split_seed,
+            }),
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),

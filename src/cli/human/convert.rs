@@ -38,6 +38,11 @@ fn version(w: &mut dyn Write, report: &ConvertReport, took: &str) -> Result<()> 
     let format = format!("{} {}, {}", report.format, report.codec, Size(counts.bytes_out));
     let folder = report.folder.as_deref().map_or_else(String::new, |f| format!(" in {f}/"));
     line(w, "written", format_args!("{} to {shards} of {format}{folder}", grouped(counts.records_out)))?;
+    for split in &report.splits {
+        let share = 100.0 * split.records as f64 / counts.records_out.max(1) as f64;
+        let shards = plural(split.shards, "shard");
+        line(w, "split", format_args!("{}: {} in {shards}, {share:.1} %", split.name, grouped(split.records)))?;
+    }
     let erased = match counts.records_erased {
         0 => String::new(),
         erased => format!(", {} of them because they were erased before", grouped(erased)),

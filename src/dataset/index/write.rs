@@ -12,6 +12,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{IdHash, Writer},
+    record::side::Side,
     storage::{Staged, Store},
 };
 
@@ -30,6 +31,14 @@ pub struct Segments {
 }
 
 impl Segments {
+    /// Adds segments whose records follow the first `base` ones.
+    pub fn append(&mut self, more: Self, base: u64) {
+        let moved = |segment: SegmentRef| SegmentRef { record_base: segment.record_base + base, ..segment };
+        self.refs.extend(more.refs.into_iter().map(moved));
+        self.staged.extend(more.staged);
+        self.repeated += more.repeated;
+    }
+
     /// Finishes the writers of all kinds, in parallel.
     ///
     /// # Errors
@@ -65,6 +74,8 @@ pub struct SegmentWriter {
     /// Start of the names of its segments.
     name: String,
     pending: Pairs,
+    /// Number of pairs that make a segment.
+    most_pairs: usize,
     /// Thread that writes the previous segment.
     writing: Option<JoinHandle<Result<Written>>>,
     started: usize,
@@ -79,10 +90,22 @@ impl SegmentWriter {
             kind,
             name: writer.into().to_string(),
             pending: Pairs::default(),
+            most_pairs: SEGMENT_PAIRS,
             writing: None,
             started: 0,
             done: Segments::default(),
         }
+    }
+
+    /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of their own, and
+    /// all writers together take no more memory than one.
+    #[must_use]
+    pub fn of_side(mut self, side: Side, sides: usize) -> Self {
+        if side > 0 {
+            self.name = format!("{}-side{side}", self.name);
+        }
+        self.most_pairs = SEGMENT_PAIRS / sides.max(1);
+        self
     }
 
     /// Adds the hash of a record's id; the record is numbered from the first record of the commit. Numbers must ascend.
@@ -94,7 +117,7 @@ impl SegmentWriter {
             self.flush()?;
             self.pending.push(hash.0, record);
         }
-        if self.pending.len == SEGMENT_PAIRS { self.flush() } else { Ok(()) }
+        if self.pending.len >= self.most_pairs { self.flush() } else { Ok(()) }
     }
 
     /// Adds the hashes of those of some consecutive records that have an id, given the number of the first.
@@ -108,7 +131,7 @@ impl SegmentWriter {
         let mut record = first;
         while !rest.is_empty() {
             let taken = self.pending.extend(rest, record);
-            if taken == 0 || self.pending.len == SEGMENT_PAIRS {
+            if taken == 0 || self.pending.len >= self.most_pairs {
                 self.flush()?;
             }
             rest = &rest[taken..];

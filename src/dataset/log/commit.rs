@@ -436,6 +436,7 @@ mod tests {
                 subjects_from: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),
+                split: None,
                 private: None,
             },
             adds,

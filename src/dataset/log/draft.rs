@@ -211,11 +211,12 @@ impl Draft<'_> {
         }
         let sources = self.transaction.sources;
         let (arrays, part_hashes) = (sources.have_arrays(), sources.have_part_hashes());
-        let optional = Optional { arrays, part_hashes, removed: false };
+        let other_firsts = sources.have_other_firsts();
+        let optional = Optional { arrays, part_hashes, removed: false, other_firsts };
         lists.write(0, &mut |add| {
             let mut pending = Vec::new();
             self.transaction.sources.each(&mut |source| {
-                pending.push(SourceRow { first_record: source.first_record + shift, version, ..source });
+                pending.push(SourceRow { version, ..source.moved(shift) });
                 if pending.len() < table::BATCH_ROWS {
                     return Ok(());
                 }

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    record::subject::SubjectsFrom,
+    record::{side::Sides, subject::SubjectsFrom},
     storage::{RESTORE_HINT, Store, checked_path},
     units::Size,
 };
@@ -258,6 +258,9 @@ pub struct Settings {
     /// Columns that rows keep, in their order; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    /// How records are divided for training and evaluation; `None` if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Sides>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,

@@ -264,6 +264,16 @@ pub struct NewShard {
     pub scattered: Option<Scattered>,
 }
 
+impl NewShard {
+    /// Returns the shard with `base` added to the numbers of its records.
+    #[must_use]
+    pub fn moved(mut self, base: u64) -> Self {
+        self.meta.first_record += base;
+        self.runs.iter_mut().for_each(|(first, ..)| *first += base);
+        self
+    }
+}
+
 /// Checks the descriptions of the shards' folders: types and constants, which change the meaning of records.
 ///
 /// # Errors

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array},
-    datatypes::{DataType, Field, Schema, TimeUnit},
+    array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, TimeUnit, UInt64Type},
 };
 use jiff::Timestamp;
 
@@ -42,8 +42,10 @@ pub struct SourceRow {
     pub hash: u64,
     /// Records read from it, rejected ones included; 0 for a file that is one part of a sample.
     pub records: u64,
-    /// Number of its first written record, if its records are consecutive.
+    /// Number of its first written record, from which on its records are consecutive.
     pub first_record: u64,
+    /// Numbers of the first records of its other runs, if it has several: one for each side of a divided dataset.
+    pub other_firsts: Vec<u64>,
     /// Description of its records if it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
     pub arrays: Option<String>,
     /// XXH3-64 of its bytes, for a file that is one part of a sample, if requested.
@@ -52,6 +54,21 @@ pub struct SourceRow {
     pub version: Version,
     /// Version that removed its records; `None` while the dataset has them.
     pub removed: Option<Version>,
+}
+
+impl SourceRow {
+    /// Returns the number of the first record of each of its runs.
+    pub fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.first_record).chain(self.other_firsts.iter().copied())
+    }
+
+    /// Returns the row with `base` added to the numbers of its records.
+    #[must_use]
+    pub fn moved(mut self, base: u64) -> Self {
+        self.first_record += base;
+        self.other_firsts.iter_mut().for_each(|first| *first += base);
+        self
+    }
 }
 
 /// Sources that a run adds, produced on demand because there may be millions.
@@ -69,6 +86,11 @@ pub trait NewSources {
 
     /// Whether some of them are parts of samples with known hashes.
     fn have_part_hashes(&self) -> bool {
+        false
+    }
+
+    /// Whether the records of some of them are not consecutive.
+    fn have_other_firsts(&self) -> bool {
         false
     }
 }
@@ -96,19 +118,28 @@ const REMOVED: &str = "removed";
 /// Name of the column that only lists with hashed parts of samples have.
 const PART_HASH: &str = "part_hash";
 
+/// Name of the column that only lists of divided datasets have.
+const OTHER_FIRSTS: &str = "other_first_records";
+
 /// The optional columns of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::dataset) struct Optional {
     pub(in crate::dataset) arrays: bool,
     pub(in crate::dataset) removed: bool,
     pub(in crate::dataset) part_hashes: bool,
+    pub(in crate::dataset) other_firsts: bool,
 }
 
 impl Optional {
     /// Returns the optional columns among the columns of a list.
     pub(in crate::dataset) fn of(columns: &[String]) -> Self {
         let has = |name: &str| columns.iter().any(|column| column == name);
-        Self { arrays: has(ARRAYS), removed: has(REMOVED), part_hashes: has(PART_HASH) }
+        Self {
+            arrays: has(ARRAYS),
+            removed: has(REMOVED),
+            part_hashes: has(PART_HASH),
+            other_firsts: has(OTHER_FIRSTS),
+        }
     }
 }
 
@@ -129,6 +160,7 @@ pub(in crate::dataset) fn schema() -> Schema {
     fields.push(Field::new(ARRAYS, DataType::Utf8, true));
     fields.push(Field::new(REMOVED, DataType::UInt64, true));
     fields.push(Field::new(PART_HASH, DataType::UInt64, true));
+    fields.push(Field::new_list(OTHER_FIRSTS, Field::new_list_field(DataType::UInt64, true), true));
     Schema::new(fields)
 }
 
@@ -155,6 +187,7 @@ pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Re
         ARRAYS => optional.arrays,
         REMOVED => optional.removed,
         PART_HASH => optional.part_hashes,
+        OTHER_FIRSTS => optional.other_firsts,
         _ => true,
     });
     if optional.arrays {
@@ -165,6 +198,10 @@ pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Re
     }
     if optional.part_hashes {
         columns.push(Arc::new(sources.iter().map(|s| s.part_hash).collect::<UInt64Array>()));
+    }
+    if optional.other_firsts {
+        let firsts = sources.iter().map(|s| Some(s.other_firsts.iter().map(|first| Some(*first))));
+        columns.push(Arc::new(ListArray::from_iter_primitive::<UInt64Type, _, _>(firsts)));
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
@@ -188,6 +225,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
     let arrays = arrays_of(batch)?;
     let removed = batch.column_by_name(REMOVED).map(|_| number(REMOVED)).transpose()?;
     let part_hash = batch.column_by_name(PART_HASH).map(|_| number(PART_HASH)).transpose()?;
+    let other_firsts = other_firsts_of(batch)?;
     (0..batch.num_rows()).try_for_each(|i| {
         visit(SourceRow {
             uri: uri.value(i).to_owned(),
@@ -198,6 +236,7 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             hash: hash.value(i),
             records: records.value(i),
             first_record: first_record.value(i),
+            other_firsts: other_firsts.map(|lists| firsts_at(lists, i)).unwrap_or_default(),
             arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),
             part_hash: part_hash.and_then(|hashes| hashes.is_valid(i).then(|| hashes.value(i))),
@@ -209,6 +248,16 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
 /// Returns the column for arrays, in lists that have it.
 fn arrays_of(batch: &RecordBatch) -> Result<Option<&StringArray>> {
     batch.column_by_name(ARRAYS).map(|_| column(batch, ARRAYS)).transpose()
+}
+
+/// Returns the column for records that are not consecutive, in lists that have it.
+fn other_firsts_of(batch: &RecordBatch) -> Result<Option<&ListArray>> {
+    batch.column_by_name(OTHER_FIRSTS).map(|_| column(batch, OTHER_FIRSTS)).transpose()
+}
+
+fn firsts_at(lists: &ListArray, row: usize) -> Vec<u64> {
+    let firsts = lists.is_valid(row).then(|| lists.value(row));
+    firsts.and_then(|firsts| Some(firsts.as_primitive_opt::<UInt64Type>()?.values().to_vec())).unwrap_or_default()
 }
 
 /// Facts in a list about the source of a record.
@@ -298,12 +347,16 @@ fn choose(
     let (firsts, records): (&UInt64Array, &UInt64Array) = (column(batch, "first_record")?, column(batch, "records")?);
     let versions: &UInt64Array = column(batch, "version")?;
     let arrays = arrays_of(batch)?.filter(|arrays| arrays.null_count() < arrays.len());
+    let other_firsts = other_firsts_of(batch)?;
     for row in 0..batch.num_rows() {
-        let place = (firsts.value(row), records.value(row) > 0, versions.value(row));
+        let others = other_firsts.map(|lists| firsts_at(lists, row)).unwrap_or_default();
         for i in by_name.get(names.value(row)).into_iter().flatten() {
+            let reached =
+                others.iter().copied().chain([firsts.value(row)]).filter(|first| *first <= wanted[*i].0).max();
+            let Some(first) = reached else { continue };
+            let place = (first, records.value(row) > 0, versions.value(row));
             // Within a version, sources are in the order of their records.
-            let nearer = best[*i].as_ref().is_none_or(|(known, _)| *known <= place);
-            if place.0 <= wanted[*i].0 && nearer {
+            if best[*i].as_ref().is_none_or(|(known, _)| *known <= place) {
                 let arrays = arrays.filter(|arrays| arrays.is_valid(row)).map(|arrays| arrays.value(row).to_owned());
                 best[*i] = Some((place, Origin { uri: uris.value(row).to_owned(), arrays }));
             }

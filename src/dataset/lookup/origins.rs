@@ -45,13 +45,14 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
     let mut searches = Vec::new();
     let mut firsts: Vec<u64> = Vec::new();
     snapshot.each_source(&mut |source| {
-        firsts.push(source.first_record);
+        firsts.extend(source.firsts());
         let Some((name, rows)) = asked.get_key_value(source.name.as_str()) else { return Ok(()) };
         for (row, id) in rows.iter().filter(|(row, _)| *row <= source.records) {
-            // Rejects before it make the number smaller; without rejects this guess is exact.
-            let last = source.first_record.saturating_add(row - 1);
-            let (low, high, guess) = (source.first_record, last, last);
-            searches.push(Search { id: *id, name, row: *row, low, high, guess });
+            for first in source.firsts() {
+                // Rejects before it make the number smaller; without rejects this guess is exact.
+                let last = first.saturating_add(row - 1);
+                searches.push(Search { id: *id, name, row: *row, low: first, high: last, guess: last });
+            }
         }
         Ok(())
     })?;

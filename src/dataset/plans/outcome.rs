@@ -423,7 +423,8 @@ pub fn stage_sources(
         if batch.is_empty() {
             break;
         }
-        table.add(&sources::batch(&batch, sources::Optional { arrays: true, part_hashes: true, removed: false })?)?;
+        let optional = sources::Optional { arrays: true, part_hashes: true, other_firsts: true, removed: false };
+        table.add(&sources::batch(&batch, optional)?)?;
     }
     let Some((staged, rows)) = table.finish()? else { return Ok(None) };
     let list = ListRef { path: path.clone(), rows, level: 0, root: None, seal: staged.seal() };
@@ -440,5 +441,5 @@ pub fn each_source(
     base: u64,
     visit: &mut dyn FnMut(SourceRow) -> Result<()>,
 ) -> Result<()> {
-    sources::read(store, list, &mut |row| visit(SourceRow { first_record: row.first_record + base, ..row }))
+    sources::read(store, list, &mut |row| visit(row.moved(base)))
 }

@@ -22,7 +22,7 @@ use self::{
     samples::{SampleReader, read_samples},
 };
 use super::{
-    cut::{Cut, Cutting, Feedback, ShardEnds},
+    cut::{Cut, Cutting, Feedback, ShardEnds, Units},
     encode::{EncodeUnit, Encoded, Encoder, Output},
     gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
@@ -30,6 +30,7 @@ use super::{
     rejects::RejectsFile,
     select::SelectGate,
     shard::{Appender, FinishedShard, ShardNaming},
+    sides::SideGate,
     subjects::SubjectResolver,
     suppress::SuppressGate,
 };
@@ -46,7 +47,7 @@ use crate::{
         memory::MemoryPlan,
         roll::{InputSize, RowGroupPlanner, Spread},
     },
-    record::{Part, Payload, RecordBlock},
+    record::{Part, Payload, RecordBlock, side::Side},
     scan::{RecordSource, SourceFile},
     storage::{Store, sys::release_freed_memory},
 };
@@ -155,6 +156,8 @@ pub struct Pipeline<'a> {
     pub subjects: Option<&'a SubjectResolver>,
     /// Leaves out rows and columns; `None` if all are kept.
     pub select: Option<&'a SelectGate>,
+    /// Divides the records among sides; `None` if the dataset is not divided.
+    pub sides: Option<&'a SideGate<'a>>,
     /// Filters out erased records; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Destination of rejected records; `None` if they are not kept.
@@ -180,14 +183,42 @@ pub struct Converted {
     pub segments: Segments,
 }
 
+impl Pipeline<'_> {
+    /// Returns the number of sides: one if the dataset is not divided.
+    fn side_count(&self) -> Side {
+        self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
+    }
+
+    /// Divides the records of a block among the sides, if there are several. `subject` is that of all rows of their source.
+    fn with_sides(&self, block: RecordBlock, subject: Option<&str>) -> Result<RecordBlock> {
+        match self.sides {
+            Some(gate) => gate.pass(block, subject),
+            None => Ok(block),
+        }
+    }
+
+    /// Returns the part of the input that a side is expected to get.
+    fn input_of(&self, side: Side, input: InputSize) -> InputSize {
+        let share = self.sides.and_then(|gate| gate.sides.shares.shares().nth(side.into())).unwrap_or(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive share of a size")]
+        let bytes = (input.bytes as f64 * share) as u64;
+        InputSize { bytes: if self.sides.is_some() { bytes } else { input.bytes }, ..input }
+    }
+}
+
 /// Runs the pipeline. Counts are in `tally` even if it fails; a value that does not fit its column is a failure
 /// recorded there.
 ///
 /// # Errors
 /// Fails if a source cannot be read, a record is bad and `on_error` is `Fail`, or the store fails.
 pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner).sources = vec![SourceTally::default(); pipeline.facts.len()];
-    let feedback = Arc::new(Feedback::default());
+    {
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
+        let divided = pipeline.sides.map_or(0, |gate| gate.sides.count());
+        tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
+    }
+    let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
     std::thread::scope(|scope| {
         // A thread that waits for a size must not keep the scope open after a failure, also if this thread panics.
         let _closing = Closing(&feedback);
@@ -220,14 +251,18 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             suppress: pipeline.suppress.map(|gate| gate.list),
             framing,
         };
-        let units = Cut::new(Gather::new(outcomes, setup), cutting(pipeline, size, &feedback))
-            .ending(pipeline.ends, size.bytes);
+        let cut = |side: Side| {
+            let input = pipeline.input_of(side, size);
+            Cut::new(side, cutting(pipeline, input)).ending(pipeline.ends, input.bytes)
+        };
+        let cuts = (0..pipeline.side_count()).map(cut).collect();
+        let units = Units::new(Gather::new(outcomes, setup), cuts, &feedback);
         let encode = {
             let feedback = Arc::clone(&feedback);
             move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
         };
         let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
-        let result = append(pipeline, size, encoded);
+        let result = append(pipeline, size, encoded, tally);
         // A decoder may have treated a failed read as the end of a source.
         result.and_then(|converted| match input.fault() {
             Some(fault) => Err(fault),
@@ -246,15 +281,15 @@ fn can_skip(error: &Error, on_error: OnError) -> bool {
 }
 
 /// Ends all waiting for sizes when it is dropped.
-struct Closing<'a>(&'a Feedback);
+struct Closing<'a>(&'a [Feedback]);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.iter().for_each(Feedback::close);
     }
 }
 
-fn cutting(pipeline: &Pipeline<'_>, input: InputSize, feedback: &Arc<Feedback>) -> Cutting {
+fn cutting(pipeline: &Pipeline<'_>, input: InputSize) -> Cutting {
     match pipeline.encoder.output() {
         Output::Stream(framing) => {
             Cutting::Even { bytes: pipeline.memory.unit_bytes, member: Some(framing.member_bytes()) }
@@ -265,44 +300,74 @@ fn cutting(pipeline: &Pipeline<'_>, input: InputSize, feedback: &Arc<Feedback>) 
         Output::Parquet(parquet) => {
             let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
             let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes, Some(input));
-            Cutting::RowGroups(planner, Arc::clone(feedback))
+            Cutting::RowGroups(planner)
         }
     }
 }
 
-fn encode(encoder: &Encoder, feedback: &Feedback, unit: EncodeUnit) -> Result<Encoded> {
-    let number = unit.number;
+fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
+    let (side, number) = (usize::from(unit.side), unit.number);
     let footer = match encoder.output() {
         Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
         Output::Stream(_) => 0,
     };
-    let encoded = encoder.encode_reporting(unit, |bytes| feedback.report(number, bytes + footer));
+    let encoded = encoder.encode_reporting(unit, |bytes| {
+        if let Some(feedback) = feedback.get(side) {
+            feedback.report(number, bytes + footer);
+        }
+    });
     if encoded.is_err() {
-        feedback.close();
+        feedback.iter().for_each(Feedback::close);
     }
     encoded
 }
 
+/// Appends the units of each side to its shards. The records of a side follow those of the sides before it.
 fn append(
     pipeline: &Pipeline<'_>,
     input: InputSize,
     encoded: impl Iterator<Item = Result<Encoded>>,
+    tally: &Mutex<Tally>,
 ) -> Result<Converted> {
-    let mut appender = Appender::new(
-        Arc::clone(pipeline.store),
-        pipeline.encoder.output(),
-        pipeline.naming.clone(),
-        Spread::new(pipeline.target, Some(input)),
-        pipeline.writer,
-        pipeline.observer,
-    )
-    .ending_with_units(pipeline.ends.is_some());
+    let appender = |side: Side| {
+        let naming = match pipeline.sides {
+            None => pipeline.naming.clone(),
+            Some(gate) => pipeline.naming.within(&format!("/{}/", gate.sides.folder(side))),
+        };
+        let (store, spread) =
+            (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(pipeline.input_of(side, input))));
+        Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
+            .ending_with_units(pipeline.ends.is_some())
+            .of_side(side, pipeline.side_count().into())
+    };
+    let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
     for unit in encoded {
-        appender.append(unit?)?;
+        let unit = unit?;
+        let appender = appenders.get_mut(usize::from(unit.side));
+        appender.ok_or_else(|| Error::internal("a unit has no side"))?.append(unit)?;
         release_freed_memory(pipeline.memory.bytes / 8 * 7);
     }
-    let (shards, records, segments) = appender.finish()?;
-    Ok(Converted { shards, records, segments })
+    let mut all = Converted { shards: Vec::new(), records: 0, segments: Segments::default() };
+    for (side, appender) in appenders.into_iter().enumerate() {
+        let (shards, records, segments) = appender.finish()?;
+        let base = all.records;
+        let moved = |finished: FinishedShard| FinishedShard { shard: finished.shard.moved(base), ..finished };
+        all.shards.extend(shards.into_iter().map(moved));
+        all.segments.append(segments, base);
+        all.records += records;
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.firsts.get_mut(side).into_iter().flatten().flatten().for_each(|first| *first += base);
+    }
+    if pipeline.sides.is_some() {
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let Tally { sources, firsts, .. } = &mut *tally;
+        for (number, source) in sources.iter_mut().enumerate() {
+            // A source without records is where the next run begins.
+            let first = firsts.iter().find_map(|firsts| firsts.get(number).copied().flatten());
+            source.first_record = first.unwrap_or(all.records);
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the block, or a type mismatch if one of its samples has a part without a column for it.

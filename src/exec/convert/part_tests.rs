@@ -116,6 +116,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         naming: ShardNaming { tag: "x".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() },
         target: 1 << 20,
         ends: None,
+        sides: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,

@@ -244,7 +244,11 @@ impl Parser<'_> {
             }
         }
         let parsed = match parsed {
-            Parsed::Block(block) => fitting(block, self.columns),
+            Parsed::Block(block) => {
+                let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
+                let subject = self.pipeline.facts[source].name.subject.as_deref();
+                fitting(self.pipeline.with_sides(block, subject).map_err(at)?, self.columns)
+            }
             mismatch @ Parsed::Mismatch(_) => mismatch,
         };
         Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, rejected, erased, filtered })

@@ -109,7 +109,7 @@ impl SampleReader<'_> {
         Ok(ReadOutcome::Parsed {
             source: 0,
             offset: 0,
-            parsed: fitting(block, self.columns),
+            parsed: fitting(self.pipeline.with_sides(block, None)?, self.columns),
             rejected: rejects,
             erased: 0,
             filtered: 0,

@@ -419,12 +419,19 @@ impl<'a> Adoption<'a> {
             subjects_from: None,
             indexes: Vec::new(),
             columns: Vec::new(),
+            split: None,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
                 .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
                 .hint("`shardify convert` makes shards with subject ids from tables"));
+        }
+        if let Some(split) = &settings.split {
+            return Err(Error::usage(format!(
+                "expected records that are divided as in this dataset, {split}, found shards to adopt"
+            ))
+            .hint("`shardify convert` reads these shards and divides their records; --out names another dataset"));
         }
         if settings.subjects_from.is_some() && self.options.subject.is_none() {
             return Err(Error::usage(
@@ -688,6 +695,7 @@ fn source_row(
         hash: pseudonymizer.map_or(adopted.source_hash, |pseudonymizer| pseudonymizer.content(adopted.source_hash)),
         records: adopted.shard.meta.records,
         first_record,
+        other_firsts: Vec::new(),
         arrays: None,
         part_hash: None,
         version: Version(0),

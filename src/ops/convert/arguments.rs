@@ -35,26 +35,13 @@ pub(super) fn arguments(
     set("unit", memory.unit_bytes.to_string());
     set("columns", settings.columns.join(","));
     condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
+    set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
-    set(
-        "subject-from-path",
-        match &settings.subjects_from {
-            Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
-            _ => String::new(),
-        },
-    );
-    set(
-        "subject-table",
-        match &options.subjects {
-            Some(SubjectSource::Table { .. }) => "true".to_owned(),
-            _ => String::new(),
-        },
-    );
+    subjects(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
-    set("no-header", if options.no_header { "true".into() } else { String::new() });
     let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
     set("index", indexes.join(","));
     set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
@@ -64,10 +51,15 @@ pub(super) fn arguments(
     set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
     set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
     set("var", options.arrays.vars.join(","));
-    set("hive-columns", if options.hive_columns { "true".into() } else { String::new() });
     set("as-of", options.as_of.map_or_else(String::new, |as_of| as_of.to_string()));
-    set("raw", if options.arrays.raw { "true".into() } else { String::new() });
-    set("flatten", if options.arrays.flatten { "true".into() } else { String::new() });
+    for (name, is_set) in [
+        ("no-header", options.no_header),
+        ("hive-columns", options.hive_columns),
+        ("raw", options.arrays.raw),
+        ("flatten", options.arrays.flatten),
+    ] {
+        set(name, if is_set { "true".into() } else { String::new() });
+    }
     set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });
     for (name, sizes) in [("patch", &options.arrays.patch), ("stride", &options.arrays.stride)] {
         set(name, sizes.iter().map(|(dim, size)| format!("{dim}={size}")).collect::<Vec<_>>().join(","));
@@ -83,6 +75,19 @@ pub(super) fn arguments(
             .join(","),
     );
     out
+}
+
+/// Returns where subject ids come from, if they are in no column.
+fn subjects(options: &ConvertOptions, settings: &Settings) -> [(&'static str, String); 2] {
+    let pattern = match &settings.subjects_from {
+        Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
+        _ => String::new(),
+    };
+    let table = match &options.subjects {
+        Some(SubjectSource::Table { .. }) => "true".to_owned(),
+        _ => String::new(),
+    };
+    [("subject-from-path", pattern), ("subject-table", table)]
 }
 
 /// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log of

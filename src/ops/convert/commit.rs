@@ -1,5 +1,7 @@
 //! Folds the result of a run into one transaction, and commits it.
 
+use std::collections::BTreeSet;
+
 use super::{
     job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
 };
@@ -8,7 +10,7 @@ use crate::{
         Counts, NewShard, Numbers, OutcomeCounts, Publication, Revision, SegmentRef, Transaction, record_beside,
     },
     error::Result,
-    exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, types},
+    exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
     ops::{lineage, revision},
     storage::{Staged, Store},
 };
@@ -42,8 +44,9 @@ pub(super) fn commit(
     report.set_others(others(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
-    let Folded { staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
+    let Folded { staged, mut adds, segments, counts } = fold(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
+    report.set_splits(&plan.settings, &adds);
     job.context.cancel.check()?;
     record_beside(adds.iter_mut(), &staged);
     publication.publish(staged)?;
@@ -89,18 +92,24 @@ pub(super) fn others(tally: &Tally, converted: &Converted) -> OutcomeCounts {
 pub(super) fn fold(
     store: &dyn Store,
     plan: &ConvertPlan,
-    folder: &str,
     converted: Converted,
     tally: &Tally,
     rejects: Option<Staged>,
 ) -> Result<Folded> {
     let Converted { shards, records, segments } = converted;
-    let mut staged: Vec<Staged> = wids_list(store, &shards)?.into_iter().collect();
-    if let Some(fields) = plan.fields_to_keep().filter(|_| !shards.is_empty()) {
-        staged.push(types::stage(store, folder, &fields)?);
+    let mut staged: Vec<Staged> = Vec::new();
+    for of_folder in shards.chunk_by(|a, b| a.folder() == b.folder()) {
+        staged.extend(wids_list(store, of_folder)?);
     }
-    if let Some(constants) = plan.constants.as_ref().filter(|_| !shards.is_empty()) {
-        staged.push(constants::stage(store, folder, constants)?);
+    let fields = plan.fields_to_keep();
+    let folders: BTreeSet<&str> = shards.iter().map(FinishedShard::folder).collect();
+    for folder in folders {
+        if let Some(fields) = &fields {
+            staged.push(types::stage(store, folder, fields)?);
+        }
+        if let Some(constants) = &plan.constants {
+            staged.push(constants::stage(store, folder, constants)?);
+        }
     }
     let mut adds: Vec<NewShard> = Vec::with_capacity(shards.len());
     for finished in shards {

@@ -58,7 +58,7 @@ impl ConvertPlan {
                 source: facts.name,
                 hashes: Numbers::shared(block.hashes, block.sharing),
             };
-            let unit = EncodeUnit { number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
+            let unit = EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
             bytes += scale
                 * match encoder.encode(unit)?.body {
                     Body::RowGroup(group, _) => group.encoded_bytes as f64,

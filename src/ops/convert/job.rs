@@ -3,6 +3,7 @@
 use super::{
     options::{Accept, ConvertOptions},
     select::ALL_COLUMNS,
+    split,
 };
 use crate::{
     dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
@@ -50,7 +51,7 @@ impl<'a> Job<'a> {
         }
         let format = options.to.or(old.map(|o| o.shard_format)).unwrap_or(OutputFormat::Parquet);
         let id = if options.id.is_empty() { old.map(|o| o.id.clone()).unwrap_or_default() } else { options.id.clone() };
-        let settings = Settings {
+        let mut settings = Settings {
             shard_format: format,
             codec: options.codec.or(old.map(|o| o.codec)).unwrap_or_else(|| format.default_codec()),
             target_shard: options.target_shard.or(old.map(|o| o.target_shard)).unwrap_or(Size::mib(128)),
@@ -67,9 +68,11 @@ impl<'a> Job<'a> {
                 [all] if all == ALL_COLUMNS => Vec::new(),
                 some => some.to_vec(),
             },
+            split: None,
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
+        settings.split = split::chosen(snapshot, options.split.as_ref(), &settings)?;
         let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
         if settings.target_shard.0 == 0 {
             return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));

@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod select;
 mod sources;
+mod split;
 mod stack;
 mod subjects;
 mod tables;
@@ -37,7 +38,7 @@ use self::{
     plan::{ConvertPlan, Decision, decide},
 };
 pub use self::{
-    options::{Accept, ConvertOptions, OnSchema, SubjectSource},
+    options::{Accept, ConvertOptions, OnSchema, SplitChoice, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
 };

@@ -13,6 +13,7 @@ use crate::{
     plan::names::{OnMissing, OnName},
     record::{
         filter::Filter,
+        side::{Shares, SideBy},
         subject::{SubjectPattern, SubjectsFrom},
     },
     scan::InputFormat,
@@ -69,6 +70,17 @@ pub enum OnSchema {
     Fail,
 }
 
+/// A choice of how records are divided.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SplitChoice {
+    /// Names and shares of the sides.
+    pub shares: Shares,
+    /// What has one side as a whole; `None` for subjects, record ids or contents, the first that the records have.
+    pub by: Option<SideBy>,
+    /// Seed of the hash.
+    pub seed: u64,
+}
+
 /// Sources and options of a conversion.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct ConvertOptions {
@@ -80,6 +92,9 @@ pub struct ConvertOptions {
     pub to: Option<OutputFormat>,
     /// Target size of a shard.
     pub target_shard: Option<Size>,
+    /// How records are divided for training and evaluation; `None` as those of the dataset are.
+    #[serde(default)]
+    pub split: Option<SplitChoice>,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

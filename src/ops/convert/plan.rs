@@ -22,7 +22,7 @@ use super::{
     inputs::{self, Inputs},
     job::Job,
     listing::{Listing, Skipped},
-    subjects,
+    split, subjects,
 };
 use crate::{
     array::outputs,
@@ -48,6 +48,7 @@ use crate::{
         key::part_type,
         parts::{KEY_COLUMN, is_table_of_samples},
         path::field_at,
+        side::Sides,
     },
     scan::{Input, RecordSource, SourceFile, folders_of, with_partitions},
     schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
@@ -185,6 +186,7 @@ impl Opened {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
+        settings.split = sides(job, &settings, &inputs, &fields)?;
         let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
@@ -210,7 +212,8 @@ impl Opened {
         self.settings.indexes = job.indexes(&self.settings)?;
         let settings = &self.settings;
         let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
-        let memory = MemoryPlan::new(job.context.memory, job.context.jobs, format, target, row_group);
+        let memory = MemoryPlan::new(job.context.memory, job.context.jobs, format, target, row_group)
+            .divided(settings.split.as_ref().map_or(1, Sides::count));
         let files = match &self.inputs {
             Inputs::Samples { files, samples } => Some((samples, files.as_slice())),
             Inputs::Records(_) => None,
@@ -429,6 +432,20 @@ fn with_named_columns(
         Some(column) => Err(columns::unknown_column(&column, &names)),
         None => Ok(all.iter().zip(&seen).map(|(sample, seen)| unite_lists(sample, seen)).collect()),
     }
+}
+
+/// Returns how the records are divided, now that their columns are known.
+fn sides(job: &Job<'_>, settings: &Settings, inputs: &Inputs, fields: &Fields) -> Result<Option<Sides>> {
+    let are_samples = inputs.give_samples();
+    let known = split::Known {
+        are_samples,
+        have_keys: are_samples || fields.find(KEY_COLUMN).is_some(),
+        column: &|name| match fields.is_empty() || field_at(fields, name).is_some() {
+            true => Ok(()),
+            false => Err(columns::unknown_column(name, &fields.iter().map(|field| field.name()).collect::<Vec<_>>())),
+        },
+    };
+    split::settled(settings, job.options.split.as_ref(), &known)
 }
 
 /// Returns an error if samples were found and an option applies only to rows.

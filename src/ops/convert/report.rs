@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{job::Job, listing::Skipped};
 use crate::{
     codec::Codec,
-    dataset::{Counts, Dataset, OutcomeCounts, Settings, Snapshot},
+    dataset::{Counts, Dataset, NewShard, OutcomeCounts, Settings, Snapshot},
     format::{OutputFormat, index::IndexKind},
     id::Version,
 };
@@ -65,6 +65,9 @@ pub struct ConvertReport {
     pub ids_repeated: u64,
     /// Imported records whose record id or subject id is another spelling of an erased one.
     pub records_similar: u64,
+    /// What each side of a divided dataset got.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<SplitReport>,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
@@ -94,6 +97,21 @@ impl ConvertReport {
         self.records_repaired = counts.repaired;
         self.lines_skipped = counts.skipped_lines;
         self.entries_ignored = counts.ignored_entries;
+    }
+
+    /// Sets what each side of a divided dataset got.
+    pub(super) fn set_splits(&mut self, settings: &Settings, adds: &[NewShard]) {
+        let Some(sides) = &settings.split else { return };
+        let of = |name: &str| SplitReport { name: name.to_owned(), ..SplitReport::default() };
+        self.splits = sides.shares.names().map(of).collect();
+        for shard in adds.iter().map(|shard| &shard.meta) {
+            let side = sides.of_path(&shard.path).and_then(|side| self.splits.get_mut(usize::from(side)));
+            if let Some(split) = side {
+                split.records += shard.records;
+                split.shards += 1;
+                split.bytes += shard.bytes;
+            }
+        }
     }
 
     /// Returns the report of a run on a dataset that has written nothing yet.
@@ -129,6 +147,7 @@ impl ConvertReport {
             lines_skipped: 0,
             ids_repeated: 0,
             records_similar: 0,
+            splits: Vec::new(),
             rejects: None,
             memory_bytes: 0,
             estimate: None,
@@ -136,6 +155,19 @@ impl ConvertReport {
             seconds: 0.0,
         }
     }
+}
+
+/// What a side of a divided dataset got.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct SplitReport {
+    /// Name of the side.
+    pub name: String,
+    /// Records.
+    pub records: u64,
+    /// Shards.
+    pub shards: u64,
+    /// Bytes of shards.
+    pub bytes: u64,
 }
 
 /// Estimated output of a conversion, from the first records of each source.

@@ -22,6 +22,7 @@ use crate::{
         gather::{OnError, SourceFacts, Tally},
         rejects::RejectsFile,
         shard::ShardNaming,
+        sides::SideGate,
         suppress::SuppressGate,
     },
     format::TypeMismatch,
@@ -195,6 +196,12 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         similar: AtomicU64::new(0),
     });
     let given = plan.given.names();
+    let sides = plan.settings.split.as_ref().map(|sides| SideGate {
+        sides,
+        id: plan.id_columns(&schema),
+        subject: plan.settings.subject.clone(),
+        pseudonymizer: job.pseudonymizer.as_ref(),
+    });
     let select = match plan.inputs.give_samples() {
         true => None,
         false => plan.given.selection.gate(&plan.fields)?,
@@ -213,6 +220,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         parts: plan.naming.parts.as_ref(),
         subjects: plan.subjects.as_ref(),
         select: select.as_ref(),
+        sides: sides.as_ref(),
         suppress: suppress.as_ref(),
         rejects: outputs.rejects,
         facts: &facts,

@@ -4,7 +4,7 @@
 //! columns of a source ---read---> stored | ids | tested --gate--> stored | ids --encode--> stored
 //! ```
 //!
-//! Ids may come from columns that are not stored. These travel behind the stored columns as far as the encoder. Columns that only
+//! Ids, and the sides of records, may come from columns that are not stored. These travel behind the stored columns as far as the encoder. Columns that only
 //! the condition of the run tests travel behind them as far as the condition.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -15,7 +15,10 @@ use crate::{
     dataset::Settings,
     error::Result,
     exec::select::SelectGate,
-    record::filter::{BoundFilter, Filter},
+    record::{
+        filter::{BoundFilter, Filter},
+        side::SideBy,
+    },
     schema::schema_of,
 };
 
@@ -36,7 +39,11 @@ pub(super) struct Selection {
 impl Selection {
     /// Returns the selection that the settings of a dataset state, with a condition.
     pub(super) fn new(settings: &Settings, filter: Option<Filter>) -> Self {
-        let ids = settings.id.iter().chain(&settings.subject).cloned().collect();
+        let split_by = match settings.split.as_ref().map(|split| &split.by) {
+            Some(SideBy::Column(name)) => Some(name),
+            _ => None,
+        };
+        let ids = settings.id.iter().chain(&settings.subject).chain(split_by).cloned().collect();
         Self { stored: settings.columns.clone(), ids, filter }
     }
 

@@ -33,6 +33,10 @@ impl NewSources for Fresh<'_> {
         !self.part_hashes.is_empty()
     }
 
+    fn have_other_firsts(&self) -> bool {
+        matches!(self.inputs, Inputs::Records(_)) && !self.tally.firsts.is_empty()
+    }
+
     fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         self.rows().try_for_each(visit)
     }
@@ -60,6 +64,7 @@ impl Fresh<'_> {
             hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,
+            other_firsts: Vec::new(),
             arrays: None,
             part_hash: None,
             version: Version(0),
@@ -70,7 +75,9 @@ impl Fresh<'_> {
                 Box::new(sources.iter().zip(&self.tally.sources).enumerate().map(move |(number, (source, tally))| {
                     let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
                     let hash = self.hashes.get(number).copied().filter(|hash| *hash != 0).unwrap_or(tally.hash);
-                    SourceRow { arrays, ..row(&source.file, &SourceTally { hash, ..*tally }) }
+                    let firsts = self.tally.firsts.iter().filter_map(|firsts| firsts.get(number).copied().flatten());
+                    let other_firsts = firsts.skip(1).collect();
+                    SourceRow { arrays, other_firsts, ..row(&source.file, &SourceTally { hash, ..*tally }) }
                 }))
             }
             // Each file is read once, as part of its sample; its own hash costs time, so it is computed only if needed.

@@ -60,6 +60,7 @@ fn commit_once(
     let mut report = report(&stacked, dataset, work, snapshot.as_ref());
     report.rejects = joined.as_ref().map(|rejects| rejects.path.clone());
     stacked.counts.reconcile()?;
+    report.set_splits(&work.settings, &stacked.adds);
     context.cancel.check()?;
     publication.publish(joined.into_iter().collect())?;
     let store = dataset.store().as_ref();

@@ -36,6 +36,7 @@ use crate::{
         tasks::{self, TaskReport},
     },
     plan::memory::MemoryPlan,
+    record::side::Sides,
     scan::{Input, RecordSource, SourceFile},
     schema::{unite_lists, wire},
 };
@@ -106,7 +107,7 @@ impl<'a> TaskRunner<'a> {
         };
         let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
         match run_once(&job, &plan, &naming, &writer)? {
-            Attempt::Made(made) => self.publish(&job, (task, &plan, &naming.tag), *made, publication, &writer),
+            Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
             Attempt::Mismatch { source, mismatch, error } => {
                 let mismatch = self.describe(&job, &plan, source, &mismatch, error)?;
                 let outcome = Outcome { mismatch: Some(mismatch), ..tasks::empty_outcome(self.record, task, &writer) };
@@ -152,7 +153,7 @@ impl<'a> TaskRunner<'a> {
     fn publish(
         &self,
         job: &Job<'_>,
-        (task, plan, folder): (usize, &ConvertPlan, &str),
+        (task, plan): (usize, &ConvertPlan),
         made: Made,
         mut publication: Publication<'_>,
         writer: &Writer,
@@ -162,7 +163,7 @@ impl<'a> TaskRunner<'a> {
         let others = others(&tally, &converted);
         let records = converted.records;
         let rejects_ref = rejects.as_ref().map(SealedRef::of);
-        let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, folder, converted, &tally, rejects)?;
+        let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         record_beside(adds.iter_mut(), &staged);
         let sources = Fresh {
@@ -209,7 +210,8 @@ impl<'a> TaskRunner<'a> {
             settings.shard_format,
             settings.target_shard,
             settings.row_group,
-        );
+        )
+        .divided(settings.split.as_ref().map_or(1, Sides::count));
         let mut inputs = self.inputs(job, files, &given)?;
         if let Inputs::Records(sources) = &mut inputs {
             for (source, part) in sources.iter_mut().zip(&parts) {

@@ -570,17 +570,18 @@ impl<'a> Run<'a> {
         let keys: HashSet<&str> = stored.collect();
         let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).text());
         let erased_ids = self.erased_ids()?;
-        let (mut named, mut firsts): (Vec<(String, u64)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
+        let (mut named, mut firsts): (Vec<(String, Vec<u64>)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
             // Files that are parts of samples are listed without records.
             let is_part = source.records == 0 && source.hash == 0;
             if is_part && is_erased(split_key(&source.name).0) {
                 gone.insert(source.uri);
             } else if !is_part {
-                firsts.insert(source.first_record);
+                firsts.extend(source.firsts());
                 let names = |text: &str| erased_ids.iter().any(|id| rejects::has_word(text, id));
                 if names(&source.name) || names(&source.uri) {
-                    named.push((source.uri, source.first_record));
+                    let own = source.firsts().collect();
+                    named.push((source.uri, own));
                 }
             }
             Ok(())
@@ -602,9 +603,9 @@ impl<'a> Run<'a> {
             let inside = |(first, records): &(u64, u64)| (first + records).min(to).saturating_sub((*first).max(from));
             (to - from) - ranges.iter().map(inside).sum::<u64>()
         };
-        for (uri, first) in named {
-            let end = firsts.range(first + 1..).next().copied().unwrap_or(self.newest.entry().next_record);
-            if left(first, end) == 0 {
+        for (uri, own) in named {
+            let end = |first| firsts.range(first + 1..).next().copied().unwrap_or(self.newest.entry().next_record);
+            if own.into_iter().all(|first| left(first, end(first)) == 0) {
                 gone.insert(uri);
             } else {
                 report.names_kept.push(uri);

@@ -27,8 +27,33 @@ use crate::{
         stored_hash,
     },
     error::{Error, Result},
+    exec::sides::side_of_stored,
+    format::OutputFormat,
     id::IdHash,
+    record::side::{Side, SideBy, Sides},
 };
+
+/// Check that the ids of a shard belong to its side.
+struct SideCheck<'a> {
+    sides: &'a Sides,
+    side: Side,
+    kind: IdKind,
+    is_private: bool,
+}
+
+impl SideCheck<'_> {
+    fn row(&self, row: u64, kind: IdKind, id: &str) -> Result<()> {
+        let side = || side_of_stored(self.sides, self.is_private, id);
+        if kind != self.kind || side() == self.side {
+            return Ok(());
+        }
+        let (own, found) = (self.sides.folder(side()), self.sides.folder(self.side));
+        Err(Error::integrity(format!(
+            "the {} id `{id}` of row {row} belongs to {own}, found it in {found}",
+            kind.name()
+        )))
+    }
+}
 
 /// Rows of a sidecar read at a time.
 const ROWS: usize = 1 << 16;
@@ -130,9 +155,10 @@ impl<'a> Index<'a> {
     /// When it is damaged, contains an erased id, or contains an id that the index lacks.
     pub(super) fn check(&self, number: usize, shard: &ShardMeta) -> Result<()> {
         let mut sum = Sum::default();
-        let rows = self.each(shard, &mut |_, pair, _| {
+        let side = self.side_check(shard)?;
+        let rows = self.each(shard, &mut |row, pair, id| {
             sum.add(pair);
-            Ok(())
+            side.as_ref().map_or(Ok(()), |check| check.row(row, pair.0, id))
         })?;
         if rows != shard.records {
             return Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", shard.records)));
@@ -143,6 +169,23 @@ impl<'a> Index<'a> {
             return Ok(());
         }
         if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.explain(shard) }
+    }
+
+    /// Returns the check that the ids of a shard belong to the side in whose folder it lies; `None` if the dataset is not divided by ids
+    /// that sidecars state as they were divided.
+    fn side_check<'s>(&'s self, shard: &ShardMeta) -> Result<Option<SideCheck<'s>>> {
+        let settings = &self.snapshot.entry().settings;
+        let Some(sides) = &settings.split else { return Ok(None) };
+        let side = sides.of_path(&shard.path).ok_or_else(|| {
+            Error::integrity(format!("expected the shard in the folder of a side, such as {}", sides.folder(0)))
+        })?;
+        let kind = match sides.by {
+            SideBy::Subject => IdKind::Subject,
+            // Names of samples and of rows in archives may have been changed for a reader.
+            SideBy::Id if settings.shard_format == OutputFormat::Parquet => IdKind::Record,
+            SideBy::Id | SideBy::Content | SideBy::Column(_) => return Ok(None),
+        };
+        Ok(Some(SideCheck { sides, side, kind, is_private: settings.private.is_some() }))
     }
 
     /// Returns whether the sums of all sorted shards and of the index's pairs for them agree.
@@ -237,5 +280,25 @@ impl<'a> Index<'a> {
             IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
         }
         Ok((kind, ids.clone(), hashes))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_in_the_folder_of_another_side_is_found() {
+        let shares = "train=0.5,test=0.5".parse().unwrap();
+        let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
+        let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
+        for patient in (0..100).map(|number| format!("PAT-{number}")) {
+            let own = sides.of(&patient);
+            assert!(check(own).row(7, IdKind::Subject, &patient).is_ok());
+            assert!(check(1 - own).row(7, IdKind::Record, &patient).is_ok());
+            let error = check(1 - own).row(7, IdKind::Subject, &patient).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{patient}` of row 7 belongs to split=")), "{error}");
+        }
     }
 }

@@ -1,0 +1,84 @@
+//! How the records of a run are divided: as those of the dataset are, or as the user asks for a new dataset.
+
+use super::options::SplitChoice;
+use crate::{
+    dataset::{Settings, Snapshot},
+    error::{Error, Result},
+    record::side::{SideBy, Sides},
+};
+
+/// What the records of a run have that their sides may follow from.
+pub(super) struct Known<'a> {
+    /// Whether they are samples, which have no columns.
+    pub(super) are_samples: bool,
+    /// Whether they have keys.
+    pub(super) have_keys: bool,
+    /// Finds a column; returns the error for one that no source has.
+    pub(super) column: &'a dyn Fn(&str) -> Result<()>,
+}
+
+/// Returns how records are divided, before the sources are known; `None` if they are not.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset has another division.
+pub(super) fn chosen(
+    snapshot: Option<&Snapshot>,
+    choice: Option<&SplitChoice>,
+    settings: &Settings,
+) -> Result<Option<Sides>> {
+    let old = snapshot.map(|snapshot| &snapshot.entry().settings);
+    let Some(SplitChoice { shares, by, seed }) = choice else { return Ok(old.and_then(|old| old.split.clone())) };
+    let by = match (by, old.and_then(|old| old.split.as_ref())) {
+        (Some(by), _) => by.clone(),
+        (None, Some(old)) => old.by.clone(),
+        (None, None) if settings.has_subjects() => SideBy::Subject,
+        (None, None) if !settings.id.is_empty() => SideBy::Id,
+        (None, None) => SideBy::Content,
+    };
+    let sides = Sides { shares: shares.clone(), by, seed: *seed };
+    let at = |error: Error| match snapshot {
+        Some(snapshot) => error.at(snapshot.dataset().store().location().to_string()),
+        None => error,
+    };
+    match old.map(|old| &old.split) {
+        None => {}
+        Some(Some(old)) => old.check_same(&sides).map_err(at)?,
+        Some(None) => {
+            let error =
+                Error::usage("expected no --split, because the records of this dataset are not divided, found one");
+            return Err(at(error.hint("name another dataset with --out")));
+        }
+    }
+    Ok(Some(sides))
+}
+
+/// Checks that the records have what their sides follow from. Samples that have no subjects are divided by their ids unless the user
+/// said otherwise.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.
+pub(super) fn settled(settings: &Settings, choice: Option<&SplitChoice>, known: &Known<'_>) -> Result<Option<Sides>> {
+    let Some(mut sides) = settings.split.clone() else { return Ok(None) };
+    if known.have_keys && sides.by == SideBy::Content && choice.is_some_and(|choice| choice.by.is_none()) {
+        sides.by = SideBy::Id;
+    }
+    match &sides.by {
+        SideBy::Subject if !settings.has_subjects() => {
+            return Err(Error::usage("expected subjects to split by, found none")
+                .hint("name their column with --subject, or use --subject-from-path or --subject-table"));
+        }
+        SideBy::Id if settings.id.is_empty() && !known.have_keys => {
+            return Err(Error::usage("expected record ids to split by, found none")
+                .hint("name their columns with --id, or split by content"));
+        }
+        SideBy::Content | SideBy::Column(_) if known.are_samples => {
+            return Err(Error::usage(format!("expected samples to be split by subject or id, found {}", sides.by))
+                .hint(
+                    "samples have no columns; leave --split-by out, or say id: the parts of a sample have one side",
+                ));
+        }
+        SideBy::Column(name) => (known.column)(name)?,
+        _ => {}
+    }
+    Ok(Some(sides))
+}
