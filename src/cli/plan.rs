@@ -213,26 +213,47 @@ fn refused(command: &str) -> Error {
 
 /// Returns a job that runs all tasks of a plan.
 fn manifest_of(manifest: Manifest, plan: &str, tasks: usize) -> String {
-    let (plan, last) = (human::shell_word(plan), tasks.saturating_sub(1));
-    let name = plan.rsplit('/').next().unwrap_or_default().get(..16).unwrap_or("plan").to_owned();
+    let name = plan.rsplit('/').next().unwrap_or_default().get(..16).unwrap_or("plan");
     match manifest {
-        Manifest::Slurm => format!(
-            "#!/bin/sh\n\
-             # Submits the tasks of a plan as a job array, and the commit after all of them. Tasks that ran before end at once.\n\
-             set -eu\n\
-             plan={plan}\n\
-             tasks=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=0-{last} \\\n    \
-             --wrap \"shardify run-task '$plan' --task \\$SLURM_ARRAY_TASK_ID\")\n\
-             sbatch --parsable --job-name=shardify-{name}-commit --dependency=\"afterok:$tasks\" \\\n    \
-             --wrap \"shardify commit '$plan'\"\n"
-        ),
-        Manifest::K8s => kubernetes(&plan, &name, tasks),
+        Manifest::Slurm => slurm(plan, name, tasks),
+        Manifest::K8s => kubernetes(plan, name, tasks),
     }
+}
+
+/// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000.
+fn slurm(plan: &str, name: &str, tasks: usize) -> String {
+    let plan = human::shell_word(plan);
+    let number = "\"$((SHARDIFY_FIRST + SLURM_ARRAY_TASK_ID))\"";
+    // A word of the script that is a command itself, whatever is in the path.
+    let task = human::shell_word(&format!("shardify run-task {plan} --task {number}")).into_owned();
+    let commit = human::shell_word(&format!("shardify commit {plan}")).into_owned();
+    format!(
+        "#!/bin/sh\n\
+         # Submits the tasks of a plan as job arrays, and the commit after all of them. Tasks that ran before end at once.\n\
+         # MaxArraySize of the cluster limits how many tasks an array has.\n\
+         set -eu\n\
+         tasks={tasks}\n\
+         size=${{SHARDIFY_ARRAY_SIZE:-1000}}\n\
+         first=0\n\
+         after=afterok\n\
+         while [ \"$first\" -lt \"$tasks\" ]; do\n    \
+             last=$((tasks - first < size ? tasks - first - 1 : size - 1))\n    \
+             job=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=0-$last \\\n        \
+             --export=ALL,SHARDIFY_FIRST=$first --wrap {task})\n    \
+             after=\"$after:${{job%%;*}}\"\n    \
+             first=$((first + size))\n\
+         done\n\
+         sbatch --parsable --job-name=shardify-{name}-commit --dependency=\"$after\" \\\n    \
+         --wrap {commit}\n"
+    )
 }
 
 /// Returns a Kubernetes Indexed Job. Exit codes that another attempt cannot change fail the index at once.
 fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
     let parallel = tasks.min(64);
+    // Kubernetes replaces `$(NAME)` in a command.
+    let argument = serde_json::Value::from(plan.replace("$(", "$$("));
+    let plan = human::shell_word(plan);
     format!(
         "# Runs the tasks of a plan. Replace IMAGE, and give the pods access to the dataset and its sources.\n\
          # Then: shardify commit {plan}\n\
@@ -244,6 +265,6 @@ fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
          podFailurePolicy:\n    rules:\n      - action: FailIndex\n        onExitCodes:\n          containerName: task\n          \
          operator: In\n          values: [2, 6]\n  \
          template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: task\n          image: IMAGE\n          \
-         command: [\"shardify\", \"run-task\", {plan:?}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n"
+         command: [\"shardify\", \"run-task\", {argument}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n"
     )
 }

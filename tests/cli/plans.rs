@@ -489,3 +489,53 @@ fn manifests_name_every_task() {
     let k8s = folder.run("plan convert raw --out planned --task-size 10KiB --manifest k8s").ok().stdout;
     assert!(k8s.contains("kind: Job\n") && k8s.contains("completionMode: Indexed"), "{k8s}");
 }
+
+/// The script for Slurm submits arrays of at most so many tasks, and the commit after them, whatever is in the path of the plan.
+#[cfg(unix)]
+#[test]
+fn the_script_for_slurm_runs_every_task() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    for file in 0..25 {
+        folder.write(&format!("in/{file:02}.csv"), format!("id\n{}\n", "7,".repeat(file).len()));
+    }
+    let plan = ["plan", "convert", "in", "--out", "it's \"new\" $HOME", "--task-size", "5KiB", "--manifest", "slurm"];
+    let script = folder.write("submit.sh", folder.run_with(&plan).ok().stdout);
+    // Runs what it is given at once, as Slurm does later: each task of an array with its number.
+    let sbatch = r#"#!/bin/sh
+wrap= array= after=
+for word do
+    case $word in
+        --array=*) array=${word#--array=0-} ;;
+        --export=ALL,*) export "${word#--export=ALL,}" ;;
+        --dependency=*) after=${word#--dependency=} ;;
+    esac
+    wrap=$word
+done
+echo "array to $array, after $after" >> sbatch.log
+if [ -z "$array" ]; then sh -c "$wrap" > committed.txt || exit 1; fi
+SLURM_ARRAY_TASK_ID=0
+while [ "$SLURM_ARRAY_TASK_ID" -le "${array:--1}" ]; do
+    export SLURM_ARRAY_TASK_ID
+    sh -c "$wrap" > /dev/null || exit 1
+    SLURM_ARRAY_TASK_ID=$((SLURM_ARRAY_TASK_ID + 1))
+done
+echo "$((1 + $(grep -c . sbatch.log)));cluster"
+"#;
+    let sbatch = folder.write("bin/sbatch", sbatch);
+    std::fs::set_permissions(&sbatch, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_shardify")).parent().unwrap();
+    let path =
+        format!("{}:{}:{}", folder.path().join("bin").display(), program.display(), std::env::var("PATH").unwrap());
+    let mut submit = std::process::Command::new("sh");
+    submit.arg(script).current_dir(folder.path()).env("PATH", path).env("SHARDIFY_ARRAY_SIZE", "4");
+    let done = submit.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let log = std::fs::read_to_string(folder.path().join("sbatch.log")).unwrap();
+    let arrays: Vec<&str> = log.lines().collect();
+    assert!(arrays.len() > 3 && arrays[0] == "array to 3, after ", "{log}");
+    let numbers: Vec<String> = (2..arrays.len() + 1).map(|job| job.to_string()).collect();
+    assert_eq!(*arrays.last().unwrap(), format!("array to , after afterok:{}", numbers.join(":")), "{log}");
+    let summary = folder.run_with(&["manifest", "it's \"new\" $HOME", "--json"]).ok().summary();
+    assert_eq!(summary["records"], 25);
+}
