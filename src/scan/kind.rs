@@ -381,7 +381,7 @@ fn is_foreign_archive(name: &str) -> bool {
 }
 
 /// Returns whether a name suggests that the file contains records.
-fn names_records(name: &str) -> bool {
+pub fn names_records(name: &str) -> bool {
     let (_, mut extension) = split_key(name);
     if let Some((inner, packed)) = extension.rsplit_once('.')
         && sniff::PACKED.contains(&packed)

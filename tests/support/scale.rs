@@ -214,6 +214,7 @@ pub fn transaction() -> Transaction<'static> {
         id: vec!["id".into()],
         subject: None,
         subjects_from: None,
+        labels: None,
         indexes: Vec::new(),
         private: None,
         columns: Vec::new(),

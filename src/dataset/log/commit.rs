@@ -434,6 +434,7 @@ mod tests {
                 id: Vec::new(),
                 subject: None,
                 subjects_from: None,
+                labels: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),
                 private: None,

@@ -417,6 +417,7 @@ impl<'a> Adoption<'a> {
             id: Vec::new(),
             subject: None,
             subjects_from: None,
+            labels: None,
             indexes: Vec::new(),
             columns: Vec::new(),
             private: None,

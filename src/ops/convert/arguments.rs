@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow::datatypes::Fields;
 
-use super::options::{ConvertOptions, SubjectSource};
+use super::options::{ConvertOptions, LabelSource, SubjectSource};
 use crate::{
     dataset::Settings,
     plan::{memory::MemoryPlan, names::OnMissing},
@@ -47,6 +47,14 @@ pub(super) fn arguments(
         match &options.subjects {
             Some(SubjectSource::Table { .. }) => "true".to_owned(),
             _ => String::new(),
+        },
+    );
+    set(
+        "labels",
+        match &options.labels {
+            Some(LabelSource::None) => "none".to_owned(),
+            Some(LabelSource::Table(_)) => "true".to_owned(),
+            None => String::new(),
         },
     );
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));

@@ -14,6 +14,7 @@ mod consent;
 mod estimate;
 mod inputs;
 mod job;
+mod labels;
 mod listing;
 mod options;
 mod plan;
@@ -22,6 +23,7 @@ mod replace;
 mod report;
 mod run;
 mod select;
+mod side_table;
 mod sources;
 mod stack;
 mod subjects;
@@ -37,7 +39,7 @@ use self::{
     plan::{ConvertPlan, Decision, decide},
 };
 pub use self::{
-    options::{Accept, ConvertOptions, OnSchema, SubjectSource},
+    options::{Accept, ConvertOptions, LabelSource, OnSchema, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
 };
