@@ -144,6 +144,9 @@ pub struct InspectReport {
     pub id: Option<String>,
     /// Column that seems to hold the subject id.
     pub subject: Option<String>,
+    /// Classes of samples by their numbers, of a dataset with classes from folders.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// The command to run next; absent if nothing needs to be done.
     pub command: Option<String>,
     /// Purpose of the command, or the reason why there is none.
@@ -317,6 +320,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         sampled_records: 0,
         id: None,
         subject: None,
+        classes: Vec::new(),
         command: None,
         advice: String::new(),
         formats: Vec::new(),
@@ -362,6 +366,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     report.exact = true;
     report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));
     report.subject.clone_from(&settings.subject);
+    report.classes = settings.classes.clone().unwrap_or_default();
     report.formats.push(FormatReport {
         format: settings.shard_format.to_string(),
         files: report.files,

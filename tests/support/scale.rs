@@ -215,6 +215,7 @@ pub fn transaction() -> Transaction<'static> {
         subject: None,
         subjects_from: None,
         labels: None,
+        classes: None,
         indexes: Vec::new(),
         private: None,
         columns: Vec::new(),

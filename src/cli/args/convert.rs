@@ -79,6 +79,12 @@ struct InputArgs {
     /// beside it; `none` turns that off.
     #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
     labels: Option<String>,
+    /// Label each sample with the number of the folder directly above its files: its part cls.
+    ///
+    /// The names of these folders, sorted, are the classes 0, 1 and so on. The dataset keeps them: later runs give known classes
+    /// the same numbers, and new ones the next; `manifest` shows them.
+    #[arg(long, hide_short_help = true)]
+    label_from_folder: bool,
     /// Rows of tables to keep: a condition in SQL.
     ///
     /// For example "age >= 18 and site in ('A', 'B')" or "day >= today() - 30". There are =, !=, <, <=, >, >=, in, between, like,
@@ -367,6 +373,7 @@ impl ConvertArgs {
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),
+            label_from_folder: input.label_from_folder,
             labels: input.labels.as_deref().map(|labels| match labels {
                 "none" => LabelSource::None,
                 table => LabelSource::Table(table.to_owned()),

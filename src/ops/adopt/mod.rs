@@ -418,6 +418,7 @@ impl<'a> Adoption<'a> {
             subject: None,
             subjects_from: None,
             labels: None,
+            classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),
             private: None,

@@ -57,6 +57,7 @@ pub(super) fn arguments(
             None => String::new(),
         },
     );
+    set("label-from-folder", if settings.classes.is_some() { "true".into() } else { String::new() });
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));

@@ -8,6 +8,7 @@
 //! types that fit every value; nothing of the first attempt is kept.
 
 mod arguments;
+mod classes;
 mod columns;
 mod commit;
 mod consent;

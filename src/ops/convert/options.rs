@@ -103,6 +103,9 @@ pub struct ConvertOptions {
     /// Origin of labels; `None` takes them from the metadata of an imagefolder, if the sources are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<LabelSource>,
+    /// Whether samples get the numbers of the folders above their files as classes.
+    #[serde(default)]
+    pub label_from_folder: bool,
     /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
     #[serde(default)]
     pub columns: Vec<String>,

@@ -18,6 +18,7 @@ use bytes::Bytes;
 
 use super::{
     arguments::arguments,
+    classes,
     columns::{self, GivenTypes},
     inputs::{self, Inputs},
     job::Job,
@@ -172,6 +173,7 @@ impl Opened {
         let of = fresh.len();
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
+            Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
@@ -180,7 +182,7 @@ impl Opened {
             }
             Input::Files(files) => {
                 let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
-                let samples = with_labels(job, &settings, labels, &files)?;
+                let samples = with_labels(job, &mut settings, (labels, subjects.as_ref()), &files)?;
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                 let fields = samples.column_names(&files).into_iter().map(part).collect();
                 (Inputs::Samples { samples, files }, fields, skipped_erased)
@@ -369,11 +371,11 @@ impl ConvertPlan {
     }
 }
 
-/// Groups files into samples and adds their labels.
+/// Groups files into samples and adds their labels and classes.
 fn with_labels(
     job: &Job<'_>,
-    settings: &Settings,
-    labels: Option<&Labels>,
+    settings: &mut Settings,
+    (labels, subjects): (Option<&Labels>, Option<&SubjectResolver>),
     files: &[SourceFile],
 ) -> Result<files::Samples> {
     let samples = files::group(files);
@@ -384,7 +386,8 @@ fn with_labels(
             None
         }
     };
-    Ok(samples.with_given(label))
+    let class = classes::of_samples(job, settings, files, &samples, subjects)?;
+    Ok(samples.with_given(label.into_iter().chain(class)))
 }
 
 /// Returns the united columns of record sources.

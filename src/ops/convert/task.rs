@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    classes,
     columns::GivenTypes,
     commit::{Folded, fold, others},
     inputs::{self, Inputs},
@@ -288,7 +289,8 @@ impl<'a> TaskRunner<'a> {
             let samples = files::group(&files);
             let row = |number: usize| decisions.of(samples.get(number, &files))?.label;
             let label = self.labels.as_ref().map(|labels| labels::of_task(labels, (0..samples.len()).map(row)));
-            return Ok(Inputs::Samples { samples: samples.with_given(label), files });
+            let class = classes::of_known(&self.work.settings, &files, &samples)?;
+            return Ok(Inputs::Samples { samples: samples.with_given(label.into_iter().chain(class)), files });
         }
         if let Some((sources, numbers)) = &self.opened {
             let open = |file: &SourceFile| {
