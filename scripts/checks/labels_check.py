@@ -122,7 +122,11 @@ def compare(what, root, dataset, form, taken, labels, numbers):
         if labels:
             expect(f"{what}: {path}: json", parts.pop("json"), labels[path])
             if form == "tar":
-                expect(f"{what}: types of json", {k: type(v) for k, v in found[key]["json"].items()}, {k: type(v) for k, v in labels[path].items()})
+                expect(
+                    f"{what}: types of json",
+                    {k: type(v) for k, v in found[key]["json"].items()},
+                    {k: type(v) for k, v in labels[path].items()},
+                )
         if numbers:
             expect(f"{what}: {path}: cls", parts.pop("cls"), numbers[taken[path]])
         expect(f"{what}: {path}: other parts", parts, {})
@@ -144,11 +148,10 @@ def tables(shardify, work, root, taken, rng):
 
 
 def imagefolder(shardify, work, root, taken, rng):
-    folders = ["", "train/", "val/"]
     rows = rows_of(taken, rng)
     labels = {}
     written = []
-    for folder, ending in zip(folders[1:], (".csv", ".parquet")):
+    for folder, ending in (("train/", ".csv"), ("val/", ".parquet")):
         own = {path: row for path, row in rows.items() if path.startswith(folder)}
         table = root / folder / f"metadata{ending}"
         labels |= write_table(table, own, "file_name", {path: path.removeprefix(folder) for path in own})
