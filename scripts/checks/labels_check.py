@@ -45,7 +45,7 @@ def folder_of_classes(root, rng):
     taken = {}
     for number, image in enumerate(images()):
         name = classes[number % len(classes)] if number < len(classes) else rng.choice(classes)
-        path = pathlib.Path(rng.choice(["train", "val"])) / name / f"{number:03}{image.suffix}"
+        path = pathlib.Path(["train", "val"][number % 2]) / name / f"{number:03}{image.suffix}"
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(image, root / path)
         taken[path.as_posix()] = name
@@ -181,7 +181,7 @@ def classes(shardify, work, root, taken):
         settings = objects(shardify, "manifest", dataset)[-1]["settings"]
         expect(f"classes of {form}", settings["classes"], names)
         compare(f"classes in {form}", root, dataset, form, taken, None, numbers)
-    huggingface_classes(work, root, taken, names)
+    huggingface_classes(shardify, work, root, taken, names)
     print(f"classes: {len(names)} classes of {len(taken)} samples")
 
 
@@ -209,7 +209,7 @@ def huggingface_metadata(root, taken, labels):
         expect(f"imagefolder of datasets: {path}", row, labels[path])
 
 
-def huggingface_classes(work, root, taken, names):
+def huggingface_classes(shardify, work, root, taken, names):
     datasets = datasets_or_none("classes as Hugging Face's imagefolder and webdataset builders read them")
     if datasets is None:
         return
@@ -219,10 +219,17 @@ def huggingface_classes(work, root, taken, names):
         for row in split.cast_column("image", datasets.Image(decode=False)):
             path = pathlib.Path(row["image"]["path"]).relative_to(root).as_posix()
             expect(f"class of datasets: {path}", names[row["label"]], taken[path])
-    shards = sorted(glob.glob(f"{work}/classes-tar/*/*.tar"))
+    # Its webdataset builder wants samples of one kind.
+    same = {path: name for path, name in taken.items() if path.endswith(".jpg")}
+    if not same:
+        not_run("classes as Hugging Face's webdataset builder reads them", "there are no .jpg")
+        return
+    names = sorted(set(same.values()))
+    run(shardify, "convert", root, "--include", "*.jpg", "--label-from-folder", "--out", work / "same", "--to", "tar")
+    shards = sorted(glob.glob(f"{work}/same/*/*.tar"))
     loaded = datasets.load_dataset("webdataset", data_files={"train": shards}, split="train", cache_dir=str(work / "cache"))
     found = {row["__key__"]: row["cls"] for row in loaded.select_columns(["__key__", "cls"])}
-    expect("webdataset of datasets", found, {path.rsplit(".", 1)[0]: names.index(name) for path, name in taken.items()})
+    expect("webdataset of datasets", found, {path.rsplit(".", 1)[0]: names.index(name) for path, name in same.items()})
 
 
 def main():
