@@ -12,7 +12,7 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Context, adopt, compact};
+use super::{Context, adopt, compact, convert};
 use crate::{
     array::{Header, Variable, records::Plan},
     dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
@@ -219,7 +219,10 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let mut note = None;
     if !others.is_empty() {
-        match classify(others.clone(), &SniffOptions::default()) {
+        let mut sources = others.clone();
+        // Metadata that cannot be read is an error only when it is converted.
+        let _ = convert::leave_out_metadata(None, &mut sources);
+        match classify(sources, &SniffOptions::default()) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.layout().is_some())
                     && let Some(opened) = source.reader.arrays()?

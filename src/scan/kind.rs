@@ -237,7 +237,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
             other.name()
         ))
         .hint("select the files with records: --include '*.csv' (or *.jsonl ...)")
-        .hint("or convert all files as samples, grouped by name: --from files")),
+        .hint("or convert all files as samples, grouped by name: --from files")
+        .hint("or join a table to the other files, whose labels it has, with --labels FILE")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
 }

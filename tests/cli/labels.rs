@@ -155,7 +155,7 @@ fn the_column_that_names_samples_is_checked() {
         &["no such column", "column `fil`", "there is a column `file`", "the columns are file, label, note"],
     );
     folder.write("odd.csv", "a,b\ncat-1.webp,2\n");
-    refused(folder.run("convert in --labels odd.csv"), 2, &["such as file_name", "the columns are a, b", "FILE:COLUMN"]);
+    refused(folder.run("convert in --labels odd.csv"), 2, &["such as file_name", "found a, b", "FILE:COLUMN"]);
     folder.run("convert in --labels odd.csv:a --include cat-1*").ok();
     assert_eq!(labels(&folder, "shards")["cat-1.json"], json!({"b": 2}));
     refused(folder.run("convert in --labels missing.csv --out other"), 2, &["missing.csv"]);
@@ -245,6 +245,10 @@ fn metadata_of_an_imagefolder_are_labels() {
     assert_eq!((&found["cat-2.json"], &found["sub/tri.json"]), (&json!({"label": 2}), &json!({"x": 1.5})));
     assert_eq!((found.len(), found["sub/video.json"].clone()), (4, json!({"x": null})));
     assert!(!folder.members("shards").keys().any(|name| name.contains("metadata")));
+    let shown = folder.run("inspect in").ok().stdout;
+    assert!(shown.contains("4 records") && shown.contains("shardify convert in"), "{shown}");
+    let shown = folder.run("head in --json").ok().stdout;
+    assert_eq!(shown.matches("\"type\":\"record\"").count(), 4, "{shown}");
     // Paths are relative to the metadata, and whole.
     folder.write("in/sub/metadata.jsonl", "{\"file_name\":\"sub/tri.gif\",\"x\":1.5}\n{\"file_name\":\"video\"}\n");
     refused(folder.run("convert in --out other"), 6, &["2 of 4 samples have none"]);

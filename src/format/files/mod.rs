@@ -425,6 +425,30 @@ mod tests {
     }
 
     #[test]
+    fn given_parts_are_sorted_among_the_files_and_not_in_the_origin() {
+        let entries = entries(&["a.jpg", "a.txt", "b.jpg"]);
+        let contents = Contents::new(b"{}[1]".to_vec(), vec![2, 5]);
+        let given = |extension: &str, numbers: [Option<u32>; 2]| {
+            GivenPart::new(extension, contents.clone(), numbers.into_iter())
+        };
+        let samples = group(&entries).with_given([given("json", [Some(1), None]), given("cls", [Some(9), Some(0)])]);
+        assert_eq!(samples.column_names(&entries), ["cls", "jpg", "json", "txt"]);
+        assert_eq!(samples.get(0, &entries).sizes().collect::<Vec<_>>(), [5, 5, 3]);
+        let all = samples.range(0..samples.len(), &entries);
+        let block = read_block(all, true, &BufferPool::default(), &read_path).unwrap();
+        let parts = |sample: &Sample| -> Vec<(String, String)> {
+            let text = |part: &Part| String::from_utf8(part.bytes.to_vec()).unwrap();
+            sample.parts.iter().map(|part| (part.extension.clone(), text(part))).collect()
+        };
+        let pair = |extension: &str, text: &str| (extension.to_owned(), text.to_owned());
+        let [a, b] = samples_of(&block) else { panic!("two samples") };
+        assert_eq!(parts(a), [pair("jpg", "a.jpg"), pair("json", "[1]"), pair("txt", "a.txt")]);
+        assert_eq!(parts(b), [pair("cls", "{}"), pair("jpg", "b.jpg")]);
+        assert_eq!((a.origin.as_str(), b.origin.as_str()), ("a.{jpg,txt}", "b.jpg"));
+        assert_eq!(block.bytes_in, 15, "only files are read");
+    }
+
+    #[test]
     fn a_failed_read_names_the_file() {
         let entries = entries(&["a.jpg"]);
         let error = read_all(&entries, &|_, _| Err(Error::storage("gone"))).unwrap_err();

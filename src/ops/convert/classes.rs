@@ -1,4 +1,5 @@
-//! Classes of samples: `--label-from-folder` gives each sample the number of the folder directly above its files, as its part `cls`.
+//! Classes of samples: `--label-from-folder` gives each sample the number of the folder directly above its files, as its
+//! part `cls`.
 //!
 //! ```text
 //! photos/cat/1.jpg   -> photos/cat/1.cls   0

@@ -304,12 +304,21 @@ fn key_of(table: &SideTable, wanted: Option<&str>) -> Result<String> {
         }
         None => known().map(str::to_owned).ok_or_else(|| {
             Error::usage(format!(
-                "expected a column that names the samples in the table of {OPTION}, such as {FILE_NAME}"
+                "expected a column that names the samples, such as {FILE_NAME}, in the table of {OPTION}, found {}",
+                names.join(", ")
             ))
             .at(table.uri())
-            .hint(format!("name the column: {OPTION} FILE:COLUMN; the columns are {}", names.join(", ")))
+            .hint(format!("name the column: {OPTION} FILE:COLUMN"))
         }),
     }
+}
+
+/// Leaves the metadata of an imagefolder out of a list of files, as `convert` does, which reads it as labels.
+///
+/// # Errors
+/// When it cannot be read.
+pub(in crate::ops) fn leave_out_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Result<()> {
+    take_metadata(from, files).map(drop)
 }
 
 /// An open table of labels.

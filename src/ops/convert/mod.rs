@@ -34,6 +34,7 @@ mod work;
 
 use std::time::Instant;
 
+pub(super) use self::labels::leave_out_metadata;
 use self::{
     job::Job,
     listing::{Listing, Skipped},
