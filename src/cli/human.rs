@@ -153,6 +153,9 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let (small, files) = (grouped(report.small_files), grouped(report.files));
         writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
     }
+    if !report.classes.is_empty() {
+        writeln!(w, "classes\n  {}", named_classes(&report.classes))?;
+    }
     if !report.columns.is_empty() {
         writeln!(w, "columns in {}", plural(report.sampled_records, "sampled record"))?;
         let width = report.columns.iter().map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
@@ -295,6 +298,9 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(subject) = &report.subject {
         line(w, "subject", clean(subject))?;
     }
+    if let Some(classes) = &settings.classes {
+        line(w, "classes", named_classes(classes))?;
+    }
     if let Some(split) = &settings.split {
         line(w, "split", clean(&split.to_string()))?;
     }
@@ -306,6 +312,13 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
         line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
     }
     more(w, report.tags.len(), SOME_LINES, "tag")
+}
+
+/// Returns the number of classes, and the names of the first ones with their numbers.
+fn named_classes(classes: &[String]) -> String {
+    let named = classes.iter().enumerate().take(SOME_LINES).map(|(number, name)| format!("{number} {}", clean(name)));
+    let more = if classes.len() > SOME_LINES { ", ..." } else { "" };
+    format!("{}: {}{more}", grouped(classes.len() as u64), named.collect::<Vec<_>>().join(", "))
 }
 
 /// Writes that a tag was set or deleted.

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, io::Read};
 use arrow::{array::RecordBatch, datatypes::Fields};
 use serde::Serialize;
 
-use super::{Context, manifest};
+use super::{Context, convert, manifest};
 use crate::{
     dataset::{Dataset, Snapshot, check_folders, id_columns},
     error::{Error, Kind, Result},
@@ -147,6 +147,7 @@ pub fn head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -
         if files.is_empty() {
             return Err(Error::usage("expected files, found none").at(options.source.clone()));
         }
+        convert::leave_out_metadata(options.from, &mut files)?;
         files.truncate(MAX_FILES);
         reading.files(files, emit)?;
     }

@@ -12,7 +12,7 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Context, adopt, compact};
+use super::{Context, adopt, compact, convert};
 use crate::{
     array::{Header, Variable, records::Plan},
     dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
@@ -144,6 +144,9 @@ pub struct InspectReport {
     pub id: Option<String>,
     /// Column that seems to hold the subject id.
     pub subject: Option<String>,
+    /// Classes of samples by their numbers, of a dataset with classes from folders.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// The command to run next; absent if nothing needs to be done.
     pub command: Option<String>,
     /// Purpose of the command, or the reason why there is none.
@@ -191,32 +194,17 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
-    let described: Vec<(SourceFile, Option<OutputFormat>)> = found
-        .files
-        .into_par_iter()
-        .map(|file| {
-            // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store
-            // is not a file.
-            let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
-            let format = sniffed.ok().flatten().map(|(format, _)| format);
-            (file, format)
-        })
-        .collect();
-    let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
-    let mut others = Vec::new();
-    for (file, format) in described {
-        match format {
-            Some(format) => shards.entry(format).or_default().push(file),
-            None => others.push(file),
-        }
-    }
+    let (shards, others) = by_format(found.files);
     let mut sample = Sample::default();
     for (format, files) in &shards {
         report.formats.push(shard_format(*format, files, &mut sample)?);
     }
     let mut note = None;
     if !others.is_empty() {
-        match classify(others.clone(), &SniffOptions::default()) {
+        let mut sources = others.clone();
+        // Metadata that cannot be read is an error only when it is converted.
+        let _ = convert::leave_out_metadata(None, &mut sources);
+        match classify(sources, &SniffOptions::default()) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.layout().is_some())
                     && let Some(opened) = source.reader.arrays()?
@@ -241,6 +229,29 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     report.exact = report.formats.iter().all(|f| f.exact);
     advise(&mut report, shards.len(), others.is_empty(), note);
     Ok(report)
+}
+
+/// Divides files into shards, by their format, and others.
+fn by_format(files: Vec<SourceFile>) -> (BTreeMap<OutputFormat, Vec<SourceFile>>, Vec<SourceFile>) {
+    let described: Vec<(SourceFile, Option<OutputFormat>)> = files
+        .into_par_iter()
+        .map(|file| {
+            // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store
+            // is not a file.
+            let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
+            let format = sniffed.ok().flatten().map(|(format, _)| format);
+            (file, format)
+        })
+        .collect();
+    let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
+    let mut others = Vec::new();
+    for (file, format) in described {
+        match format {
+            Some(format) => shards.entry(format).or_default().push(file),
+            None => others.push(file),
+        }
+    }
+    (shards, others)
 }
 
 /// Returns the dataset at a location, which may have no version; `None` if there cannot be one.
@@ -317,6 +328,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         sampled_records: 0,
         id: None,
         subject: None,
+        classes: Vec::new(),
         command: None,
         advice: String::new(),
         formats: Vec::new(),
@@ -362,6 +374,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     report.exact = true;
     report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));
     report.subject.clone_from(&settings.subject);
+    report.classes = settings.classes.clone().unwrap_or_default();
     report.formats.push(FormatReport {
         format: settings.shard_format.to_string(),
         files: report.files,

@@ -1,6 +1,9 @@
 //! Names and parts of samples made of files: all are checked before anything is written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use rayon::prelude::*;
 
@@ -11,7 +14,7 @@ use crate::{
     exec::names::{NameGate, PartsGate, incomplete, missing_parts, reason, refusal},
     format::{
         OutputFormat,
-        files::{self, SampleFiles, Samples, TreeFile},
+        files::{SampleFiles, Samples, TreeFile},
         index::IndexKind,
     },
     plan::names::{Name, NameRules, OnMissing, OnName, Renaming, Rule},
@@ -151,13 +154,13 @@ pub fn check<F: TreeFile + Sync>(
     let mut checked = Checked::default();
     let strict = matches!(choices.on_name, Some(OnName::Fail | OnName::Skip));
     let rules = NameRules::new(format, kinds, strict);
-    let found: Vec<(usize, &str, &Rule)> = (0..samples.len())
+    let found: Vec<(usize, Cow<'_, str>, &Rule)> = (0..samples.len())
         .into_par_iter()
         .filter_map(|i| broken(samples.get(i, files), &rules).map(|(name, rule)| (i, name, rule)))
         .collect();
     match choices.on_name.unwrap_or(OnName::Fail) {
         OnName::Fail if !found.is_empty() => {
-            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (*name, *rule))));
+            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (name.as_ref(), *rule))));
         }
         OnName::Fail => {}
         OnName::Rename => checked.renamed = found.len() as u64,
@@ -167,23 +170,31 @@ pub fn check<F: TreeFile + Sync>(
     Ok(checked)
 }
 
-/// Returns the first file of a sample whose name breaks a rule.
-fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(&'a str, &'static Rule)> {
-    sample.files().find_map(|file| {
+/// Returns the first part of a sample whose name breaks a rule.
+fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(Cow<'a, str>, &'static Rule)> {
+    let file = sample.files().find_map(|file| {
         let path = file.path();
         let (key, extension) = cut(path);
-        rules.broken(Name { key, extension }).map(|rule| (path, rule))
+        rules.broken(Name { key, extension }).map(|rule| (Cow::Borrowed(path), rule))
+    });
+    file.or_else(|| {
+        let key = sample.key();
+        sample.given().find_map(|(extension, _)| {
+            let rule = rules.broken(Name { key, extension })?;
+            Some((Cow::Owned(format!("{key}.{extension}")), rule))
+        })
     })
 }
 
 /// Finds samples that lack a part which another sample has.
 fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
-    let all = files::column_names(files);
+    let all = samples.column_names(files);
     for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
-        if sample.files().count() >= all.len() || checked.rejected.contains_key(&i) {
+        if sample.files().count() + sample.given().count() >= all.len() || checked.rejected.contains_key(&i) {
             continue;
         }
-        let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).collect();
+        let given = sample.given().map(|(extension, _)| extension.to_owned());
+        let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).chain(given).collect();
         let lacking: Vec<&str> = all.iter().filter(|e| !own.contains(*e)).map(String::as_str).collect();
         let problem = || format!("{}: {}", sample.key(), missing_parts(&all, &lacking));
         match on {
@@ -201,6 +212,7 @@ fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, ch
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+    use crate::format::files;
 
     struct File(&'static str);
 

@@ -286,6 +286,7 @@ pub(super) fn add_row(hasher: &mut blake3::Hasher, row: &PlannedSource) {
     };
     [&row.root, &row.prefix, row.path.as_str(), row.key.as_str()].into_iter().for_each(&mut add);
     [&row.etag, &row.reject].into_iter().for_each(|text| add(text.as_deref().unwrap_or_default()));
+    add(&row.label.map_or_else(String::new, |label| label.to_string()));
     hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
 }
 

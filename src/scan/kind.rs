@@ -237,7 +237,8 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
             other.name()
         ))
         .hint("select the files with records: --include '*.csv' (or *.jsonl ...)")
-        .hint("or convert all files as samples, grouped by name: --from files")),
+        .hint("or convert all files as samples, grouped by name: --from files")
+        .hint("or join a table to the other files, whose labels it has, with --labels FILE")),
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
 }
@@ -381,7 +382,7 @@ fn is_foreign_archive(name: &str) -> bool {
 }
 
 /// Returns whether a name suggests that the file contains records.
-fn names_records(name: &str) -> bool {
+pub fn names_records(name: &str) -> bool {
     let (_, mut extension) = split_key(name);
     if let Some((inner, packed)) = extension.rsplit_once('.')
         && sniff::PACKED.contains(&packed)

@@ -178,6 +178,7 @@ fn tables_beside_other_files_are_not_guessed() {
     error: expected either records or files, found both: `labels.csv` contains records, `a.jpg` does not
      hint: select the files with records: --include '*.csv' (or *.jsonl ...)
      hint: or convert all files as samples, grouped by name: --from files
+     hint: or join a table to the other files, whose labels it has, with --labels FILE
     ");
     folder.run("convert raw --from files --out files").ok();
     folder.run_with(&["convert", "raw", "--include", "*.csv", "--out", "tables"]).ok();

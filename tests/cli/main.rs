@@ -28,6 +28,7 @@ mod history;
 mod hive;
 mod indexes;
 mod inputs;
+mod labels;
 mod lineage;
 mod manners;
 mod mission;

@@ -215,6 +215,8 @@ pub fn transaction() -> Transaction<'static> {
         id: vec!["id".into()],
         subject: None,
         subjects_from: None,
+        labels: None,
+        classes: None,
         indexes: Vec::new(),
         private: None,
         columns: Vec::new(),

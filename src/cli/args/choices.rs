@@ -94,6 +94,7 @@ choices! {
         Columns = "columns": "Rows that share no column with the dataset",
         Settings = "settings": "Record ids or subject ids from other columns than before",
         Subjects = "subjects": "Samples or inputs without a subject id",
+        Labels = "labels": "Samples without a row in the labels",
     }
     IdMode {
         Plain = "plain": "Unchanged",

@@ -13,7 +13,7 @@ use crate::{
     exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
-        convert::{Accept, ConvertOptions, OnSchema, SplitChoice, SubjectSource},
+        convert::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
@@ -75,6 +75,20 @@ struct InputArgs {
     /// '*' means all.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     columns: Vec<String>,
+    /// Table with the labels of files: the row of a sample becomes its part json.
+    ///
+    /// CSV, JSONL or Parquet, local or remote. KEY is the column that names a file's path, its file name or the sample's key
+    /// [default: file_name, else file, path, image, filename, id or key]. A sample without a row is an error without --accept
+    /// labels. Without --labels, the metadata.csv, .jsonl or .parquet of an imagefolder of Hugging Face is used where files are
+    /// beside it; `none` turns that off.
+    #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
+    labels: Option<String>,
+    /// Label each sample with the number of the folder directly above its files: its part cls.
+    ///
+    /// The names of these folders, sorted, are the classes 0, 1 and so on. The dataset keeps them: later runs give known classes
+    /// the same numbers, and new ones the next; `manifest` shows them.
+    #[arg(long, hide_short_help = true)]
+    label_from_folder: bool,
     /// Rows of tables to keep: a condition in SQL.
     ///
     /// For example "age >= 18 and site in ('A', 'B')" or "day >= today() - 30". There are =, !=, <, <=, >, >=, in, between, like,
@@ -404,6 +418,11 @@ impl ConvertArgs {
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),
+            label_from_folder: input.label_from_folder,
+            labels: input.labels.as_deref().map(|labels| match labels {
+                "none" => LabelSource::None,
+                table => LabelSource::Table(table.to_owned()),
+            }),
             filter: input.filter.as_deref().map(|text| Filter::parse(text, Timestamp::now())).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),

@@ -237,6 +237,13 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     if parent.version() == planned_on {
         return Ok(());
     }
+    if let (Some(mine), Some(theirs)) = (&transaction.settings.classes, &parent.entry().settings.classes)
+        && !mine.starts_with(theirs)
+        && !theirs.starts_with(mine)
+    {
+        return Err(Error::conflict("another run gave the numbers of new classes to other folders meanwhile")
+            .hint("nothing was committed; run the command again, it gives its classes the next numbers"));
+    }
     if !transaction.removes.is_empty() {
         let live: HashSet<&str> = parent.shards()?.iter().map(|s| s.path.as_str()).collect();
         if let Some(gone) = transaction.removes.iter().find(|path| !live.contains(path.as_str())) {
@@ -434,6 +441,8 @@ mod tests {
                 id: Vec::new(),
                 subject: None,
                 subjects_from: None,
+                labels: None,
+                classes: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),
                 split: None,

@@ -81,7 +81,7 @@ impl Draft<'_> {
             arguments: self.transaction.arguments.clone(),
             revisions: self.transaction.revisions.clone(),
             counts: self.transaction.counts,
-            settings: self.transaction.settings.clone(),
+            settings: self.transaction.settings_on(old.map(|e| &e.settings)),
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),

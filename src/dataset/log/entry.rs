@@ -252,6 +252,12 @@ pub struct Settings {
     /// Source of subject ids that are in no column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects_from: Option<SubjectsFrom>,
+    /// Hash of the tables that labels of samples came from last, keyed if ids are private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<String>,
+    /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from folders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<String>>,
     /// Indexes for training tools that every shard has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<IndexKind>,

@@ -95,6 +95,24 @@ impl Transaction<'static> {
     }
 }
 
+impl Transaction<'_> {
+    /// Returns the settings of the version that follows one with the settings `parent`: those of the transaction, and what other
+    /// runs have recorded about labels since it was planned.
+    pub fn settings_on(&self, parent: Option<&Settings>) -> Settings {
+        let mut settings = self.settings.clone();
+        // A revert is never based on a version that it was not planned on, and restores all settings.
+        let Some(parent) = parent.filter(|_| !self.retraction.only_as_planned) else { return settings };
+        let count = |classes: &Option<Vec<String>>| classes.as_ref().map(Vec::len);
+        if count(&parent.classes) > count(&settings.classes) {
+            settings.classes.clone_from(&parent.classes);
+        }
+        if self.operation != "convert" {
+            settings.labels.clone_from(&parent.labels);
+        }
+        settings
+    }
+}
+
 /// Where record numbers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt64Array},
+    array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array},
     datatypes::{DataType, Field, Schema},
 };
 
@@ -34,6 +34,8 @@ pub struct PlannedSource {
     pub key: String,
     /// Why the sample that begins with this file is rejected without being read.
     pub reject: Option<String>,
+    /// Number of the row of the labels that belongs to the sample that begins with this file.
+    pub label: Option<u32>,
     /// The part of the source that belongs to this row, as JSON; `None` for the whole source.
     pub part: Option<String>,
 }
@@ -51,6 +53,7 @@ fn schema() -> Schema {
         text("key", false),
         text("reject", true),
         text("part", true),
+        Field::new("label", DataType::UInt32, true),
     ])
 }
 
@@ -92,6 +95,7 @@ fn batch(rows: &[PlannedSource]) -> Result<RecordBatch> {
         text(|row| &row.key),
         optional(|row| row.reject.as_deref()),
         optional(|row| row.part.as_deref()),
+        Arc::new(rows.iter().map(|row| row.label).collect::<UInt32Array>()),
     ];
     Ok(RecordBatch::try_new(Arc::new(schema()), columns)?)
 }
@@ -102,6 +106,7 @@ fn rows_of(batch: &RecordBatch, out: &mut Vec<PlannedSource>) -> Result<()> {
     let (etag, reject, part) = (text("etag")?, text("reject")?, text("part")?);
     let (is_store, bytes): (&BooleanArray, &UInt64Array) = (column(batch, "is_store")?, column(batch, "bytes")?);
     let modified: &Int64Array = column(batch, "modified")?;
+    let label: &UInt32Array = column(batch, "label")?;
     let optional = |column: &StringArray, i: usize| column.is_valid(i).then(|| column.value(i).to_owned());
     // Neighbours share their texts.
     let mut last: (Arc<str>, Arc<str>) = ("".into(), "".into());
@@ -121,6 +126,7 @@ fn rows_of(batch: &RecordBatch, out: &mut Vec<PlannedSource>) -> Result<()> {
         etag: optional(etag, i),
         key: key.value(i).to_owned(),
         reject: optional(reject, i),
+        label: label.is_valid(i).then(|| label.value(i)),
         part: optional(part, i),
     }));
     Ok(())

@@ -99,7 +99,7 @@ impl PipelineInput<'_> {
             }
             Self::Samples { files, samples, rejected, .. } => {
                 let bytes_of = |sample: SampleFiles<'_, SourceFile>| -> u64 {
-                    sample.files().map(|file| counted_size(framing, file.bytes())).sum()
+                    sample.sizes().map(|bytes| counted_size(framing, bytes)).sum()
                 };
                 let all: u64 = samples.range(0..samples.len(), files).map(bytes_of).sum();
                 let out: u64 = rejected.keys().map(|i| bytes_of(samples.get(*i, files))).sum();

@@ -26,7 +26,7 @@ use crate::{
     },
     format::files::{SampleFiles, Samples, plan_splits, read_block},
     plan::memory::MemoryPlan,
-    record::{Payload, RecordBlock, Reject, buffer_pool::BufferPool},
+    record::{Part, Payload, RecordBlock, Reject, buffer_pool::BufferPool},
     scan::SourceFile,
 };
 
@@ -153,7 +153,8 @@ fn annotate_samples<'a>(
     for (sample, row) in samples.iter_mut().zip(&block.rows) {
         let files = files_of(*row);
         sample.subject = resolver.and_then(|resolver| resolver.of_sample(files));
-        for (number, part) in files.numbers().zip(&sample.parts) {
+        let given = |part: &&Part| files.given().any(|(extension, _)| extension == part.extension);
+        for (number, part) in files.numbers().zip(sample.parts.iter().filter(|part| !given(part))) {
             if let Some(place) = hashes.get(number) {
                 place.store(xxh3_64(&part.bytes), Ordering::Relaxed);
             }

@@ -8,14 +8,19 @@
 //! scans/README       -> key scans/README   extension bin
 //! ```
 //!
+//! A sample may have further parts that are not files (`given`).
+//!
 //! Grouping, splitting and reading depend only on the list of files, never on threads or on the order of a directory
 //! listing. This module opens no files itself: the caller passes a function that reads a file.
+
+mod given;
 
 use std::{collections::BTreeSet, ops::Range};
 
 use bytes::Bytes;
 use rayon::prelude::*;
 
+pub use self::given::{Contents, GivenPart};
 pub use crate::record::key::split_key;
 use crate::{
     error::{Error, Result},
@@ -48,9 +53,33 @@ pub trait TreeFile {
 pub struct Samples {
     files: Vec<u32>,
     ends: Vec<u32>,
+    /// Parts that are not files, sorted by extension.
+    given: Vec<GivenPart>,
 }
 
 impl Samples {
+    /// Adds parts that are not files. A sample must not have a file with the extension of such a part of it.
+    #[must_use]
+    pub fn with_given(mut self, parts: impl IntoIterator<Item = GivenPart>) -> Self {
+        self.given.extend(parts);
+        self.given.sort_by(|a, b| a.extension().cmp(b.extension()));
+        self
+    }
+
+    /// Returns the parts that are not files.
+    pub fn given(&self) -> &[GivenPart] {
+        &self.given
+    }
+
+    /// Returns the distinct extensions of all parts, sorted: the columns of the samples in a table.
+    pub fn column_names<F: TreeFile + Sync>(&self, files: &[F]) -> Vec<String> {
+        let mut names = column_names(files);
+        names.extend(self.given.iter().map(|part| part.extension().to_owned()));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Returns the number of samples.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -64,7 +93,8 @@ impl Samples {
     /// Returns the files of a sample, at least one.
     pub fn get<'a, F: TreeFile>(&'a self, sample: usize, files: &'a [F]) -> SampleFiles<'a, F> {
         let start = sample.checked_sub(1).map_or(0, |before| self.ends[before]);
-        SampleFiles { numbers: &self.files[start as usize..self.ends[sample] as usize], files }
+        let numbers = &self.files[start as usize..self.ends[sample] as usize];
+        SampleFiles { sample, numbers, files, given: &self.given }
     }
 
     /// Returns the samples of a range.
@@ -77,11 +107,13 @@ impl Samples {
     }
 }
 
-/// The files of one sample, sorted by extension.
+/// The files of one sample, sorted by extension, and its parts that are not files.
 #[derive(Debug)]
 pub struct SampleFiles<'a, F> {
+    sample: usize,
     numbers: &'a [u32],
     files: &'a [F],
+    given: &'a [GivenPart],
 }
 
 impl<F> Clone for SampleFiles<'_, F> {
@@ -114,9 +146,36 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
         self.files().map(move |file| file.path()[key..].strip_prefix('.').unwrap_or_default())
     }
 
-    /// Returns the bytes of all files as listed.
+    /// Returns its parts that are not files: extension and content.
+    pub fn given(self) -> impl Iterator<Item = (&'a str, Bytes)> + Clone {
+        self.given.iter().filter_map(move |part| Some((part.extension(), part.content(self.sample)?)))
+    }
+
+    /// Returns the sizes of all parts, of files as listed.
+    pub fn sizes(self) -> impl Iterator<Item = u64> {
+        self.files().map(F::bytes).chain(self.given().map(|(_, content)| content.len() as u64))
+    }
+
+    /// Returns the bytes of all parts.
     pub fn bytes(self) -> u64 {
+        self.sizes().sum()
+    }
+
+    /// Returns the bytes of all files as listed.
+    fn file_bytes(self) -> u64 {
         self.files().map(F::bytes).sum()
+    }
+
+    /// Returns its parts, given the contents of its files in their order.
+    fn parts(self, mut cut: impl FnMut() -> Bytes) -> Vec<Part> {
+        let file = |name: &str| Part { extension: extension_of(name), bytes: cut() };
+        let mut parts: Vec<Part> = self.extensions().map(file).collect();
+        let files = parts.len();
+        parts.extend(self.given().map(|(extension, bytes)| Part { extension: extension.to_owned(), bytes }));
+        if parts.len() > files {
+            parts.sort_by(|a, b| a.extension.cmp(&b.extension));
+        }
+        parts
     }
 }
 
@@ -133,13 +192,15 @@ pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     let mut end = 0;
     for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
         // If extensions are unchanged by `split_key`, files sorted by path are sorted by extension.
-        if sample.len() > 1 && !(SampleFiles { numbers: sample, files }).extensions().all(is_lower) {
+        if sample.len() > 1
+            && !(SampleFiles { sample: 0, numbers: sample, files, given: &[] }).extensions().all(is_lower)
+        {
             sample.sort_by_cached_key(|file| split_key(files[*file as usize].path()).1);
         }
         end += sample.iter().map(|_| 1).sum::<u32>();
         ends.push(end);
     }
-    Samples { files: order, ends }
+    Samples { files: order, ends, given: Vec::new() }
 }
 
 /// Whether there is an extension and [`split_key`] leaves it unchanged.
@@ -194,14 +255,14 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     pool: &BufferPool,
     read: &dyn Fn(&F, &mut Vec<u8>) -> Result<()>,
 ) -> Result<RecordBlock> {
-    let listed: u64 = samples.clone().map(SampleFiles::bytes).sum();
+    let listed: u64 = samples.clone().map(SampleFiles::file_bytes).sum();
     // One more byte than listed, so that a read detects the end of the file.
     let mut content = pool.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
     let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
     for (row, files) in (0u32..).zip(samples.clone()) {
         if let Some(reject) = collision(row, files) {
-            block.bytes_in += files.bytes();
+            block.bytes_in += files.file_bytes();
             block.rejects.push(reject);
             continue;
         }
@@ -223,7 +284,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     let mut rows = block.rows.iter().peekable();
     for (row, files) in (0u32..).zip(samples) {
         if rows.next_if_eq(&&row).is_some() {
-            let parts = files.extensions().map(|name| Part { extension: extension_of(name), bytes: cut() }).collect();
+            let parts = files.parts(&mut cut);
             taken.push(Sample { key: files.key().to_owned(), origin: origin(files), subject: None, parts });
         }
     }
@@ -361,6 +422,30 @@ mod tests {
         let entries = entries(&["README", "README.txt"]);
         let block = read_all(&entries, &read_path).unwrap();
         assert_eq!(samples_of(&block)[0].origin, "README{,.txt}");
+    }
+
+    #[test]
+    fn given_parts_are_sorted_among_the_files_and_not_in_the_origin() {
+        let entries = entries(&["a.jpg", "a.txt", "b.jpg"]);
+        let contents = Contents::new(b"{}[1]".to_vec(), vec![2, 5]);
+        let given = |extension: &str, numbers: [Option<u32>; 2]| {
+            GivenPart::new(extension, contents.clone(), numbers.into_iter())
+        };
+        let samples = group(&entries).with_given([given("json", [Some(1), None]), given("cls", [Some(9), Some(0)])]);
+        assert_eq!(samples.column_names(&entries), ["cls", "jpg", "json", "txt"]);
+        assert_eq!(samples.get(0, &entries).sizes().collect::<Vec<_>>(), [5, 5, 3]);
+        let all = samples.range(0..samples.len(), &entries);
+        let block = read_block(all, true, &BufferPool::default(), &read_path).unwrap();
+        let parts = |sample: &Sample| -> Vec<(String, String)> {
+            let text = |part: &Part| String::from_utf8(part.bytes.to_vec()).unwrap();
+            sample.parts.iter().map(|part| (part.extension.clone(), text(part))).collect()
+        };
+        let pair = |extension: &str, text: &str| (extension.to_owned(), text.to_owned());
+        let [a, b] = samples_of(&block) else { panic!("two samples") };
+        assert_eq!(parts(a), [pair("jpg", "a.jpg"), pair("json", "[1]"), pair("txt", "a.txt")]);
+        assert_eq!(parts(b), [pair("cls", "{}"), pair("jpg", "b.jpg")]);
+        assert_eq!((a.origin.as_str(), b.origin.as_str()), ("a.{jpg,txt}", "b.jpg"));
+        assert_eq!(block.bytes_in, 15, "only files are read");
     }
 
     #[test]

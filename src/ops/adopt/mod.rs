@@ -417,6 +417,8 @@ impl<'a> Adoption<'a> {
             id: Vec::new(),
             subject: None,
             subjects_from: None,
+            labels: None,
+            classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),
             split: None,

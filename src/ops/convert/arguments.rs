@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow::datatypes::Fields;
 
-use super::options::{ConvertOptions, SubjectSource};
+use super::options::{ConvertOptions, LabelSource, SubjectSource};
 use crate::{
     dataset::Settings,
     exec::cut::ShardEnds,
@@ -39,6 +39,7 @@ pub(super) fn arguments(
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     subjects(options, settings).into_iter().for_each(|(name, text)| set(name, text));
+    labels(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
@@ -88,6 +89,17 @@ fn subjects(options: &ConvertOptions, settings: &Settings) -> [(&'static str, St
         _ => String::new(),
     };
     [("subject-from-path", pattern), ("subject-table", table)]
+}
+
+/// Returns where labels of samples come from.
+fn labels(options: &ConvertOptions, settings: &Settings) -> [(&'static str, String); 2] {
+    let source = match &options.labels {
+        Some(LabelSource::None) => "none",
+        Some(LabelSource::Table(_)) => "true",
+        None => "",
+    };
+    let from_folder = if settings.classes.is_some() { "true" } else { "" };
+    [("labels", source.to_owned()), ("label-from-folder", from_folder.to_owned())]
 }
 
 /// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log of

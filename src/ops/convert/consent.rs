@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use arrow::datatypes::{DataType, Fields};
 
 use super::{
+    classes,
     inputs::Inputs,
     job::Job,
     options::{Accept, OnSchema},
@@ -157,6 +158,11 @@ impl Job<'_> {
         if now.columns != old.columns {
             let shown = |columns: &[String]| if columns.is_empty() { "'*'".to_owned() } else { columns.join(",") };
             changed("columns", &shown(&old.columns), &shown(&now.columns))?;
+        }
+        if now.classes.is_some() && old.classes.is_none() {
+            self.require_accepted(Accept::Settings, "settings", || {
+                format!("expected samples without classes, as this dataset has, found {}", classes::OPTION)
+            })?;
         }
         if now.subjects_from != old.subjects_from {
             self.require_accepted(Accept::Settings, "settings", || {

@@ -12,7 +12,7 @@ use crate::{
         cut::ShardEnds,
         encode::{Body, EncodeUnit, SourceBatch},
     },
-    format::{OutputFormat, Parsed},
+    format::{OutputFormat, Parsed, files::SampleFiles},
     plan::roll::shard_count,
     record::numbers::Numbers,
     scan::RecordSource,
@@ -25,7 +25,8 @@ impl ConvertPlan {
             Inputs::Records(sources) => self.estimate_records(job, sources)?,
             Inputs::Samples { files, samples } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
-                (samples.len() as u64, files.iter().map(|file| file.bytes() + framing).sum())
+                let sizes = samples.range(0..samples.len(), files).flat_map(SampleFiles::sizes);
+                (samples.len() as u64, sizes.map(|bytes| bytes + framing).sum())
             }
         };
         let shards = match job.options.ends {

@@ -62,6 +62,8 @@ impl<'a> Job<'a> {
                 Some(source) => Some(source.kept()),
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
+            labels: old.and_then(|o| o.labels.clone()),
+            classes: old.and_then(|o| o.classes.clone()).or_else(|| options.label_from_folder.then(Vec::new)),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
             columns: match options.columns.as_slice() {
                 [] => old.map(|o| o.columns.clone()).unwrap_or_default(),

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::{
+    labels::Labels,
     options::{ConvertOptions, SubjectSource},
-    subjects,
+    side_table, subjects,
     tables::{self, TableSource},
 };
 use crate::{
@@ -44,6 +45,8 @@ pub(super) struct Listing {
     pub(super) replaced: HashSet<String>,
     /// Skipped sources and files.
     pub(super) skipped: Skipped,
+    /// Labels of samples; `None` if there are none.
+    pub(super) labels: Option<Labels>,
 }
 
 impl Listing {
@@ -57,7 +60,7 @@ impl Listing {
         (out, snapshot): (&Location, Option<&Snapshot>),
         options: &ConvertOptions,
     ) -> Result<(Self, Option<SuppressList>)> {
-        let Inputs { mut found, live, tables } = find(context, out, options)?;
+        let Inputs { mut found, live, tables, labels } = find(context, out, options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -85,7 +88,7 @@ impl Listing {
         }
         fresh.sort_by(|a, b| a.name().cmp(b.name()));
         let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
-        Ok((Self { fresh, faults: found.faults, live, replaced, skipped }, suppress))
+        Ok((Self { fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
     }
 }
 
@@ -100,6 +103,8 @@ struct Inputs {
     live: Vec<inputs::Live>,
     /// Delta tables among them, with the files in their folders.
     tables: Vec<TableSource>,
+    /// Labels of the files.
+    labels: Option<Labels>,
 }
 
 /// Finds the inputs, including standard input.
@@ -137,11 +142,12 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
     }
     if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
         // The table of subjects may be in a folder of sources.
-        let table = subjects::table_file(context, place)?.uri();
+        let table = side_table::locate(context, place, subjects::TABLE)?.uri();
         let files = found.files.len();
         found.files.retain(|file| file.uri() != table);
         found.ignored += (files - found.files.len()) as u64;
     }
+    let labels = Labels::read(context, options, &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::Files) {
         found.ignored += scan::ignore_companions(&mut found.files);
     }
@@ -157,5 +163,5 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
             .at(plain_urls(&options.sources.join(" ")))
             .hint("name a file or folder, or check --include and --exclude"));
     }
-    Ok(Inputs { found, live, tables })
+    Ok(Inputs { found, live, tables, labels })
 }

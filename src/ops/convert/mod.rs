@@ -8,12 +8,14 @@
 //! types that fit every value; nothing of the first attempt is kept.
 
 mod arguments;
+mod classes;
 mod columns;
 mod commit;
 mod consent;
 mod estimate;
 mod inputs;
 mod job;
+mod labels;
 mod listing;
 mod options;
 mod plan;
@@ -22,6 +24,7 @@ mod replace;
 mod report;
 mod run;
 mod select;
+mod side_table;
 mod sources;
 mod split;
 mod stack;
@@ -32,13 +35,14 @@ mod work;
 
 use std::time::Instant;
 
+pub(super) use self::labels::leave_out_metadata;
 use self::{
     job::Job,
     listing::{Listing, Skipped},
     plan::{ConvertPlan, Decision, decide},
 };
 pub use self::{
-    options::{Accept, ConvertOptions, OnSchema, SplitChoice, SubjectSource},
+    options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
 };

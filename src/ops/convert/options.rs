@@ -32,6 +32,18 @@ pub enum Accept {
     Settings,
     /// Samples and sources without a subject in a dataset that has subjects.
     Subjects,
+    /// Samples without a row in the labels.
+    Labels,
+}
+
+/// Origin of the labels of samples made of files.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelSource {
+    /// There are none, not even from the metadata of an imagefolder.
+    None,
+    /// A table: its path or URL, and after a colon the column that names the samples.
+    Table(String),
 }
 
 /// Origin of subject ids that are not in a column.
@@ -106,6 +118,12 @@ pub struct ConvertOptions {
     pub subject: Option<String>,
     /// Origin of subject ids that are not in a column.
     pub subjects: Option<SubjectSource>,
+    /// Origin of labels; `None` takes them from the metadata of an imagefolder, if the sources are one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<LabelSource>,
+    /// Whether samples get the numbers of the folders above their files as classes.
+    #[serde(default)]
+    pub label_from_folder: bool,
     /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
     #[serde(default)]
     pub columns: Vec<String>,

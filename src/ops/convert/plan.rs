@@ -18,9 +18,11 @@ use bytes::Bytes;
 
 use super::{
     arguments::arguments,
+    classes,
     columns::{self, GivenTypes},
     inputs::{self, Inputs},
     job::Job,
+    labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
     split, subjects,
 };
@@ -96,6 +98,8 @@ pub(super) struct ConvertPlan {
     pub(super) similar: u64,
     /// Stored URIs of sources whose old records are to be removed.
     pub(super) replaced: HashSet<String>,
+    /// Tables of labels; `None` if there are none.
+    pub(super) labels: Option<LabelTables>,
     /// Columns of the rows, or the parts of the samples. They are widened if a value does not fit.
     pub(super) fields: Fields,
     /// Types that the user gave; they are never widened.
@@ -121,18 +125,21 @@ pub(super) struct ConvertPlan {
 /// # Errors
 /// When the options contradict the sources, the sources contradict each other, or either contradicts the dataset.
 pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
-    let Listing { fresh, faults, live, replaced, skipped } = listing;
+    let Listing { fresh, faults, live, replaced, skipped, labels } = listing;
+    let label_hash = labels.as_ref().map(|labels| labels.tell(job));
     if fresh.is_empty() {
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
-    let opened = Opened::new(job, settings, fresh)?;
+    let settings = Settings { labels: label_hash.or(settings.labels), ..settings };
+    let opened = Opened::new(job, settings, fresh, labels.as_ref())?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.files().next().is_none() {
         return Ok(Decision::Nothing { settings: Box::new(opened.settings), skipped, faults: faults.len() });
     }
-    let listed = Listed { bytes, faults, live, replaced, skipped };
+    let labels = labels.map(|labels| labels.tables);
+    let listed = Listed { bytes, faults, live, replaced, skipped, labels };
     Ok(Decision::Convert(Box::new(opened.name(job)?.finish(job, listed)?)))
 }
 
@@ -143,6 +150,7 @@ struct Listed {
     live: Vec<Live>,
     replaced: HashSet<String>,
     skipped: Skipped,
+    labels: Option<LabelTables>,
 }
 
 /// Sources with known formats and columns, from which the format of the shards follows.
@@ -158,7 +166,7 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(job: &Job<'_>, mut settings: Settings, fresh: Vec<SourceFile>) -> Result<Self> {
+    fn new(job: &Job<'_>, mut settings: Settings, fresh: Vec<SourceFile>, labels: Option<&Labels>) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
         }
@@ -166,6 +174,8 @@ impl Opened {
         let given = GivenTypes::read(job, &settings)?;
         let of = fresh.len();
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
+            Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
+            Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
@@ -174,9 +184,10 @@ impl Opened {
             }
             Input::Files(files) => {
                 let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                let samples = with_labels(job, &mut settings, (labels, subjects.as_ref()), &files)?;
                 let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
-                let fields = files::column_names(&files).into_iter().map(part).collect();
-                (Inputs::Samples { samples: files::group(&files), files }, fields, skipped_erased)
+                let fields = samples.column_names(&files).into_iter().map(part).collect();
+                (Inputs::Samples { samples, files }, fields, skipped_erased)
             }
         };
         if inputs.give_samples() {
@@ -254,7 +265,7 @@ impl Named {
     fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
         let Self { opened, memory, naming, choices } = self;
         let Opened { settings, given, subjects, inputs, mut fields, similar, .. } = opened;
-        let Listed { bytes, faults, live, replaced, skipped } = listed;
+        let Listed { bytes, faults, live, replaced, skipped, labels } = listed;
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
@@ -276,6 +287,7 @@ impl Named {
             skipped,
             similar,
             replaced,
+            labels,
             fields,
             given,
             naming,
@@ -368,6 +380,25 @@ impl ConvertPlan {
         };
         (is_untyped && !self.inputs.give_samples()).then(fields)
     }
+}
+
+/// Groups files into samples and adds their labels and classes.
+fn with_labels(
+    job: &Job<'_>,
+    settings: &mut Settings,
+    (labels, subjects): (Option<&Labels>, Option<&SubjectResolver>),
+    files: &[SourceFile],
+) -> Result<files::Samples> {
+    let samples = files::group(files);
+    let label = match labels {
+        Some(labels) => Some(labels.of_samples(job, files, &samples)?),
+        None => {
+            labels::require_known(job, settings)?;
+            None
+        }
+    };
+    let class = classes::of_samples(job, settings, files, &samples, subjects)?;
+    Ok(samples.with_given(label.into_iter().chain(class)))
 }
 
 /// Returns the united columns of record sources.

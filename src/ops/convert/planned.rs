@@ -65,7 +65,7 @@ pub fn run_tasks(
     done: &mut dyn FnMut(TaskReport),
 ) -> Result<()> {
     let work = Work::read(record)?;
-    let runner = TaskRunner::new(context, dataset, record, &work)?;
+    let runner = TaskRunner::new(context, dataset, record, &work)?.with_tables()?;
     for task in tasks {
         done(runner.run(task).map_err(with_what_is_kept)?);
     }

@@ -2,20 +2,18 @@
 //!
 //! A lookup or an erasure by subject must not miss a record, so a missing or ambiguous subject id is an error.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
 
 use arrow::{
-    array::Array as _,
-    datatypes::{DataType, Field, Fields, SchemaRef},
+    array::{Array as _, RecordBatch},
+    datatypes::Fields,
 };
 
 use super::{
     inputs::Inputs,
     job::Job,
     options::{Accept, SubjectSource},
+    side_table::{self, SideTable},
 };
 use crate::{
     dataset::{IdKind, Settings},
@@ -25,17 +23,10 @@ use crate::{
         encode::id_column,
         subjects::{SubjectResolver, is_erased, missing},
     },
-    format::{
-        Parsed,
-        files::{Samples, split_key},
-    },
+    format::files::{Samples, split_key},
     ops::Context,
-    record::{
-        Payload, Split,
-        subject::{SubjectTable, Subjects, SubjectsFrom},
-    },
-    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
-    schema::{is_scalar, schema_of, unite_lists},
+    record::subject::{SubjectTable, Subjects, SubjectsFrom},
+    scan::{RecordSource, SourceFile},
     units::Size,
 };
 
@@ -44,8 +35,6 @@ const PATHS: [&str; 7] = ["path", "file", "file_name", "filename", "key", "__key
 /// Columns of a table that may name subjects, in order of preference.
 const SUBJECTS: [&str; 7] =
     ["subject", "subject_id", "patient", "patient_id", "person_id", "participant_id", "participant"];
-/// Bytes of a table read at a time.
-const SPLIT_BYTES: usize = 4 << 20;
 /// Divisor of the memory limit: a table may use an eighth of it.
 const SHARE: u64 = 8;
 /// Memory of a row besides its texts, in bytes.
@@ -226,77 +215,25 @@ impl PartialKeys {
     }
 }
 
-/// Returns the location of a table, resolved as sources are.
-pub(super) fn table_file(context: &Context<'_>, place: &str) -> Result<SourceFile> {
-    let sources = [place.to_owned()];
-    let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
-    match <[SourceFile; 1]>::try_from(found.files) {
-        Ok([file]) => Ok(file),
-        Err(files) => Err(Error::usage(format!("expected one table for --subject-table, found {} files", files.len()))
-            .at(place.to_owned())),
-    }
-}
+/// Name of the option that names the table.
+pub(super) const TABLE: &str = "--subject-table";
 
 fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Result<SubjectTable> {
-    let file = table_file(context, place)?;
-    let uri = file.uri();
+    let side = SideTable::open(side_table::locate(context, place, TABLE)?, TABLE)?;
+    let uri = side.uri();
     let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
-    let sources = match classify(vec![file], &SniffOptions { sources: 1, ..SniffOptions::default() }).map_err(at)? {
-        Input::Records(sources) => sources,
-        Input::Files(_) => Vec::new(),
-    };
-    let Some(source) = sources.first().filter(|source| !source.yields_samples()) else {
-        return Err(Error::input("expected a table for --subject-table, found something else").at(uri));
-    };
-    let mut fields = Fields::empty();
-    each_split(source, &mut |split| {
-        fields = unite_lists(&fields, &source.reader.infer(split));
-        Ok(())
-    })
-    .map_err(at)?;
-    let (path, subject) = columns_of(&fields, column).map_err(at)?;
-    let text = |field: &Arc<Field>| match is_scalar(field.data_type()) && !source.format.is_typed() {
-        // The text of an id must be preserved: `007` is not `7`.
-        true => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
-        false => Arc::clone(field),
-    };
-    let schema = schema_of(&fields.iter().map(text).collect());
+    let (path, subject) = columns_of(&side.fields, column).map_err(at)?;
     let mut table = SubjectTable::default();
     let (mut room, names) = (context.memory.0 / SHARE, [path, subject]);
-    each_split(source, &mut |split| add_rows(&mut table, &mut room, (source, &schema, &names), split)).map_err(at)?;
+    side.each_batch(|_| true, &mut |batch| add_rows(&mut table, &mut room, batch, &names))?;
     if table.is_empty() {
         return Err(Error::input("expected rows in --subject-table, found none").at(uri));
     }
     Ok(table)
 }
 
-fn each_split(source: &RecordSource, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
-    let input = match source.reader.reads_own_source() {
-        true => Box::new(std::io::empty()) as Box<_>,
-        false => source.open(|_| {})?,
-    };
-    source.reader.splits(input, SPLIT_BYTES, SPLIT_BYTES).try_for_each(|split| look(&split?))
-}
-
-/// Adds the rows of a split to a table, within `room` bytes.
-fn add_rows(
-    table: &mut SubjectTable,
-    room: &mut u64,
-    (source, schema, names): (&RecordSource, &SchemaRef, &[String; 2]),
-    split: &Split,
-) -> Result<()> {
-    let block = match source.reader.parse(split, schema)? {
-        Parsed::Block(block) => block,
-        Parsed::Mismatch(mismatch) => {
-            return Err(Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
-                .column(mismatch.column));
-        }
-    };
-    if let Some(reject) = block.rejects.first() {
-        return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
-            .byte(split.offset + reject.byte));
-    }
-    let Payload::Rows(batch) = &block.payload else { return Ok(()) };
+/// Adds rows to a table, within `room` bytes.
+fn add_rows(table: &mut SubjectTable, room: &mut u64, batch: &RecordBatch, names: &[String; 2]) -> Result<()> {
     let [path, subject] = names;
     let (paths, subjects) =
         (id_column(batch, std::slice::from_ref(path))?, id_column(batch, std::slice::from_ref(subject))?);

@@ -10,10 +10,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    classes,
     columns::GivenTypes,
     commit::{Folded, fold, others},
     inputs::{self, Inputs},
     job::Job,
+    labels,
     plan::{ConvertPlan, with_folder_columns},
     run::{Attempt, Made, run_once},
     sources::Fresh,
@@ -28,7 +30,10 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, shard::ShardNaming},
-    format::{TypeMismatch, files},
+    format::{
+        TypeMismatch,
+        files::{self, Contents, SampleFiles},
+    },
     id::Writer,
     ops::{
         Context,
@@ -49,6 +54,8 @@ pub(super) struct TaskRunner<'a> {
     pub(super) work: &'a Work,
     /// Sources that are open already, and their numbers by URI; `None` if each task opens its own.
     opened: Option<(&'a [RecordSource], HashMap<String, usize>)>,
+    /// Contents of the labels; `None` if samples have none.
+    labels: Option<Contents>,
     /// The newest version, which has the same erasures as that of the plan; `None` if the dataset is new.
     newest: Option<Snapshot>,
 }
@@ -64,12 +71,26 @@ impl<'a> TaskRunner<'a> {
         record: &'a PlanRecord,
         work: &'a Work,
     ) -> Result<Self> {
-        Ok(Self { context, dataset, record, work, opened: None, newest: dataset.latest()? })
+        Ok(Self { context, dataset, record, work, opened: None, labels: None, newest: dataset.latest()? })
+    }
+
+    /// Reads the labels of the plan again.
+    ///
+    /// # Errors
+    /// When they have changed or cannot be read.
+    pub(super) fn with_tables(self) -> Result<Self> {
+        let Some(tables) = &self.work.labels else { return Ok(self) };
+        let pseudonymizer = self.job()?.pseudonymizer;
+        let labels = tables.reopen(self.context, &self.work.settings, pseudonymizer.as_ref())?;
+        Ok(Self { labels: Some(labels), ..self })
     }
 
     /// Uses the open sources of the run that made the plan.
     pub(super) fn with_opened(self, inputs: &'a Inputs) -> Self {
-        let Inputs::Records(sources) = inputs else { return self };
+        let sources = match inputs {
+            Inputs::Records(sources) => sources,
+            Inputs::Samples { samples, .. } => return Self { labels: labels::contents_of(samples).cloned(), ..self },
+        };
         let numbers = sources.iter().enumerate().map(|(number, source)| (source.file.uri(), number)).collect();
         Self { opened: Some((sources, numbers)), ..self }
     }
@@ -199,7 +220,7 @@ impl<'a> TaskRunner<'a> {
         let work = self.work;
         let rows = self.record.sources_of(self.dataset.store(), task)?;
         let bytes = rows.iter().map(|row| row.bytes).sum();
-        let (keys, rejects) = decisions(&rows, work.of_files);
+        let (keys, decisions) = decisions(&rows, work.of_files);
         let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
         let files = tasks::reopen(self.context, rows)?;
         let given = GivenTypes::read(job, &work.settings)?;
@@ -212,7 +233,7 @@ impl<'a> TaskRunner<'a> {
             settings.row_group,
         )
         .divided(settings.split.as_ref().map_or(1, Sides::count));
-        let mut inputs = self.inputs(job, files, &given)?;
+        let mut inputs = self.inputs(job, files, &given, &decisions)?;
         if let Inputs::Records(sources) = &mut inputs {
             for (source, part) in sources.iter_mut().zip(&parts) {
                 source.part = part.as_ref().map(|scouted| scouted.part.clone());
@@ -225,9 +246,8 @@ impl<'a> TaskRunner<'a> {
         let rejected = match &inputs {
             Inputs::Records(_) => None,
             Inputs::Samples { files, samples } => {
-                let reason =
-                    |number: usize| samples.get(number, files).files().find_map(|file| rejects.get(file.name()));
-                Some((0..samples.len()).filter_map(|number| Some((number, reason(number)?.clone()))).collect())
+                let reason = |number: usize| decisions.of(samples.get(number, files))?.reject.clone();
+                Some((0..samples.len()).filter_map(|number| Some((number, reason(number)?))).collect())
             }
         };
         let store = self.dataset.store().as_ref();
@@ -244,6 +264,7 @@ impl<'a> TaskRunner<'a> {
             skipped: super::listing::Skipped::default(),
             similar: 0,
             replaced: HashSet::new(),
+            labels: work.labels.clone(),
             fields: work.fields.clone(),
             given,
             rows: work.options.rows,
@@ -258,10 +279,20 @@ impl<'a> TaskRunner<'a> {
     }
 
     /// Detects the formats of the sources again, or groups files into samples again.
-    fn inputs(&self, job: &Job<'_>, mut files: Vec<SourceFile>, given: &GivenTypes) -> Result<Inputs> {
+    fn inputs(
+        &self,
+        job: &Job<'_>,
+        mut files: Vec<SourceFile>,
+        given: &GivenTypes,
+        decisions: &Decisions,
+    ) -> Result<Inputs> {
         if self.work.of_files {
             files.sort_by(|a, b| a.name().cmp(b.name()));
-            return Ok(Inputs::Samples { samples: files::group(&files), files });
+            let samples = files::group(&files);
+            let row = |number: usize| decisions.of(samples.get(number, &files))?.label;
+            let label = self.labels.as_ref().map(|labels| labels::of_task(labels, (0..samples.len()).map(row)));
+            let class = classes::of_known(&self.work.settings, &files, &samples)?;
+            return Ok(Inputs::Samples { samples: samples.with_given(label.into_iter().chain(class)), files });
         }
         if let Some((sources, numbers)) = &self.opened {
             let open = |file: &SourceFile| {
@@ -294,10 +325,29 @@ fn part_of(row: &PlannedSource) -> Result<Option<ScoutedPart>> {
     row.part.as_ref().map(parse).transpose()
 }
 
-/// Returns the starts of record ids of the sources, and the reasons to reject samples, by the name of their first file.
-fn decisions(rows: &[PlannedSource], of_files: bool) -> (Vec<String>, HashMap<String, String>) {
-    let name = |row: &PlannedSource| format!("{}{}", row.prefix, row.path);
+/// What was decided about samples, by the name of their first file.
+struct Decisions(HashMap<String, SampleDecision>);
+
+/// What was decided about a sample.
+struct SampleDecision {
+    /// Why it is rejected; `None` if it is not.
+    reject: Option<String>,
+    /// Its row in the labels.
+    label: Option<u32>,
+}
+
+impl Decisions {
+    fn of(&self, sample: SampleFiles<'_, SourceFile>) -> Option<&SampleDecision> {
+        sample.files().find_map(|file| self.0.get(file.name()))
+    }
+}
+
+/// Returns the starts of record ids of the sources, and what was decided about samples.
+fn decisions(rows: &[PlannedSource], of_files: bool) -> (Vec<String>, Decisions) {
     let keys = if of_files { Vec::new() } else { rows.iter().map(|row| row.key.clone()).collect() };
-    let rejects = rows.iter().filter_map(|row| Some((name(row), row.reject.clone()?))).collect();
-    (keys, rejects)
+    let decided = rows.iter().filter(|row| row.reject.is_some() || row.label.is_some());
+    let decision = |row: &PlannedSource| {
+        (format!("{}{}", row.prefix, row.path), SampleDecision { reject: row.reject.clone(), label: row.label })
+    };
+    (keys, Decisions(decided.map(decision).collect()))
 }

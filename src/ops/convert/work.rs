@@ -14,8 +14,9 @@ use super::{
     commit::revisions,
     inputs::{Inputs, keys_of},
     job::Job,
+    labels::{self, LabelTables},
     listing::{STDIN, Skipped},
-    options::ConvertOptions,
+    options::{ConvertOptions, LabelSource},
     plan::ConvertPlan,
 };
 use crate::{
@@ -73,6 +74,9 @@ pub(super) struct Work {
     pub(super) renamed: u64,
     /// Number of samples that lack a part which others have.
     pub(super) incomplete: u64,
+    /// Tables of labels, of which rows of sources state the row numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) labels: Option<LabelTables>,
     /// Revisions of the repositories that contain the sources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) revisions: Vec<Revision>,
@@ -103,8 +107,12 @@ impl Fault {
 impl Work {
     fn of(job: &Job<'_>, plan: &ConvertPlan) -> Self {
         let sources = job.options.sources.iter().map(|source| plain_urls(source)).collect();
+        let labels = match &job.options.labels {
+            Some(LabelSource::Table(place)) => Some(LabelSource::Table(plain_urls(place))),
+            other => other.clone(),
+        };
         Self {
-            options: ConvertOptions { sources, ..job.options.clone() },
+            options: ConvertOptions { sources, labels, ..job.options.clone() },
             settings: plan.settings.clone(),
             memory: job.context.memory,
             arguments: plan.arguments.clone(),
@@ -120,6 +128,7 @@ impl Work {
             similar: plan.similar,
             renamed: plan.naming.checked.renamed,
             incomplete: plan.naming.checked.incomplete,
+            labels: plan.labels.clone(),
             revisions: revisions(job),
         }
     }
@@ -264,10 +273,12 @@ fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item
         }
         Inputs::Samples { files, samples } => Box::new((0..samples.len()).flat_map(move |number| {
             let mut reject = plan.naming.checked.rejected.get(&number).cloned();
-            samples
-                .get(number, files)
-                .files()
-                .map(move |file| PlannedSource { reject: reject.take(), ..ops_tasks::row_of(file) })
+            let mut label = labels::part_of(samples).and_then(|part| part.number(number));
+            samples.get(number, files).files().map(move |file| PlannedSource {
+                reject: reject.take(),
+                label: label.take(),
+                ..ops_tasks::row_of(file)
+            })
         })),
     }
 }

@@ -1,0 +1,166 @@
+//! Tables beside the sources, such as those of subjects and of labels: small tables of any format that `convert` reads.
+//!
+//! They are read with the readers of sources, split by split. An invalid row is an error, because a table beside the sources
+//! has no rejects.
+
+use std::{io::Read as _, sync::Arc};
+
+use arrow::{
+    array::RecordBatch,
+    datatypes::{DataType, Field, Fields},
+};
+
+use crate::{
+    error::{Error, Result},
+    format::Parsed,
+    ops::Context,
+    record::{Payload, Split},
+    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    schema::{is_scalar, schema_of, unite_lists},
+};
+
+/// Bytes of a table read at a time.
+const SPLIT_BYTES: usize = 4 << 20;
+
+/// A table beside the sources.
+pub(super) struct SideTable {
+    source: RecordSource,
+    /// Its columns, with types that hold every value.
+    pub(super) fields: Fields,
+}
+
+/// Returns the location of the table of an option, resolved as sources are.
+///
+/// # Errors
+/// When it does not exist, or there are several files.
+pub(super) fn locate(context: &Context<'_>, place: &str, option: &str) -> Result<SourceFile> {
+    let sources = [place.to_owned()];
+    let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
+    match <[SourceFile; 1]>::try_from(found.files) {
+        Ok([file]) => Ok(file),
+        Err(files) => {
+            Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))
+                .at(place.to_owned()))
+        }
+    }
+}
+
+impl SideTable {
+    /// Opens a table and infers the types of its columns from all rows.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no table.
+    pub(super) fn open(file: SourceFile, option: &str) -> Result<Self> {
+        let uri = file.uri();
+        let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+        let sniffed = SniffOptions { sources: 1, ..SniffOptions::default() };
+        let sources = match classify(vec![file], &sniffed).map_err(at)? {
+            Input::Records(sources) => sources,
+            Input::Files(_) => Vec::new(),
+        };
+        let Some(source) = sources.into_iter().next().filter(|source| !source.yields_samples()) else {
+            return Err(Error::input(format!("expected a table for {option}, found something else")).at(uri));
+        };
+        let mut table = Self { source, fields: Fields::empty() };
+        let mut fields = Fields::empty();
+        table.each_split(SPLIT_BYTES, &mut |split| {
+            fields = unite_lists(&fields, &table.source.reader.infer(split));
+            Ok(())
+        })?;
+        table.fields = fields;
+        Ok(table)
+    }
+
+    /// Returns the path or URL of the table.
+    pub(super) fn uri(&self) -> String {
+        self.source.file.uri()
+    }
+
+    /// Returns the names of its columns.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.fields.iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// Calls `look` with the rows of each split. Columns for which `is_id` holds are text if the format does not state their
+    /// types: the text of an id must be preserved, `007` is not `7`.
+    ///
+    /// # Errors
+    /// When the table cannot be read, a row is invalid, or `look` fails.
+    pub(super) fn each_batch(
+        &self,
+        is_id: impl Fn(&str) -> bool,
+        look: &mut dyn FnMut(&RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let text = |field: &Arc<Field>| match is_scalar(field.data_type())
+            && !self.source.format.is_typed()
+            && is_id(field.name())
+        {
+            true => Arc::new(Field::new(field.name(), DataType::Utf8, true)),
+            false => Arc::clone(field),
+        };
+        let schema = schema_of(&self.fields.iter().map(text).collect());
+        self.each_split(SPLIT_BYTES, &mut |split| {
+            let block = match self.source.reader.parse(split, &schema)? {
+                Parsed::Block(block) => block,
+                Parsed::Mismatch(mismatch) => {
+                    return Err(Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
+                        .column(mismatch.column));
+                }
+            };
+            if let Some(reject) = block.rejects.first() {
+                return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
+                    .byte(split.offset + reject.byte));
+            }
+            match &block.payload {
+                Payload::Rows(batch) => look(batch),
+                Payload::Samples(_) => Ok(()),
+            }
+        })
+    }
+
+    /// Describes where a row is, counted from 0: by its line for text, else by its number.
+    pub(super) fn place_of(&self, row: u64) -> String {
+        match self.line_of(row) {
+            Ok(Some(line)) => format!("line {line}"),
+            _ => format!("row {}", row + 1),
+        }
+    }
+
+    /// Returns the line on which a row begins, from 1. The table is read again, a record at a time.
+    fn line_of(&self, row: u64) -> Result<Option<u64>> {
+        if !self.source.format.is_text() {
+            return Ok(None);
+        }
+        let schema = schema_of(&self.fields);
+        let (mut rows, mut start) = (0, None);
+        self.each_split(1, &mut |split| {
+            if start.is_some() {
+                return Ok(());
+            }
+            let Parsed::Block(block) = self.source.reader.parse(split, &schema)? else { return Ok(()) };
+            let records = block.records_in();
+            // A record at a time: another cut would not tell on which line the row begins.
+            if rows + records > row && records == 1 {
+                let blank = split.bytes().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                start = Some(split.offset + blank as u64);
+            }
+            rows += records;
+            Ok(())
+        })?;
+        let Some(start) = start else { return Ok(None) };
+        let mut before = Vec::new();
+        self.source.open(|_| {})?.take(start).read_to_end(&mut before)?;
+        Ok(Some(before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1))
+    }
+
+    fn each_split(&self, split_bytes: usize, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
+        let uri = self.uri();
+        let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+        let input = match self.source.reader.reads_own_source() {
+            true => Box::new(std::io::empty()) as Box<_>,
+            false => self.source.open(|_| {}).map_err(at)?,
+        };
+        let mut splits = self.source.reader.splits(input, split_bytes, SPLIT_BYTES);
+        splits.try_for_each(|split| look(&split?)).map_err(at)
+    }
+}
