@@ -23,6 +23,7 @@ pub mod gather;
 mod given;
 pub mod index;
 pub mod live;
+pub mod mirror;
 pub mod names;
 pub mod ordered;
 pub mod rejects;

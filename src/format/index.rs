@@ -6,6 +6,7 @@
 //! | `wids` | uncompressed tar | `shardindex.json`, of each folder and of the dataset | wids |
 //! | `energon` | uncompressed tar | `<tag>/000000.tar.idx`, `.nv-meta/` | Megatron-Energon |
 //! | `tfindex` | uncompressed TFRecord | `<tag>/000000.tfindex` | the `tfrecord` package |
+//! | `delta` | Parquet | `_delta_log/` | readers of Delta tables |
 
 use super::OutputFormat;
 use crate::{
@@ -25,11 +26,13 @@ pub enum IndexKind {
     Energon,
     /// The `tfrecord` package: offsets of every record.
     TfIndex,
+    /// Readers of Delta tables: a log of the live shards.
+    Delta,
 }
 
 impl IndexKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Dali, Self::Wids, Self::Energon, Self::TfIndex];
+    pub const ALL: [Self; 5] = [Self::Dali, Self::Wids, Self::Energon, Self::TfIndex, Self::Delta];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -38,18 +41,25 @@ impl IndexKind {
             Self::Wids => "wids",
             Self::Energon => "energon",
             Self::TfIndex => "tfindex",
+            Self::Delta => "delta",
         }
     }
 
-    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to these
-    /// tools.
+    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to the tools
+    /// that read tar and TFRecord. Parquet compresses its pages.
     pub fn fits(self, format: OutputFormat, codec: Codec) -> bool {
         let formats: &[OutputFormat] = match self {
             Self::Dali => &[OutputFormat::Tar, OutputFormat::TfRecord],
             Self::Wids | Self::Energon => &[OutputFormat::Tar],
             Self::TfIndex => &[OutputFormat::TfRecord],
+            Self::Delta => &[OutputFormat::Parquet],
         };
-        codec == Codec::None && formats.contains(&format)
+        (codec == Codec::None || format == OutputFormat::Parquet) && formats.contains(&format)
+    }
+
+    /// Whether the index needs nothing beside the shards, so that shards which were adopted in place can have it.
+    pub fn needs_no_files(self) -> bool {
+        matches!(self, Self::Delta)
     }
 
     /// Returns the default kinds of index, which cost almost nothing. (wids requires an MD5 of every byte, energon a
@@ -65,7 +75,7 @@ impl IndexKind {
         let stem = &shard[..shard[name..].find('.').map_or(shard.len(), |dot| name + dot)];
         match self {
             Self::Dali => Some(format!("{stem}.idx")),
-            Self::Wids => None,
+            Self::Wids | Self::Delta => None,
             Self::Energon => Some(format!("{shard}.idx")),
             Self::TfIndex => Some(format!("{stem}.tfindex")),
         }
@@ -82,12 +92,11 @@ impl IndexKind {
             fit.join(", ")
         };
         let hint = match (names(codec), names(Codec::None)) {
-            (_, plain) if plain.is_empty() => format!("{format} needs no index: use --index none"),
             (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
             (now, _) => format!("what fits is {now}"),
         };
-        let plain = codec == Codec::None || format == OutputFormat::Parquet;
-        let packed = if plain { String::new() } else { format!(" compressed with {codec}") };
+        let is_plain = codec == Codec::None || format == OutputFormat::Parquet;
+        let packed = if is_plain { String::new() } else { format!(" compressed with {codec}") };
         Err(Error::usage(format!("the index {} does not fit shards of {format}{packed}", kind.name())).hint(hint))
     }
 }
@@ -110,6 +119,7 @@ mod tests {
         assert_eq!(places(IndexKind::Energon, "a.b/000001.tar"), "a.b/000001.tar.idx");
         assert_eq!(places(IndexKind::TfIndex, "t/000001.tfrecord"), "t/000001.tfindex");
         assert_eq!(IndexKind::Wids.beside("t/000001.tar"), None);
+        assert_eq!(IndexKind::Delta.beside("t/000001.parquet"), None);
     }
 
     #[test]
@@ -120,10 +130,7 @@ mod tests {
             hint(IndexKind::Dali, OutputFormat::Tar, Codec::Gzip(6)),
             "use --codec none, which dali, wids, energon fit, or --index none"
         );
-        assert_eq!(
-            hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)),
-            "parquet needs no index: use --index none"
-        );
+        assert_eq!(hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)), "what fits is delta");
         for format in [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord] {
             for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6)] {
                 assert!(IndexKind::check(&IndexKind::auto(format, codec), format, codec).is_ok());

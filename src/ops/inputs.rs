@@ -14,7 +14,7 @@ use crate::{
     dataset::{Pseudonymizer, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
     error::{Error, Kind, Result},
     events::Event,
-    exec::constants::ConstantSets,
+    exec::{constants::ConstantSets, mirror},
     format::files::split_key,
     id::Version,
     scan::{SourceFile, content_hash},
@@ -190,10 +190,12 @@ impl Live {
     }
 
     /// Removes shards that the newest version does not contain: shards that were compacted into others, and shards of
-    /// runs that never committed. Returns their number.
+    /// runs that never committed, and the Delta log. Returns their number.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        files.retain(|file| !self.is_old(&file.uri()));
+        let log = format!("{}/", mirror::FOLDER);
+        let is_of_log = |uri: &str| self.path(uri).is_some_and(|path| path.starts_with(&log));
+        files.retain(|file| !self.is_old(&file.uri()) && !is_of_log(&file.uri()));
         (before - files.len()) as u64
     }
 

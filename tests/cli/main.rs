@@ -30,6 +30,7 @@ mod indexes;
 mod inputs;
 mod lineage;
 mod manners;
+mod mirror;
 mod mission;
 mod mistakes;
 mod names;

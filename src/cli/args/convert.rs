@@ -254,8 +254,9 @@ struct ArrayArgs {
 struct IndexArgs {
     /// Indexes to write beside the shards, for training tools.
     ///
-    /// `dali`, `wids` and `energon` are for uncompressed tar shards, `dali` and `tfindex` for uncompressed TFRecord shards. The
-    /// default is that of the dataset; a new dataset has `auto`.
+    /// `dali`, `wids` and `energon` are for uncompressed tar shards, `dali` and `tfindex` for uncompressed TFRecord shards.
+    /// `delta` keeps a Delta log of Parquet shards, so that readers of Delta tables read the live records. The default is that
+    /// of the dataset; a new dataset has `auto`.
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', value_enum, hide_short_help = true)]
     index: Vec<IndexChoice>,
     /// How to treat names that a reader of the shards cannot handle.
@@ -317,6 +318,8 @@ enum IndexChoice {
     /// For the Python package tfrecord
     #[value(name = "tfindex")]
     TfIndex,
+    /// For readers of Delta tables: a log of the live shards
+    Delta,
 }
 
 /// Returns the kinds of index to write; `None` means auto.
@@ -334,6 +337,7 @@ fn index_kinds(choices: &[IndexChoice]) -> Result<Option<Vec<IndexKind>>> {
         IndexChoice::Wids => Some(IndexKind::Wids),
         IndexChoice::Energon => Some(IndexKind::Energon),
         IndexChoice::TfIndex => Some(IndexKind::TfIndex),
+        IndexChoice::Delta => Some(IndexKind::Delta),
     };
     Ok(Some(choices.iter().filter_map(kind).collect()))
 }

@@ -33,6 +33,7 @@ use crate::{
     exec::{
         convert::infer_all,
         encode::{Encoder, RowsAs},
+        mirror,
         names::PartsGate,
         subjects::SubjectResolver,
     },
@@ -247,6 +248,10 @@ impl Named {
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
+        }
+        if !(inputs.give_samples() && job.options.media) {
+            let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
+            fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
         }
         Ok(ConvertPlan {
             base: job.base(),
