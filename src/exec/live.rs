@@ -120,11 +120,7 @@ pub fn refresh(snapshot: &Snapshot, mut prepared: Prepared, observer: &dyn Obser
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
             let foreign = written.map_err(|e| e.with_effect(Effect::Certain))?;
-            if let Some(commit) = foreign {
-                observer.event(Event::Note(format!(
-                    "{commit} was written by another program: the Delta log is not continued, see `shardify verify`"
-                )));
-            }
+            foreign.into_iter().for_each(|note| observer.event(Event::Note(note)));
             return Ok(());
         }
         // Objects of an older version may be vacuumed by now, so the newer version decides.
@@ -175,7 +171,7 @@ fn replaced_indexes(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> 
     Ok(out)
 }
 
-/// Writes all indexes; returns the commit of another program that ended the Delta log, if there is one.
+/// Writes all indexes; returns what users must be told if another program has ended the Delta log.
 fn write(snapshot: &Snapshot, database: Option<Database>, footers: &Footers) -> Result<Option<String>> {
     replace(snapshot, database)?;
     mirror::catch_up(snapshot, footers)

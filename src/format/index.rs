@@ -57,11 +57,6 @@ impl IndexKind {
         (codec == Codec::None || format == OutputFormat::Parquet) && formats.contains(&format)
     }
 
-    /// Whether the index needs nothing beside the shards, so that shards which were adopted in place can have it.
-    pub fn needs_no_files(self) -> bool {
-        matches!(self, Self::Delta)
-    }
-
     /// Returns the default kinds of index, which cost almost nothing. (wids requires an MD5 of every byte, energon a
     /// database that is rewritten with every version.)
     pub fn auto(format: OutputFormat, codec: Codec) -> Vec<Self> {

@@ -12,9 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Context;
 use crate::{
     dataset::{Pseudonymizer, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
+    delta::log,
     error::{Error, Kind, Result},
     events::Event,
-    exec::{constants::ConstantSets, mirror},
+    exec::constants::ConstantSets,
     format::files::split_key,
     id::Version,
     scan::{SourceFile, content_hash},
@@ -193,7 +194,7 @@ impl Live {
     /// runs that never committed, and the Delta log. Returns their number.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        let log = format!("{}/", mirror::FOLDER);
+        let log = format!("{}/", log::FOLDER);
         let is_of_log = |uri: &str| self.path(uri).is_some_and(|path| path.starts_with(&log));
         files.retain(|file| !self.is_old(&file.uri()) && !is_of_log(&file.uri()));
         (before - files.len()) as u64

@@ -1,6 +1,6 @@
 //! Checkpoints of a Delta log: the whole state at a version as one Parquet file (V1), a row per action.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use ::parquet::{
     arrow::ArrowWriter,
@@ -10,25 +10,17 @@ use ::parquet::{
 };
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray as _, BooleanArray, Int32Array, Int64Array, ListBuilder, MapArray, MapBuilder,
-        MapFieldNames, RecordBatch, StringArray, StringBuilder, StructArray,
+        Array, ArrayRef, BooleanArray, Int32Array, Int64Array, ListBuilder, MapBuilder, MapFieldNames, RecordBatch,
+        StringArray, StringBuilder, StructArray,
     },
     buffer::NullBuffer,
-    datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema},
+    datatypes::{DataType, Field, Fields, Schema},
 };
-use bytes::Bytes;
 
-use super::actions::{Action, Add, FileFormat, MetaData, Protocol, Remove, Txn};
 use crate::{
+    delta::actions::{Action, Add, FileFormat, Metadata, Protocol, Remove, Txn, Values},
     error::{Error, Result},
-    format::parquet,
 };
-
-/// Rows decoded at a time.
-const BATCH_ROWS: usize = 8192;
-
-/// Values of partition columns.
-type Values = BTreeMap<String, Option<String>>;
 
 /// Encodes a checkpoint.
 ///
@@ -123,8 +115,8 @@ fn adds(actions: &[Action]) -> Result<StructArray> {
         vec![
             ("path", texts(each().map(|row| Some(row?.path.as_str())))),
             ("partitionValues", maps(each().map(|row| Some(&row?.partition_values)))?),
-            ("size", longs(each().map(|row| Some(row?.size)))),
-            ("modificationTime", longs(each().map(|row| Some(row?.modification_time)))),
+            ("size", longs(each().map(|row| row?.size))),
+            ("modificationTime", longs(each().map(|row| row?.modification_time))),
             ("dataChange", flags(each().map(|row| Some(row?.data_change)))),
             ("tags", maps(each().map(|_| None))?),
             ("stats", texts(each().map(|row| row?.stats.as_deref()))),
@@ -149,16 +141,14 @@ fn removes(actions: &[Action]) -> Result<StructArray> {
 }
 
 fn tables(actions: &[Action]) -> Result<StructArray> {
-    let rows: Vec<Option<&MetaData>> = actions.iter().map(|action| action.meta_data.as_ref()).collect();
+    let rows: Vec<Option<&Metadata>> = actions.iter().map(|action| action.meta_data.as_ref()).collect();
     let each = || rows.iter().copied();
-    let options: Vec<Option<Values>> = each().map(|row| row.map(|table| optional(&table.format.options))).collect();
-    let properties: Vec<Option<Values>> = each().map(|row| row.map(|table| optional(&table.configuration))).collect();
     let formats: Vec<Option<&FileFormat>> = each().map(|row| row.map(|table| &table.format)).collect();
     let format = column(
         &formats,
         vec![
             ("provider", texts(formats.iter().map(|row| Some(row.as_ref()?.provider.as_str())))),
-            ("options", maps(options.iter().map(Option::as_ref))?),
+            ("options", maps(formats.iter().map(|row| Some(&row.as_ref()?.options)))?),
         ],
     )?;
     column(
@@ -168,23 +158,20 @@ fn tables(actions: &[Action]) -> Result<StructArray> {
             ("name", texts(each().map(|_| None))),
             ("description", texts(each().map(|_| None))),
             ("format", Arc::new(format)),
-            ("schemaString", texts(each().map(|row| Some(row?.schema_string.as_str())))),
+            ("schemaString", texts(each().map(|row| row?.schema_string.as_deref()))),
             ("partitionColumns", lists(each().map(|row| Some(row?.partition_columns.as_slice())))),
             ("createdTime", longs(each().map(|row| row?.created_time))),
-            ("configuration", maps(properties.iter().map(Option::as_ref))?),
+            ("configuration", maps(each().map(|row| Some(&row?.configuration)))?),
         ],
     )
-}
-
-fn optional(map: &BTreeMap<String, String>) -> Values {
-    map.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect()
 }
 
 fn protocols(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Protocol>> = actions.iter().map(|action| action.protocol.as_ref()).collect();
     let each = || rows.iter().copied();
-    let numbers =
-        |of: fn(&Protocol) -> i32| -> ArrayRef { Arc::new(each().map(|row| row.map(of)).collect::<Int32Array>()) };
+    let numbers = |of: fn(&Protocol) -> i64| -> ArrayRef {
+        Arc::new(each().map(|row| i32::try_from(of(row?)).ok()).collect::<Int32Array>())
+    };
     column(
         &rows,
         vec![
@@ -196,144 +183,17 @@ fn protocols(actions: &[Action]) -> Result<StructArray> {
     )
 }
 
-/// Decodes a checkpoint; `place` is its name in errors.
-///
-/// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is no checkpoint that this module wrote, or an equal one.
-pub(super) fn decode(bytes: Bytes, place: &str) -> Result<Vec<Action>> {
-    let other =
-        |e: Error| Error::integrity("expected a checkpoint of a Delta log, found something else").at(place).cause(e);
-    let mut out = Vec::new();
-    for batch in parquet::open(bytes, place).map_err(other)?.batches(BATCH_ROWS) {
-        let batch = batch.map_err(other)?;
-        let rows = Rows::of(&batch)
-            .ok_or_else(|| Error::integrity("expected a checkpoint of a Delta log, found other columns").at(place))?;
-        for row in 0..batch.num_rows() {
-            out.push(rows.action(row).ok_or_else(|| {
-                Error::integrity(format!("expected an action in row {row} of the checkpoint, found something else"))
-                    .at(place)
-            })?);
-        }
-    }
-    Ok(out)
-}
-
-/// The columns of a batch.
-struct Rows<'a> {
-    txn: &'a StructArray,
-    add: &'a StructArray,
-    remove: &'a StructArray,
-    table: &'a StructArray,
-    protocol: &'a StructArray,
-}
-
-impl<'a> Rows<'a> {
-    fn of(batch: &'a RecordBatch) -> Option<Self> {
-        let column = |name: &str| batch.column_by_name(name)?.as_struct_opt();
-        Some(Self {
-            txn: column("txn")?,
-            add: column("add")?,
-            remove: column("remove")?,
-            table: column("metaData")?,
-            protocol: column("protocol")?,
-        })
-    }
-
-    /// Returns the action of a row; `None` if a value is missing.
-    fn action(&self, row: usize) -> Option<Action> {
-        let mut action = Action::default();
-        if self.txn.is_valid(row) {
-            action.txn = Some(Txn {
-                app_id: text(self.txn, "appId", row)?,
-                version: long(self.txn, "version", row)?,
-                last_updated: long(self.txn, "lastUpdated", row),
-            });
-        }
-        if self.add.is_valid(row) {
-            action.add = Some(Add {
-                path: text(self.add, "path", row)?,
-                partition_values: map(self.add, "partitionValues", row)?,
-                size: long(self.add, "size", row)?,
-                modification_time: long(self.add, "modificationTime", row)?,
-                data_change: flag(self.add, "dataChange", row)?,
-                stats: text(self.add, "stats", row),
-            });
-        }
-        if self.remove.is_valid(row) {
-            action.remove = Some(Remove {
-                path: text(self.remove, "path", row)?,
-                deletion_timestamp: long(self.remove, "deletionTimestamp", row),
-                data_change: flag(self.remove, "dataChange", row)?,
-                extended_file_metadata: flag(self.remove, "extendedFileMetadata", row),
-                partition_values: map(self.remove, "partitionValues", row).unwrap_or_default(),
-                size: long(self.remove, "size", row),
-            });
-        }
-        if self.table.is_valid(row) {
-            action.meta_data = Some(self.meta_data(row)?);
-        }
-        if self.protocol.is_valid(row) {
-            let number = |name| Some(valid(self.protocol, name, row)?.as_primitive_opt::<Int32Type>()?.value(row));
-            action.protocol = Some(Protocol {
-                min_reader_version: number("minReaderVersion")?,
-                min_writer_version: number("minWriterVersion")?,
-                reader_features: list(self.protocol, "readerFeatures", row),
-                writer_features: list(self.protocol, "writerFeatures", row),
-            });
-        }
-        Some(action)
-    }
-
-    fn meta_data(&self, row: usize) -> Option<MetaData> {
-        let format = valid(self.table, "format", row)?.as_struct_opt()?;
-        let full = |values: Values| values.into_iter().map(|(key, value)| Some((key, value?))).collect();
-        Some(MetaData {
-            id: text(self.table, "id", row)?,
-            format: FileFormat {
-                provider: text(format, "provider", row)?,
-                options: map(format, "options", row).and_then(full).unwrap_or_default(),
-            },
-            schema_string: text(self.table, "schemaString", row)?,
-            partition_columns: list(self.table, "partitionColumns", row)?,
-            configuration: map(self.table, "configuration", row).and_then(full).unwrap_or_default(),
-            created_time: long(self.table, "createdTime", row),
-        })
-    }
-}
-
-/// Returns the array of a field if it has a value in this row.
-fn valid<'a>(of: &'a StructArray, name: &str, row: usize) -> Option<&'a ArrayRef> {
-    of.column_by_name(name).filter(|array| array.is_valid(row))
-}
-
-fn text(of: &StructArray, name: &str, row: usize) -> Option<String> {
-    Some(valid(of, name, row)?.as_string_opt::<i32>()?.value(row).to_owned())
-}
-
-fn long(of: &StructArray, name: &str, row: usize) -> Option<i64> {
-    Some(valid(of, name, row)?.as_primitive_opt::<Int64Type>()?.value(row))
-}
-
-fn flag(of: &StructArray, name: &str, row: usize) -> Option<bool> {
-    Some(valid(of, name, row)?.as_boolean_opt()?.value(row))
-}
-
-fn map(of: &StructArray, name: &str, row: usize) -> Option<Values> {
-    let entries = valid(of, name, row)?.as_any().downcast_ref::<MapArray>()?.value(row);
-    let (keys, values) = (entries.column(0).as_string_opt::<i32>()?, entries.column(1).as_string_opt::<i32>()?);
-    let value = |i: usize| values.is_valid(i).then(|| values.value(i).to_owned());
-    Some((0..entries.len()).map(|i| (keys.value(i).to_owned(), value(i))).collect())
-}
-
-fn list(of: &StructArray, name: &str, row: usize) -> Option<Vec<String>> {
-    let items = valid(of, name, row)?.as_list_opt::<i32>()?.value(row);
-    Some(items.as_string_opt::<i32>()?.iter().flatten().map(str::to_owned).collect())
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+    use crate::{
+        delta::{
+            checkpoint::{WRITTEN, each},
+            log::checkpoint_path,
+        },
+        storage::{RemoteStore, Store},
+    };
 
     #[test]
     fn checkpoints_are_read_as_written() {
@@ -345,39 +205,31 @@ mod tests {
             reader_features: Some(vec![text("timestampNtz")]),
             writer_features: Some(vec![text("timestampNtz"), text("invariants")]),
         };
-        let table = MetaData {
+        let table = Metadata {
             id: text("i"),
-            format: FileFormat { provider: text("parquet"), options: BTreeMap::new() },
-            schema_string: text("{}"),
+            format: FileFormat::default(),
+            schema_string: Some(text("{}")),
             partition_columns: vec![text("k"), text("l")],
-            configuration: [(text("a"), text("b"))].into(),
+            configuration: [(text("a"), Some(text("b")))].into(),
             created_time: Some(4),
         };
-        let add = Add {
-            path: text("a"),
-            partition_values: values.clone(),
-            size: 5,
-            modification_time: 6,
-            data_change: false,
-            stats: Some(text("{}")),
-        };
-        let remove = Remove {
-            path: text("r"),
-            deletion_timestamp: Some(7),
-            data_change: true,
-            extended_file_metadata: Some(true),
-            partition_values: values,
-            size: Some(8),
-        };
+        let add = Add { partition_values: values, stats: Some(text("{}")), ..Add::new("a b", 5, i64::MAX) };
+        let remove = Remove::of(&Add { path: text("r"), ..add.clone() }, 7, true);
         let actions = vec![
-            Action { protocol: Some(protocol), ..Action::default() },
-            Action { meta_data: Some(table), ..Action::default() },
             Action { txn: Some(Txn { app_id: text("app"), version: 9, last_updated: None }), ..Action::default() },
             Action { add: Some(add), ..Action::default() },
             Action { remove: Some(remove), ..Action::default() },
+            Action { meta_data: Some(table), ..Action::default() },
+            Action { protocol: Some(protocol), ..Action::default() },
         ];
-        let bytes = Bytes::from(encode(&actions).unwrap());
-        assert_eq!(decode(bytes.clone(), "test").unwrap(), actions);
-        assert!(decode(bytes.slice(..bytes.len() - 9), "test").is_err());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        store.put(&checkpoint_path(3), encode(&actions).unwrap().into()).unwrap();
+        let mut found = Vec::new();
+        each(&store, &[checkpoint_path(3)], WRITTEN, &mut |action| {
+            found.push(action);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, actions);
     }
 }

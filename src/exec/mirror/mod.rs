@@ -15,27 +15,32 @@
 //! Versions that the dataset cannot read any more (`vacuum`), or whose shards an erasure has deleted, are taken out of
 //! the log as well: a checkpoint is written, and older files are deleted.
 
-mod actions;
 mod checkpoint;
 mod log;
 mod schema;
 mod stats;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    iter,
+};
 
 use arrow::datatypes::Fields;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub use self::log::FOLDER;
 use self::{
-    actions::{Action, Add, FileFormat, MetaData, Protocol, Remove, Txn, encoded_path},
-    log::{LAST_CHECKPOINT, Log, State, checkpoint_path, commit_path, delta_version, older_files},
+    log::{LAST_CHECKPOINT, Log, State, delta_version},
     schema::TableSchema,
     stats::Footer,
 };
 use crate::{
     dataset::{Dataset, NewShard, Settings, ShardMeta, Snapshot},
+    delta::{
+        actions::{Action, Add, CommitInfo, FileFormat, Metadata, Protocol, Remove, Txn, Values, encode},
+        log::{FOLDER, LogFiles, checkpoint_path, commit_path, version_of},
+    },
     error::{Error, Result},
     format::index::IndexKind,
     id::Version,
@@ -48,6 +53,12 @@ const CHECKPOINT_INTERVAL: u64 = 10;
 
 /// How long checkpoints keep removed files, as Delta does by default.
 const TOMBSTONE_MILLIS: i64 = 7 * 24 * 3600 * 1000;
+
+/// Feature of tables that have timestamps without a zone.
+const LOCAL_TIMES: &str = "timestampNtz";
+
+/// Features that writer version 2 implies.
+const LEGACY_FEATURES: [&str; 2] = ["appendOnly", "invariants"];
 
 /// Maximum times that another process may write the next commit first, without being seen to.
 const RACES: usize = 100;
@@ -110,7 +121,7 @@ pub fn prepare(
 }
 
 /// Writes a commit for each version that the log does not have yet, and deletes files that no reader may use any more.
-/// Returns the commit of another program, if one ended the mirror.
+/// Returns what users must be told if a commit of another program has ended the mirror.
 ///
 /// # Errors
 /// When the log is damaged, a version cannot be mirrored, or the store fails.
@@ -130,7 +141,7 @@ pub fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>
         let actions = mirror.commit(&state, next, footers)?;
         match mirror.put_commit(next, &actions)? {
             PutOutcome::Created => {
-                state.apply(actions);
+                state.apply(actions)?;
                 state.version = Some(next);
                 if next > 0 && next.is_multiple_of(CHECKPOINT_INTERVAL) {
                     mirror.write_checkpoint(&state, true)?;
@@ -147,10 +158,16 @@ pub fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>
             }
         }
     }
-    if state.foreign.is_none() {
-        mirror.trim()?;
-    }
-    Ok(state.foreign)
+    let Some(commit) = state.foreign else { return mirror.trim().map(|()| None) };
+    // The other program's table needs these files, and may have rows of its own.
+    let kept = if mirror.older_files()?.is_empty() {
+        ""
+    } else {
+        ", and still has bounds of values of versions that cannot be read any more"
+    };
+    Ok(Some(format!(
+        "{commit} was written by another program: the Delta log is not continued{kept}, see `shardify verify`"
+    )))
 }
 
 /// A difference between the log and the newest version.
@@ -183,6 +200,9 @@ pub fn differences(snapshot: &Snapshot) -> Result<Vec<Difference>> {
             "expected a commit of this dataset's Delta log, found one of another program, where the mirror has ended";
         let remedy = "delete that commit and later ones if their changes are not wanted; shardify never does";
         out.push(Difference { object, what, remedy });
+        let what = "expected no bounds of values of versions that cannot be read any more, found some";
+        let remedy = "delete `_delta_log` if its changes are not wanted: the next version writes it anew";
+        out.extend(mirror.older_files()?.into_iter().map(|object| Difference { object, what, remedy }));
         return Ok(out);
     }
     let is_right = lists_live_shards(&state, snapshot)?;
@@ -193,8 +213,7 @@ pub fn differences(snapshot: &Snapshot) -> Result<Vec<Difference>> {
         let what = "expected the live shards in the Delta log, found others";
         out.push(Difference { object: commit_path(goal), what, remedy: "the next version corrects it" });
     }
-    let listed = snapshot.dataset().store().list(FOLDER)?;
-    for object in older_files(&listed, mirror.first()) {
+    for object in mirror.older_files()? {
         let what = "expected no Delta versions that cannot be read any more, found one";
         out.push(Difference { object, what, remedy: "`shardify compact` or `convert` deletes it" });
     }
@@ -204,8 +223,11 @@ pub fn differences(snapshot: &Snapshot) -> Result<Vec<Difference>> {
 fn lists_live_shards(state: &State, snapshot: &Snapshot) -> Result<bool> {
     let shards = snapshot.shards()?;
     let is_listed = |shard: &ShardMeta| {
-        let add = state.adds.get(&encoded_path(&shard.path));
-        add.is_some_and(|add| u64::try_from(add.size) == Ok(shard.bytes) && add.records() == Some(shard.records))
+        let add = state.adds.get(&shard.path);
+        add.is_some_and(|add| {
+            add.size.and_then(|size| u64::try_from(size).ok()) == Some(shard.bytes)
+                && add.stats.as_deref().and_then(stats::records) == Some(shard.records)
+        })
     };
     Ok(shards.len() == state.adds.len() && shards.iter().all(is_listed))
 }
@@ -215,7 +237,7 @@ fn newest_state(dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<State>
     if let Some(snapshot) = snapshot {
         return Mirror::of(snapshot)?.log.read(None);
     }
-    if log::exists(dataset.store())? {
+    if LogFiles::list(dataset.store().as_ref())?.newest().is_some() {
         return Err(Error::usage("expected a folder without a Delta log, found the log of another table")
             .at(dataset.store().location().join(FOLDER).to_string())
             .hint("name another dataset with --out, or leave delta out of --index"));
@@ -260,7 +282,7 @@ impl Table {
     fn of(state: &State) -> Result<Self> {
         let schema = state.schema()?;
         let partitions = state.table.as_ref().map(|table| table.partition_columns.clone()).unwrap_or_default();
-        Ok(Self { is_new: schema.fields.is_empty(), schema, partitions })
+        Ok(Self { is_new: schema.is_empty(), schema, partitions })
     }
 
     /// Adds the columns of shards, and of their folders.
@@ -311,7 +333,7 @@ impl<'a> Mirror<'a> {
             Version(1) => snapshot.entry().transaction.to_string(),
             _ => dataset.transaction_of(Version(1))?.to_string(),
         };
-        Ok(Self { snapshot, log: Log::new(dataset.store().as_ref(), format!("shardify-{id}")), id })
+        Ok(Self { snapshot, log: Log::new(dataset.store(), format!("shardify-{id}")), id })
     }
 
     fn place(&self, path: &str) -> String {
@@ -345,14 +367,9 @@ impl<'a> Mirror<'a> {
     fn changes(&self, state: &State, at: &Snapshot, footers: &Footers) -> Result<Vec<Action>> {
         let (entry, settings) = (at.entry(), &at.entry().settings);
         let millis = entry.committed_at.as_millisecond();
-        let live: BTreeMap<String, &ShardMeta> =
-            at.shards()?.iter().map(|shard| (encoded_path(&shard.path), shard)).collect();
-        let new: Vec<(&String, &ShardMeta)> = live
-            .iter()
-            .filter(|(path, _)| !state.adds.contains_key(*path))
-            .map(|(path, shard)| (path, *shard))
-            .collect();
-        let shards: Vec<&ShardMeta> = new.iter().map(|(_, shard)| *shard).collect();
+        let live: BTreeMap<&str, &ShardMeta> = at.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+        let shards: Vec<&ShardMeta> =
+            live.values().copied().filter(|shard| !state.adds.contains_key(&shard.path)).collect();
         let read = footers.of(at.dataset(), &shards)?;
         let mut table = Table::of(state)?;
         table.add(&shards, &read, entry.version)?;
@@ -360,20 +377,13 @@ impl<'a> Mirror<'a> {
         let data_change = entry.operation != "compact" || delta_version(entry.version) == self.first();
         let mut actions = self.head(entry.version, operation(&entry.operation), &entry.operation, millis);
         actions.extend(self.description(state, &table, millis)?);
-        let gone = state.adds.values().filter(|add| !live.contains_key(&add.path));
-        actions.extend(gone.map(|add| {
-            let remove = Remove {
-                path: add.path.clone(),
-                deletion_timestamp: Some(millis),
-                data_change,
-                extended_file_metadata: Some(true),
-                partition_values: add.partition_values.clone(),
-                size: Some(add.size),
-            };
+        let gone = state.adds.iter().filter(|(path, _)| !live.contains_key(path.as_str()));
+        actions.extend(gone.map(|(_, add)| {
+            let remove = Remove::of(add, millis, data_change);
             Action { remove: Some(remove), ..Action::default() }
         }));
-        for ((path, shard), footer) in new.into_iter().zip(&read) {
-            let add = added(path, shard, footer, settings, &table.partitions, data_change)?;
+        for (shard, footer) in shards.into_iter().zip(&read) {
+            let add = Add { data_change, ..added(shard, footer, settings, &table.partitions)? };
             actions.push(Action { add: Some(add), ..Action::default() });
         }
         Ok(actions)
@@ -381,12 +391,13 @@ impl<'a> Mirror<'a> {
 
     /// Returns the actions that begin each commit.
     fn head(&self, version: Version, operation: &str, own: &str, millis: i64) -> Vec<Action> {
-        let info = json!({
-            "timestamp": millis,
-            "operation": operation,
-            "operationParameters": {"shardifyVersion": version.0.to_string(), "shardifyOperation": own},
-            "engineInfo": concat!("shardify/", env!("CARGO_PKG_VERSION")),
-        });
+        let info = CommitInfo {
+            timestamp: millis,
+            operation: operation.to_owned(),
+            operation_parameters: json!({"shardifyVersion": version.0.to_string(), "shardifyOperation": own}),
+            engine_info: concat!("shardify/", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..CommitInfo::default()
+        };
         let txn = Txn {
             app_id: self.log.app().to_owned(),
             version: i64::try_from(version.0).unwrap_or(i64::MAX),
@@ -398,19 +409,19 @@ impl<'a> Mirror<'a> {
     /// Returns the actions that describe the table, where they differ from those of the state.
     fn description(&self, state: &State, table: &Table, millis: i64) -> Result<Vec<Action>> {
         let mut out = Vec::new();
-        let protocol = Protocol::of(&table.schema);
+        let protocol = protocol(&table.schema);
         if state.protocol.as_ref() != Some(&protocol) {
             out.push(Action { protocol: Some(protocol), ..Action::default() });
         }
         let schema_string = serde_json::to_string(&table.schema)
             .map_err(|e| Error::internal("encoding the schema of a Delta table failed").cause(e))?;
         let created_time = state.table.as_ref().map_or(Some(millis), |table| table.created_time);
-        let meta_data = MetaData {
+        let meta_data = Metadata {
             id: uuid(&self.id),
-            format: FileFormat { provider: "parquet".to_owned(), options: BTreeMap::new() },
-            schema_string,
+            format: FileFormat::default(),
+            schema_string: Some(schema_string),
             partition_columns: table.partitions.clone(),
-            configuration: BTreeMap::new(),
+            configuration: Values::new(),
             created_time,
         };
         if state.table.as_ref() != Some(&meta_data) {
@@ -420,7 +431,7 @@ impl<'a> Mirror<'a> {
     }
 
     fn put_commit(&self, version: u64, actions: &[Action]) -> Result<PutOutcome> {
-        self.snapshot.dataset().store().put_if_absent(&commit_path(version), actions::encode(actions)?.into())
+        self.snapshot.dataset().store().put_if_absent(&commit_path(version), encode(actions)?.into())
     }
 
     /// Writes the checkpoint of a state; `is_newest` tells readers to begin with it.
@@ -447,11 +458,12 @@ impl<'a> Mirror<'a> {
         }));
         let store = self.snapshot.dataset().store();
         store.put(&checkpoint_path(version), checkpoint::encode(&rows)?.into())?;
-        if is_newest {
-            let newest = json!({"version": version, "size": rows.len()});
-            store.put(LAST_CHECKPOINT, newest.to_string().into())?;
+        if !is_newest {
+            return Ok(());
         }
-        Ok(())
+        let newest = serde_json::to_vec(&LastCheckpoint { version, size: rows.len() })
+            .map_err(|e| Error::internal("encoding the name of a checkpoint failed").cause(e))?;
+        store.put(LAST_CHECKPOINT, newest.into())
     }
 
     /// Deletes the files of Delta versions that cannot be read any more.
@@ -460,47 +472,74 @@ impl<'a> Mirror<'a> {
         if first == 0 {
             return Ok(());
         }
-        let store = self.snapshot.dataset().store();
-        let listed = store.list(FOLDER)?;
-        let older = older_files(&listed, first);
+        let older = self.older_files()?;
         if older.is_empty() {
             return Ok(());
         }
-        if !listed.iter().any(|facts| facts.path == checkpoint_path(first)) {
+        let store = self.snapshot.dataset().store();
+        let files = LogFiles::list(store.as_ref())?;
+        let checkpoint =
+            |version| files.checkpoint(version).map(|(version, _)| version).filter(|found| *found >= first);
+        let newest = files.newest().and_then(checkpoint);
+        if checkpoint(first).is_none() {
             let state = self.log.read(Some(first))?;
             if state.version != Some(first) {
                 return Ok(());
             }
-            let is_newest = listed
-                .iter()
-                .all(|facts| !facts.path.ends_with(".checkpoint.parquet") || facts.path < checkpoint_path(first));
-            self.write_checkpoint(&state, is_newest)?;
+            self.write_checkpoint(&state, newest.is_none())?;
+        }
+        // Another process may have named a checkpoint that is deleted below, after this one had named a newer one.
+        let named = store.get(LAST_CHECKPOINT)?.and_then(|text| serde_json::from_slice::<LastCheckpoint>(&text).ok());
+        if named.is_none_or(|named| named.version < first) {
+            self.write_checkpoint(&self.log.read(Some(newest.unwrap_or(first)))?, true)?;
         }
         older.iter().try_for_each(|path| store.delete(path))?;
         store.settle_deletions(&older)
     }
+
+    /// Returns the files of Delta versions that cannot be read any more.
+    fn older_files(&self) -> Result<Vec<String>> {
+        let first = self.first();
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let listed = self.snapshot.dataset().store().list(FOLDER)?.into_iter().map(|facts| facts.path);
+        Ok(listed.filter(|path| version_of(path).is_some_and(|version| version < first)).collect())
+    }
+}
+
+/// Content of `_last_checkpoint`.
+#[derive(Debug, Serialize, Deserialize)]
+struct LastCheckpoint {
+    version: u64,
+    size: usize,
 }
 
 /// Returns the action that adds a shard.
-fn added(
-    path: &str,
-    shard: &ShardMeta,
-    footer: &Footer,
-    settings: &Settings,
-    partitions: &[String],
-    data_change: bool,
-) -> Result<Add> {
+fn added(shard: &ShardMeta, footer: &Footer, settings: &Settings, partitions: &[String]) -> Result<Add> {
     let folders: HashMap<String, Option<String>> = folders_in(&shard.path).into_iter().collect();
     let value = |key: &String| (key.clone(), folders.get(key).cloned().flatten());
+    let size =
+        i64::try_from(shard.bytes).map_err(|_| Error::integrity("a shard is too large").at(shard.path.as_str()))?;
     Ok(Add {
-        path: path.to_owned(),
         partition_values: partitions.iter().map(value).collect(),
-        size: i64::try_from(shard.bytes)
-            .map_err(|_| Error::integrity("a shard is too large").at(shard.path.as_str()))?,
-        modification_time: shard.committed_at.as_millisecond(),
-        data_change,
         stats: Some(footer.stats(shard.records, settings)),
+        ..Add::new(&shard.path, size, shard.committed_at.as_millisecond())
     })
+}
+
+/// Returns the oldest protocol that a table with these columns can have.
+fn protocol(schema: &TableSchema) -> Protocol {
+    if !schema.has_local_times() {
+        return Protocol { min_reader_version: 1, min_writer_version: 2, ..Protocol::default() };
+    }
+    let writer = iter::once(LOCAL_TIMES).chain(LEGACY_FEATURES).map(str::to_owned).collect();
+    Protocol {
+        min_reader_version: 3,
+        min_writer_version: 7,
+        reader_features: Some(vec![LOCAL_TIMES.to_owned()]),
+        writer_features: Some(writer),
+    }
 }
 
 /// Returns the name that Delta has for an operation of a dataset.

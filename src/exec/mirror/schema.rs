@@ -13,80 +13,57 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
+use arrow::datatypes::{DataType, Field, Fields};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
+    delta::{
+        arrow_type,
+        types::{StructField, StructType, name_of_arrow},
+    },
     error::{Error, Result},
     id::Version,
-    schema::{Logical, file::print_type, instant, unite_fields},
+    schema::{Logical, file::print_type, unite_fields},
 };
 
 /// Characters that Spark rejects in names of columns.
 const BAD_CHARACTERS: &[char] = &[' ', ',', ';', '{', '}', '(', ')', '\n', '\t', '='];
-
-/// Maximum digits of a decimal.
-const MAX_PRECISION: u8 = 38;
 
 /// Key in the metadata of a column: the version of the dataset that brought it.
 const SINCE: &str = "shardify.version";
 
 /// Columns of a Delta table, as its log states them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct TableSchema {
-    #[serde(rename = "type")]
-    kind: Struct,
-    /// The columns, in order.
-    pub(super) fields: Vec<Column>,
+#[serde(transparent)]
+pub(super) struct TableSchema(StructType);
+
+/// Returns a column of a table that version `since` brings.
+fn column(name: &str, data_type: Value, since: Version) -> StructField {
+    let metadata = [(SINCE.to_owned(), since.0.into())].into_iter().collect();
+    StructField { name: name.to_owned(), data_type, nullable: true, metadata }
 }
 
-/// The word `struct`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Struct {
-    #[default]
-    #[serde(rename = "struct")]
-    Struct,
-}
-
-/// A column of a Delta table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Column {
-    /// Its name.
-    pub(super) name: String,
-    /// Its type: a name, or an object for nested types.
-    #[serde(rename = "type")]
-    pub(super) data_type: Value,
-    nullable: bool,
-    #[serde(default)]
-    metadata: Value,
-}
-
-impl Column {
-    fn new(name: &str, data_type: Value, since: Version) -> Self {
-        Self { name: name.to_owned(), data_type, nullable: true, metadata: json!({ SINCE: since.0 }) }
-    }
-
-    /// Returns the column of a partition, whose values are texts from the names of folders.
-    pub(super) fn of_partition(name: &str, since: Version) -> Self {
-        Self::new(name, "string".into(), since)
-    }
-
-    /// Returns where the column comes from, for messages.
-    fn since(&self) -> String {
-        self.metadata[SINCE].as_u64().map_or_else(String::new, |version| format!(" since {}", Version(version)))
-    }
+/// Returns where a column comes from, for messages.
+fn origin(column: &StructField) -> String {
+    let since = column.metadata.get(SINCE).and_then(Value::as_u64);
+    since.map_or_else(String::new, |version| format!(" since {}", Version(version)))
 }
 
 impl TableSchema {
+    /// Returns whether the table has no columns yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.fields.is_empty()
+    }
+
     /// Returns the column with this name.
-    pub(super) fn find(&self, name: &str) -> Option<&Column> {
-        self.fields.iter().find(|column| column.name == name)
+    pub(super) fn find(&self, name: &str) -> Option<&StructField> {
+        self.0.fields.iter().find(|column| column.name == name)
     }
 
     /// Whether a column, or a part of one, has timestamps without a zone, which need a newer protocol.
     pub(super) fn has_local_times(&self) -> bool {
-        self.fields.iter().any(|column| column.data_type.to_string().contains("\"timestamp_ntz\""))
+        self.0.fields.iter().any(|column| column.data_type.to_string().contains("\"timestamp_ntz\""))
     }
 
     /// Adds the columns of shards that version `since` brings.
@@ -102,7 +79,7 @@ impl TableSchema {
                 Some(known) => return Err(other_type(known, field)),
                 None => {
                     self.check_case(field.name())?;
-                    self.fields.push(Column::new(field.name(), found, since));
+                    self.0.fields.push(column(field.name(), found, since));
                 }
             }
         }
@@ -123,14 +100,16 @@ impl TableSchema {
         }
         check_name(name)?;
         self.check_case(name)?;
-        self.fields.push(Column::of_partition(name, since));
+        self.0.fields.push(column(name, "string".into(), since));
         Ok(())
     }
 
     /// Spark does not distinguish case.
     fn check_case(&self, name: &str) -> Result<()> {
         let lower = name.to_lowercase();
-        let Some(other) = self.fields.iter().find(|column| column.name.to_lowercase() == lower) else { return Ok(()) };
+        let Some(other) = self.0.fields.iter().find(|column| column.name.to_lowercase() == lower) else {
+            return Ok(());
+        };
         Err(Error::usage(format!(
             "expected names that differ in more than case, as columns of a Delta table do, found `{}` and `{name}`",
             other.name
@@ -155,7 +134,7 @@ impl TableSchema {
             if delta_type(field, true).is_ok_and(|found| found == known.data_type) {
                 return Ok(Arc::clone(field));
             }
-            let Some(known_type) = arrow_type(&known.data_type).filter(|_| !given(field.name())) else {
+            let Some(known_type) = arrow_type(&known.data_type).ok().filter(|_| !given(field.name())) else {
                 return Err(other_type(known, field));
             };
             let as_known = Field::new(field.name(), known_type, true);
@@ -177,11 +156,11 @@ fn check_name(name: &str) -> Result<()> {
         .hint("rename it in the sources, or leave delta out of --index"))
 }
 
-fn other_type(known: &Column, field: &Field) -> Error {
+fn other_type(known: &StructField, field: &Field) -> Error {
     Error::input(format!(
         "expected the type that the column `{}` has in the Delta log{}, {}, found {}",
         known.name,
-        known.since(),
+        origin(known),
         print_delta(&known.data_type),
         print_type(field)
     ))
@@ -223,75 +202,10 @@ fn delta_type(field: &Field, is_column: bool) -> Result<Value> {
         DataType::Dictionary(_, value) => {
             return delta_type(&field.clone().with_data_type((**value).clone()), is_column);
         }
-        flat => match flat_type(flat) {
+        flat => match name_of_arrow(flat) {
             Some(name) => name.into(),
             None => return Err(none()),
         },
-    })
-}
-
-fn flat_type(data_type: &DataType) -> Option<String> {
-    let name = match data_type {
-        DataType::Boolean => "boolean",
-        DataType::Int8 => "byte",
-        DataType::Int16 => "short",
-        DataType::Int32 => "integer",
-        DataType::Int64 => "long",
-        DataType::Float32 => "float",
-        DataType::Float64 => "double",
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "string",
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "binary",
-        DataType::Date32 => "date",
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => return None,
-        DataType::Timestamp(_, Some(_)) => "timestamp",
-        DataType::Timestamp(_, None) => "timestamp_ntz",
-        DataType::Decimal32(p, s)
-        | DataType::Decimal64(p, s)
-        | DataType::Decimal128(p, s)
-        | DataType::Decimal256(p, s) => {
-            let scale = u8::try_from(*s).ok().filter(|scale| scale <= p && *p <= MAX_PRECISION)?;
-            return Some(format!("decimal({p},{scale})"));
-        }
-        _ => return None,
-    };
-    Some(name.to_owned())
-}
-
-/// Returns the Arrow type that shards get for a column of a table; `None` for a type that is not ours.
-fn arrow_type(data_type: &Value) -> Option<DataType> {
-    if let Some(name) = data_type.as_str() {
-        return arrow_of_name(name);
-    }
-    let item = |of: &Value| Some(Arc::new(Field::new("item", arrow_type(of)?, true)));
-    Some(match data_type["type"].as_str()? {
-        "array" => DataType::List(item(&data_type["elementType"])?),
-        "struct" => {
-            let part =
-                |part: &Value| Some(Arc::new(Field::new(part["name"].as_str()?, arrow_type(&part["type"])?, true)));
-            DataType::Struct(data_type["fields"].as_array()?.iter().map(part).collect::<Option<Fields>>()?)
-        }
-        _ => return None,
-    })
-}
-
-fn arrow_of_name(name: &str) -> Option<DataType> {
-    Some(match name {
-        "boolean" => DataType::Boolean,
-        "byte" => DataType::Int8,
-        "short" => DataType::Int16,
-        "integer" => DataType::Int32,
-        "long" => DataType::Int64,
-        "float" => DataType::Float32,
-        "double" => DataType::Float64,
-        "string" => DataType::Utf8,
-        "binary" => DataType::Binary,
-        "date" => DataType::Date32,
-        "timestamp" => instant(),
-        "timestamp_ntz" => crate::schema::TIMESTAMP,
-        decimal => {
-            let (precision, scale) = decimal.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
-            DataType::Decimal128(precision.parse().ok()?, scale.parse().ok()?)
-        }
     })
 }
 
@@ -327,6 +241,8 @@ fn way_out(data_type: &DataType) -> Option<(&'static str, &'static str)> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use arrow::datatypes::TimeUnit;
+
     use super::*;
     use crate::{error::Kind, schema::json_field};
 

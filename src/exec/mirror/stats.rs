@@ -53,6 +53,11 @@ impl Footer {
     }
 }
 
+/// Returns the number of records that statistics state.
+pub(super) fn records(stats: &str) -> Option<u64> {
+    serde_json::from_str::<Value>(stats).ok()?["numRecords"].as_u64()
+}
+
 /// Prints a bound; `None` for types without bounds in the log.
 fn print(data_type: &DataType, bound: Bound, is_greatest: bool) -> Option<Value> {
     Some(match (data_type, bound) {
