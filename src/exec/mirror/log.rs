@@ -147,7 +147,7 @@ impl<'a> Log<'a> {
             return Err(Error::integrity("expected every commit of the Delta log, found that one is missing")
                 .at(self.place(&commit_path(missing)))
                 .hint(RESTORE_HINT)
-                .hint(format!("without `{FOLDER}` the next `shardify convert` writes the log anew")));
+                .hint(anew()));
         }
         let read = |version: u64| {
             let path = commit_path(version);
@@ -204,9 +204,14 @@ fn damaged(error: Error, place: String) -> Error {
         Kind::Input => Error::integrity("expected the Delta log of this dataset, found a damaged file")
             .at(place)
             .hint(RESTORE_HINT)
+            .hint(anew())
             .cause(error),
         _ => error,
     }
+}
+
+fn anew() -> String {
+    format!("without `{FOLDER}` the next `shardify convert` writes the log anew")
 }
 
 #[cfg(test)]
