@@ -1,5 +1,5 @@
-//! Indexes that describe all live shards of a dataset: `shardindex.json` of wids, `.nv-meta/` of Megatron-Energon and the
-//! Delta log ([`mirror`]).
+//! Indexes that describe all live shards of a dataset: `shardindex.json` of wids, `.nv-meta/` of Megatron-Energon, the
+//! Delta log ([`mirror`]) and the dataset card of Hugging Face ([`card`]).
 //!
 //! They are the only objects of a dataset that are ever replaced (of the Delta log, `_last_checkpoint`), so they are
 //! written after the commit, from the committed snapshot. Each is replaced atomically, and the one that states their
@@ -12,6 +12,7 @@ use std::{collections::HashMap, fmt::Write as _};
 use rusqlite::Connection;
 
 use super::{
+    card,
     index::{WIDS_LIST, wids_path},
     mirror::{self, Footers},
 };
@@ -70,12 +71,14 @@ impl Prepared {
     /// Prepares the indexes of a snapshot and additional shards, which are published already.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key, or the Delta log has a column with
-    /// another type; also fails if the store fails.
+    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key, the Delta log has a column with another
+    /// type, or the card cannot name a split; [`Kind::Usage`](crate::error::Kind::Usage) if another program's log, or a
+    /// card of the user's, is where a new dataset would have its own; also fails if the store fails.
     pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
         let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
         let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
         let database = Database::create(dataset.store().as_ref(), kinds, &shards)?;
+        card::prepare(dataset, snapshot, &shards, kinds)?;
         Ok(Self { database, footers: mirror::prepare(dataset, snapshot, adds, kinds)? })
     }
 }
@@ -119,8 +122,8 @@ pub fn refresh(snapshot: &Snapshot, mut prepared: Prepared, observer: &dyn Obser
         let written = write(current, prepared.database.take(), &prepared.footers);
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            let foreign = written.map_err(|e| e.with_effect(Effect::Certain))?;
-            foreign.into_iter().for_each(|note| observer.event(Event::Note(note)));
+            let notes = written.map_err(|e| e.with_effect(Effect::Certain))?;
+            notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
             return Ok(());
         }
         // Objects of an older version may be vacuumed by now, so the newer version decides.
@@ -136,6 +139,7 @@ pub fn refresh(snapshot: &Snapshot, mut prepared: Prepared, observer: &dyn Obser
 pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, String)>> {
     let replaced = |(object, what)| (object, format!("{what}; `shardify compact` or `convert` rewrites it"));
     let mut out: Vec<(String, String)> = replaced_indexes(snapshot)?.into_iter().map(replaced).collect();
+    out.extend(card::difference(snapshot)?.map(|difference| (card::CARD.to_owned(), difference.to_string())));
     let differences = mirror::differences(snapshot)?;
     out.extend(differences.into_iter().map(|found| (found.object, format!("{}; {}", found.what, found.remedy))));
     Ok(out)
@@ -171,10 +175,11 @@ fn replaced_indexes(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> 
     Ok(out)
 }
 
-/// Writes all indexes; returns what users must be told if another program has ended the Delta log.
-fn write(snapshot: &Snapshot, database: Option<Database>, footers: &Footers) -> Result<Option<String>> {
+/// Writes all indexes; returns what users must be told about those that belong to others.
+fn write(snapshot: &Snapshot, database: Option<Database>, footers: &Footers) -> Result<Vec<String>> {
     replace(snapshot, database)?;
-    mirror::catch_up(snapshot, footers)
+    let note = card::refresh(snapshot)?;
+    Ok(note.into_iter().chain(mirror::catch_up(snapshot, footers)?).collect())
 }
 
 /// Writes the indexes that are replaced with each version.

@@ -10,6 +10,7 @@
 
 pub mod adopt;
 pub mod budget;
+pub mod card;
 pub mod compact;
 mod compare;
 pub mod constants;

@@ -10,6 +10,7 @@ mod support;
 mod adopt;
 mod array_datasets;
 mod arrays;
+mod card;
 mod compat;
 mod conformance_arrays;
 mod consent;
