@@ -123,3 +123,66 @@ fn a_column_keeps_its_type() {
     let ran = folder.run("convert 1.csv --out t --index delta --type a=uint8");
     assert!(ran.code == 2 && ran.stderr.contains("--type 'a=int16'"), "{ran:?}");
 }
+
+#[test]
+fn planned_runs_are_mirrored_too() {
+    let folder = Folder::new();
+    let rows = |first: u64| (first..first + 300).map(|i| format!("{i},x{i}\n")).collect::<String>();
+    for source in 0..2 {
+        folder.write(&format!("raw/{source}.csv"), format!("n,t\n{}", rows(source * 300)));
+    }
+    let run = |folder: &Folder, plan: &str| {
+        let report = folder.run(&format!("plan {plan} --json")).ok().summary();
+        let (path, tasks) = (report["plan"].as_str().unwrap(), report["tasks"].as_u64().unwrap());
+        folder.run(&format!("run-task {path} --task 0..{}", tasks - 1)).ok();
+        folder.run(&format!("commit {path}")).ok();
+    };
+    run(&folder, "convert raw --index delta --task-size 4KiB");
+    assert_eq!(live(&folder, 0), listed(&folder));
+    run(&folder, "compact --min-inputs 2");
+    assert_eq!(live(&folder, 1), listed(&folder));
+    let shard = folder.path().join("shards").join(listed(&folder).keys().next().unwrap());
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    std::fs::copy(shard, folder.path().join("other/a b.parquet")).unwrap();
+    run(&folder, "adopt other --out shards");
+    let encoded = live(&folder, 2).keys().filter(|path| path.ends_with("/a%20b.parquet")).count();
+    assert_eq!((encoded, listed(&folder).len()), (1, 2));
+    folder.run("verify").ok();
+    // A value that does not fit makes a plan for the types of the table, not of the sources.
+    folder.write("late.csv", format!("n,t\n{}no,1\n", rows(0)));
+    let ran = folder.run("convert late.csv");
+    assert!(ran.code == 6 && ran.stderr.contains("in the Delta log"), "{ran:?}");
+}
+
+#[test]
+fn what_another_process_leaves_of_erased_versions_is_deleted() {
+    let folder = Folder::new();
+    (1..=3).for_each(|run| convert(&folder, run));
+    folder.run("erase shards --subject PAT-3 --all-versions").ok();
+    let log = |name: &str| format!("shards/_delta_log/{name}");
+    // It wrote a checkpoint of the version before, and named it, after the erasure had deleted these.
+    folder.write(&log("00000000000000000002.checkpoint.parquet"), "late");
+    folder.write(&log("_last_checkpoint"), r#"{"version":2,"size":5}"#);
+    let ran = folder.run("verify");
+    assert!(ran.code == 1 && ran.stdout.contains("cannot be read any more"), "{ran:?}");
+    folder.run("compact").ok();
+    assert!(!exists(&folder, &log("00000000000000000002.checkpoint.parquet")));
+    let last = std::fs::read_to_string(folder.path().join(log("_last_checkpoint"))).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&last).unwrap()["version"], 3);
+    folder.run("verify").ok();
+}
+
+#[test]
+fn bounds_that_the_log_of_another_program_keeps_are_told() {
+    let folder = Folder::new();
+    convert(&folder, 1);
+    folder.write(&commit(1), "{\"commitInfo\":{\"operation\":\"WRITE\"}}\n");
+    let ran = folder.run("erase shards --subject PAT-3 --all-versions").ok();
+    assert!(ran.stderr.contains("still has bounds of values"), "{ran:?}");
+    let ran = folder.run("verify");
+    assert!(ran.code == 1 && ran.stdout.contains("00000000000000000000.json: expected no bounds"), "{ran:?}");
+    std::fs::remove_dir_all(folder.path().join("shards/_delta_log")).unwrap();
+    folder.run("compact").ok();
+    folder.run("verify").ok();
+    assert!(exists(&folder, &commit(1)) && !exists(&folder, &commit(0)));
+}
