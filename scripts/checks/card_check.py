@@ -7,7 +7,6 @@ pyarrow, though shards of older versions lie beside them. Then splits in folders
 """
 
 import argparse
-import json
 import os
 import pathlib
 import tarfile
@@ -16,7 +15,7 @@ import tempfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness import Failure, expect, finish, not_run, objects, run
+from harness import expect, finish, not_run, objects, run
 from mirror_check import OPERATIONS, Round, rows_of
 
 
