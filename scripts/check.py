@@ -69,6 +69,8 @@ ALL = [
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),
     Check("index_check", "indexes for training tools, with offsets derived anew and the tools' own readers", cost=15),
+    Check("mirror_check", "Delta logs, at every version, by delta-rs, DuckDB and Polars", "--rounds 3", "--rounds 60 --steps 60", cost=60),
+    Check("card_check", "dataset cards, by Hugging Face datasets, loaded and streamed", "--rounds 2", "--rounds 40 --steps 40", cost=15),
     Check("adopt_check", "shards of webdataset, tfrecord, pyarrow and DuckDB become datasets", cost=15),
     Check("python_check", "the Python package, its types, and its wheel in an environment of its own", alone=True, cost=20),
     Check("readers_table", "the table of README.md says what stock readers read", cost=20),

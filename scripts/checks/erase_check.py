@@ -172,6 +172,7 @@ def build(args, work, to, codec, order, seed, more=()):
     rows = make_sources(args, sources, seed)
     size = f"{max(args.rows // 20, 8)}KiB"
     index = {"tar": "dali,wids,energon", "tfrecord": "dali,tfindex"}.get(to) if codec == "none" else None
+    index = "delta,hf" if to == "parquet" else index
     more = [*more, *(["--index", index] if index else [])]
     for k in range(SOURCES - 1):
         run(args, "convert", sources / f"s{k}.csv", "--out", dataset, "--id", "id", "--subject", "who", "--to", to,

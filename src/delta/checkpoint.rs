@@ -4,7 +4,8 @@
 //! row     add {path, partitionValues, deletionVector, ...} | metaData {...} | protocol {...} | sidecar {path} | ...
 //! ```
 //!
-//! Each row is one action. Statistics, which are most of the bytes, are dropped before rows become actions.
+//! Each row is one action. Columns that are not wanted, such as statistics, which are most of the bytes, are
+//! dropped before rows become actions.
 
 use std::sync::Arc;
 
@@ -24,24 +25,49 @@ use crate::{
     storage::{Object, Store},
 };
 
-/// The columns of actions, and the fields of each that are read; all fields if there are none.
-const COLUMNS: &[(&str, &[&str])] = &[
+/// Columns of actions, and the fields of each that are read.
+pub type Columns = &'static [(&'static str, &'static [&'static str])];
+
+/// What reading the rows of a table needs.
+pub(super) const READ: Columns = &[
     ("add", &["path", "partitionValues", "deletionVector"]),
     ("metaData", &["id", "schemaString", "partitionColumns", "configuration"]),
     ("protocol", &["minReaderVersion", "readerFeatures"]),
     ("sidecar", &["path"]),
 ];
 
+/// All that this crate writes.
+pub const WRITTEN: Columns = &[
+    ("txn", &["appId", "version", "lastUpdated"]),
+    ("add", &["path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "deletionVector"]),
+    (
+        "remove",
+        &[
+            "path",
+            "deletionTimestamp",
+            "dataChange",
+            "extendedFileMetadata",
+            "partitionValues",
+            "size",
+            "deletionVector",
+        ],
+    ),
+    ("metaData", &["id", "format", "schemaString", "partitionColumns", "configuration", "createdTime"]),
+    ("protocol", &["minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"]),
+    ("sidecar", &["path"]),
+];
+
 /// Rows that are decoded at once; statistics of a file may be large.
 const BATCH_ROWS: usize = 1024;
 
-/// Calls `visit` with each action of a checkpoint, given its files.
+/// Calls `visit` with each action of a checkpoint, given its files and the columns wanted.
 ///
 /// # Errors
 /// [`Kind::Input`] if a file is damaged or missing; those of `visit`; if the store fails.
-pub(super) fn each(
+pub fn each(
     store: &Arc<dyn Store>,
     files: &[String],
+    columns: Columns,
     visit: &mut dyn FnMut(Action) -> Result<()>,
 ) -> Result<()> {
     let mut sidecars = Vec::new();
@@ -56,13 +82,18 @@ pub(super) fn each(
         if path.ends_with(".json") {
             each_action(store.as_ref(), path, &mut look)?;
         } else {
-            each_row(store, path, &mut look)?;
+            each_row(store, path, columns, &mut look)?;
         }
     }
-    sidecars.iter().try_for_each(|path| each_row(store, path, visit))
+    sidecars.iter().try_for_each(|path| each_row(store, path, columns, visit))
 }
 
-fn each_row(store: &Arc<dyn Store>, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+fn each_row(
+    store: &Arc<dyn Store>,
+    path: &str,
+    columns: Columns,
+    visit: &mut dyn FnMut(Action) -> Result<()>,
+) -> Result<()> {
     let place = store.location().join(path).to_string();
     let at = |e: Error| if e.kind() == Kind::Storage || e.place().source.is_some() { e } else { e.at(place.clone()) };
     let facts = store.head(path)?.ok_or_else(|| {
@@ -71,17 +102,17 @@ fn each_row(store: &Arc<dyn Store>, path: &str, visit: &mut dyn FnMut(Action) ->
             .hint("the log is damaged: restore the file from a copy")
     })?;
     let input = RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes));
-    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     for batch in parquet::open(input, &place)?.with_columns(&names).batches(BATCH_ROWS) {
-        rows_of(&batch?, visit).map_err(at)?;
+        rows_of(&batch?, columns, visit).map_err(at)?;
     }
     Ok(())
 }
 
-fn rows_of(batch: &RecordBatch, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+fn rows_of(batch: &RecordBatch, columns: Columns, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
     let damaged = || Error::input("expected actions in a checkpoint, found other values");
     let mut text = Vec::new();
-    for (name, wanted) in COLUMNS {
+    for (name, wanted) in columns {
         let Some(column) = batch.column_by_name(name) else { continue };
         let DataType::Struct(_) = column.data_type() else { return Err(damaged().column(*name)) };
         let column = only(column.as_struct(), wanted)?;

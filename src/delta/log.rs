@@ -7,7 +7,7 @@
 //!            00000000000000000010.checkpoint.<uuid>.json | .parquet  checkpoint V2; more in _sidecars/
 //! ```
 //!
-//! `_last_checkpoint` is a hint for those that do not list the log, and is not read.
+//! `_last_checkpoint` is a hint for those that do not list the log, and is not needed to read it.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Folder of the log.
-pub(super) const FOLDER: &str = "_delta_log";
+pub const FOLDER: &str = "_delta_log";
 
 /// Maximum bytes of an action.
 const MAX_LINE: u64 = 64 << 20;
@@ -41,7 +41,7 @@ enum Name {
 
 /// Files of a log.
 #[derive(Debug, Default)]
-pub(super) struct LogFiles {
+pub struct LogFiles {
     /// For each commit, the time of the file in milliseconds since 1970.
     commits: BTreeMap<u64, i64>,
     /// For each complete checkpoint, its files.
@@ -53,7 +53,7 @@ impl LogFiles {
     ///
     /// # Errors
     /// If the store fails.
-    pub(super) fn list(store: &dyn Store) -> Result<Self> {
+    pub fn list(store: &dyn Store) -> Result<Self> {
         let mut out = Self::default();
         let mut parts: BTreeMap<(u64, u32), BTreeMap<u32, String>> = BTreeMap::new();
         store.walk(FOLDER, &mut |listed| {
@@ -86,17 +86,17 @@ impl LogFiles {
     }
 
     /// Returns the newest version; `None` if the log has none.
-    pub(super) fn newest(&self) -> Option<u64> {
+    pub fn newest(&self) -> Option<u64> {
         self.commits.keys().chain(self.checkpoints.keys()).max().copied()
     }
 
     /// Returns the newest complete checkpoint of at most a version, and its files.
-    pub(super) fn checkpoint(&self, version: u64) -> Option<(u64, &[String])> {
+    pub fn checkpoint(&self, version: u64) -> Option<(u64, &[String])> {
         self.checkpoints.range(..=version).next_back().map(|(version, files)| (*version, files.as_slice()))
     }
 
     /// Returns the first version of the range whose commit is missing.
-    pub(super) fn missing(&self, mut versions: RangeInclusive<u64>) -> Option<u64> {
+    pub fn missing(&self, mut versions: RangeInclusive<u64>) -> Option<u64> {
         versions.find(|version| !self.commits.contains_key(version))
     }
 
@@ -131,15 +131,27 @@ fn name_of(name: &str) -> Option<Name> {
 }
 
 /// Returns the path of a commit.
-pub(super) fn commit_path(version: u64) -> String {
+pub fn commit_path(version: u64) -> String {
     format!("{FOLDER}/{version:0DIGITS$}.json")
+}
+
+/// Returns the path of a checkpoint of one file.
+pub fn checkpoint_path(version: u64) -> String {
+    format!("{FOLDER}/{version:0DIGITS$}.checkpoint.parquet")
+}
+
+/// Returns the version that the name of an object in the log begins with, whatever the object is.
+pub fn version_of(path: &str) -> Option<u64> {
+    let name = path.strip_prefix(FOLDER)?.strip_prefix('/')?;
+    let digits = name.get(..DIGITS).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+    digits.parse().ok()
 }
 
 /// Calls `visit` with each action of a file of JSON lines.
 ///
 /// # Errors
 /// [`Kind::Input`] with the line that is damaged; those of `visit`; if the store fails.
-pub(super) fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+pub fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
     let place = || store.location().join(path).to_string();
     let mut input = BufReader::new(store.read(path)?);
     let mut line = Vec::new();

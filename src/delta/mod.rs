@@ -8,12 +8,13 @@
 //! The log alone decides: a file in the table's folder that it does not name is no part of the table. A log is trusted
 //! with nothing: paths stay below the table, and versions that are missing or damaged are errors.
 
-mod actions;
-mod checkpoint;
-mod log;
+pub mod actions;
+pub mod checkpoint;
+pub mod log;
 mod protocol;
 mod reader;
 mod schema;
+pub mod types;
 mod vectors;
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
@@ -21,12 +22,12 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::reader::TableReader;
 use self::{
     actions::{Action, Add, Descriptor, Metadata, Protocol, data_path},
     log::{LogFiles, commit_path, each_action},
     schema::TableSchema,
 };
+pub use self::{reader::TableReader, schema::arrow_type};
 use crate::{
     error::{Error, Result},
     storage::Store,
@@ -186,7 +187,8 @@ impl State {
             }
         }
         if let Some(add) = action.add {
-            self.live.insert(data_path(&add.path)?, add);
+            // Statistics may be most of a log, and are not needed.
+            self.live.insert(data_path(&add.path)?, Add { stats: None, ..add });
         }
         self.protocol = action.protocol.or(self.protocol.take());
         self.metadata = action.meta_data.or(self.metadata.take());
@@ -249,7 +251,7 @@ impl Table {
             return Err(self.missing(missing, version));
         }
         if let Some((_, files)) = checkpoint {
-            checkpoint::each(&self.store, files, &mut |action| state.apply(action))?;
+            checkpoint::each(&self.store, files, checkpoint::READ, &mut |action| state.apply(action))?;
         }
         for version in first..=version {
             each_action(self.store.as_ref(), &commit_path(version), &mut |action| state.apply(action))?;

@@ -1,27 +1,22 @@
-//! The schema of a Delta table, and the values of its partition columns.
-//!
-//! ```text
-//! {"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{"delta.columnMapping.id":1,...}},...]}
-//! type: "integer" ... | {"type":"struct",...} | {"type":"array","elementType":...} | {"type":"map","keyType":...,...}
-//! ```
+//! The schema of a Delta table as Arrow's, and the values of its partition columns.
 
 use std::{collections::HashSet, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, BinaryArray, StringArray, new_null_array},
     compute::{CastOptions, cast_with_options},
-    datatypes::{DataType, Field, Fields, TimeUnit},
+    datatypes::{DataType, Field, Fields},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     actions::Metadata,
     protocol::{EXPORT, Mapping},
+    types::{StructField, StructType, arrow_of_name},
 };
 use crate::{
     error::{Error, Result},
-    schema::{self, map_of, plain_fields},
+    schema::{map_of, plain_fields},
 };
 
 /// Columns of a table.
@@ -54,20 +49,6 @@ pub(super) enum Shape {
     Struct(Vec<Column>),
     List(Box<Self>),
     Map(Box<Self>, Box<Self>),
-}
-
-#[derive(Deserialize)]
-struct StructType {
-    fields: Vec<StructField>,
-}
-
-#[derive(Deserialize)]
-struct StructField {
-    name: String,
-    #[serde(rename = "type")]
-    data_type: Value,
-    #[serde(default)]
-    metadata: serde_json::Map<String, Value>,
 }
 
 impl TableSchema {
@@ -135,7 +116,7 @@ impl TableSchema {
 
 fn columns_of(root: StructType, mapping: Mapping) -> Result<Vec<Column>> {
     let column = |field: StructField| {
-        let StructField { name, data_type, metadata } = field;
+        let StructField { name, data_type, metadata, .. } = field;
         let shape = shape_of(data_type, mapping)
             .map_err(|e| if e.place().column.is_some() { e } else { e.column(name.clone()) })?;
         let id = metadata.get("delta.columnMapping.id").and_then(Value::as_i64);
@@ -154,7 +135,9 @@ fn columns_of(root: StructType, mapping: Mapping) -> Result<Vec<Column>> {
 
 fn shape_of(data_type: Value, mapping: Mapping) -> Result<Shape> {
     let mut object = match data_type {
-        Value::String(name) => return leaf(&name).map(Shape::Leaf),
+        Value::String(name) => {
+            return arrow_of_name(&name).map(Shape::Leaf).ok_or_else(|| unsupported(&name));
+        }
         Value::Object(object) => object,
         other => return Err(Error::input(format!("expected a type, found {other}"))),
     };
@@ -163,7 +146,7 @@ fn shape_of(data_type: Value, mapping: Mapping) -> Result<Shape> {
         Some("struct") => {
             let fields = serde_json::from_value(part("fields"))
                 .map_err(|e| Error::input("expected the fields of a struct, found other JSON").cause(e))?;
-            Ok(Shape::Struct(columns_of(StructType { fields }, mapping)?))
+            Ok(Shape::Struct(columns_of(StructType::new(fields), mapping)?))
         }
         Some("array") => Ok(Shape::List(Box::new(shape_of(part("elementType"), mapping)?))),
         Some("map") => {
@@ -178,33 +161,13 @@ fn unsupported(name: &str) -> Error {
     Error::usage(format!("expected a column of a supported type, found `{name}`")).hint(EXPORT)
 }
 
-fn leaf(name: &str) -> Result<DataType> {
-    Ok(match name {
-        "string" => DataType::Utf8,
-        "long" => DataType::Int64,
-        "integer" => DataType::Int32,
-        "short" => DataType::Int16,
-        "byte" => DataType::Int8,
-        "float" => DataType::Float32,
-        "double" => DataType::Float64,
-        "boolean" => DataType::Boolean,
-        "binary" => DataType::Binary,
-        "date" => DataType::Date32,
-        "timestamp" => schema::instant(),
-        "timestamp_ntz" => DataType::Timestamp(TimeUnit::Microsecond, None),
-        // A column of which nothing but nulls is known; data files do not contain it.
-        "void" => DataType::Null,
-        // The default of both numbers is that of Hive.
-        "decimal" => DataType::Decimal128(10, 0),
-        _ => decimal(name).ok_or_else(|| unsupported(name))?,
-    })
-}
-
-fn decimal(name: &str) -> Option<DataType> {
-    let (precision, scale) = name.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
-    let (precision, scale): (u8, i8) = (precision.trim().parse().ok()?, scale.trim().parse().ok()?);
-    (1..=38).contains(&precision).then_some(())?;
-    (0..=38).contains(&scale).then_some(DataType::Decimal128(precision, scale))
+/// Returns the Arrow type of values of a type.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) if the JSON is no type, [`Kind::Usage`](crate::error::Kind::Usage) for a
+/// type that cannot be read.
+pub fn arrow_type(data_type: &Value) -> Result<DataType> {
+    shape_of(data_type.clone(), Mapping::None).map(|shape| shape.data_type())
 }
 
 impl Column {
@@ -228,7 +191,7 @@ impl Shape {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::record::json::text_of;
+    use crate::{delta::actions::FileFormat, record::json::text_of, schema};
 
     fn schema_of(types: &[&str], partition: &[&str]) -> Result<TableSchema> {
         let fields: Vec<String> =
@@ -237,7 +200,9 @@ mod tests {
             id: String::new(),
             schema_string: Some(format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","))),
             partition_columns: partition.iter().map(|name| (*name).to_owned()).collect(),
+            format: FileFormat::default(),
             configuration: std::collections::BTreeMap::new(),
+            created_time: None,
         };
         TableSchema::read(&metadata, Mapping::None)
     }

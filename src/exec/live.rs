@@ -1,18 +1,25 @@
-//! Indexes that describe all live shards of a dataset: `shardindex.json` of wids and `.nv-meta/` of Megatron-Energon.
+//! Indexes that describe all live shards of a dataset: `shardindex.json` of wids, `.nv-meta/` of Megatron-Energon, the
+//! Delta log ([`mirror`]) and the dataset card of Hugging Face ([`card`]).
 //!
-//! They are the only objects of a dataset that are ever replaced, so they are written after the commit, from the
-//! committed snapshot. Each is replaced atomically, and the one that states their version is written last. If a run is
-//! interrupted in between, old indexes remain, which name shards that still exist; the next `convert` or `compact`
-//! rewrites them, and `verify` reports that they are outdated. They are built only from the files beside each shard.
+//! They are the only objects of a dataset that are ever replaced (of the Delta log, `_last_checkpoint`), so they are
+//! written after the commit, from the committed snapshot. Each is replaced atomically, and the one that states their
+//! version is written last. If a run is interrupted in between, old indexes remain, which name shards that still exist;
+//! the next `convert` or `compact` rewrites them, and `verify` reports that they are outdated. They are built only from
+//! the shards' footers and the files beside each shard.
 
 use std::{collections::HashMap, fmt::Write as _};
 
 use rusqlite::Connection;
 
-use super::index::{WIDS_LIST, wids_path};
+use super::{
+    card,
+    index::{WIDS_LIST, wids_path},
+    mirror::{self, Footers},
+};
 use crate::{
-    dataset::{NewShard, ShardMeta, Snapshot, get_sealed, read_parts},
+    dataset::{Dataset, NewShard, ShardMeta, Snapshot, get_sealed, read_parts},
     error::{Effect, Error, Result},
+    events::{Event, Observer},
     format::{
         index::IndexKind,
         tar::index::{WidsList, WidsShard},
@@ -54,34 +61,42 @@ const INDEXES: &str = "
 /// A crude dataset: samples are passed on unchanged, and the training code interprets their parts.
 const DATASET_YAML: &str = "__module__: megatron.energon\n__class__: CrudeWebdataset\nsubflavors: {}\n";
 
-/// A database of samples, built before the commit so that duplicate keys are detected in time.
+/// What is prepared before the commit, so that what an index cannot hold is detected in time.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    database: Option<Database>,
+    footers: Footers,
+}
+
+impl Prepared {
+    /// Prepares the indexes of a snapshot and additional shards, which are published already.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key, the Delta log has a column with another
+    /// type, or the card cannot name a split; [`Kind::Usage`](crate::error::Kind::Usage) if another program's log, or a
+    /// card of the user's, is where a new dataset would have its own; also fails if the store fails.
+    pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
+        let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
+        let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
+        let database = Database::create(dataset.store().as_ref(), kinds, &shards)?;
+        card::prepare(dataset, snapshot, &shards, kinds)?;
+        Ok(Self { database, footers: mirror::prepare(dataset, snapshot, adds, kinds)? })
+    }
+}
+
+/// A database of samples.
 #[derive(Debug)]
-pub struct Database {
+struct Database {
     shards: Vec<String>,
     staged: Staged,
 }
 
 impl Database {
-    /// Builds the database of a snapshot and additional shards; see [`Self::create`].
-    ///
-    /// # Errors
-    /// Fails like [`Self::create`].
-    pub fn with(
-        snapshot: Option<&Snapshot>,
-        adds: &[NewShard],
-        store: &dyn Store,
-        kinds: &[IndexKind],
-    ) -> Result<Option<Self>> {
-        let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
-        let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
-        Self::create(store, kinds, &shards)
-    }
-
     /// Builds the database of these shards if `kinds` require one.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key; also fails if the store fails.
-    pub fn create(store: &dyn Store, kinds: &[IndexKind], shards: &[&ShardMeta]) -> Result<Option<Self>> {
+    fn create(store: &dyn Store, kinds: &[IndexKind], shards: &[&ShardMeta]) -> Result<Option<Self>> {
         if !kinds.contains(&IndexKind::Energon) {
             return Ok(None);
         }
@@ -98,14 +113,19 @@ impl Database {
 ///
 /// # Errors
 /// Fails if an index beside a shard is missing or damaged, or the store fails. The commit remains valid.
-pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()> {
+pub fn refresh(snapshot: &Snapshot, mut prepared: Prepared, observer: &dyn Observer) -> Result<()> {
+    if snapshot.entry().settings.indexes.is_empty() {
+        return Ok(());
+    }
     let mut newer: Option<Snapshot> = None;
     for _ in 0..ATTEMPTS {
         let current = newer.as_ref().unwrap_or(snapshot);
-        let written = write(current, database.take());
+        let written = write(current, prepared.database.take(), &prepared.footers);
         let latest = current.dataset().open()?;
         if latest.version() == current.version() {
-            return written.map_err(|e| e.with_effect(Effect::Certain));
+            let notes = written.map_err(|e| e.with_effect(Effect::Certain))?;
+            notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
+            return Ok(());
         }
         // Objects of an older version may be vacuumed by now, so the newer version decides.
         newer = Some(latest);
@@ -113,11 +133,21 @@ pub fn refresh(snapshot: &Snapshot, mut database: Option<Database>) -> Result<()
     Ok(())
 }
 
-/// Returns the indexes of all live shards that differ from the snapshot, as paths and reasons.
+/// Returns the indexes of all live shards that differ from the snapshot: their paths, and what is wrong and what to do.
 ///
 /// # Errors
 /// Fails if the store fails.
-pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
+pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, String)>> {
+    let replaced = |(object, what)| (object, format!("{what}; `shardify compact` or `convert` rewrites it"));
+    let mut out: Vec<(String, String)> = replaced_indexes(snapshot)?.into_iter().map(replaced).collect();
+    out.extend(card::difference(snapshot)?.map(|difference| (card::CARD.to_owned(), difference.to_string())));
+    let differences = mirror::differences(snapshot)?;
+    out.extend(differences.into_iter().map(|found| (found.object, format!("{}; {}", found.what, found.remedy))));
+    Ok(out)
+}
+
+/// Returns the indexes that are replaced with each version and differ from the snapshot.
+fn replaced_indexes(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
     let kinds = &snapshot.entry().settings.indexes;
     let store = snapshot.dataset().store().as_ref();
     let mut out = Vec::new();
@@ -146,9 +176,17 @@ pub fn stale(snapshot: &Snapshot) -> Result<Vec<(String, &'static str)>> {
     Ok(out)
 }
 
-fn write(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
+/// Writes all indexes; returns what users must be told about those that belong to others.
+fn write(snapshot: &Snapshot, database: Option<Database>, footers: &Footers) -> Result<Vec<String>> {
+    replace(snapshot, database)?;
+    let note = card::refresh(snapshot)?;
+    Ok(note.into_iter().chain(mirror::catch_up(snapshot, footers)?).collect())
+}
+
+/// Writes the indexes that are replaced with each version.
+fn replace(snapshot: &Snapshot, database: Option<Database>) -> Result<()> {
     let kinds = &snapshot.entry().settings.indexes;
-    if !kinds.iter().any(|kind| matches!(kind, IndexKind::Wids | IndexKind::Energon)) || stale(snapshot)?.is_empty() {
+    if replaced_indexes(snapshot)?.is_empty() {
         return Ok(());
     }
     let store = snapshot.dataset().store().as_ref();

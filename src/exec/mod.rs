@@ -10,6 +10,7 @@
 
 pub mod adopt;
 pub mod budget;
+pub mod card;
 pub mod compact;
 mod compare;
 pub mod constants;
@@ -23,6 +24,7 @@ pub mod gather;
 mod given;
 pub mod index;
 pub mod live;
+pub mod mirror;
 pub mod names;
 pub mod ordered;
 pub mod rejects;

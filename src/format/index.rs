@@ -6,6 +6,8 @@
 //! | `wids` | uncompressed tar | `shardindex.json`, of each folder and of the dataset | wids |
 //! | `energon` | uncompressed tar | `<tag>/000000.tar.idx`, `.nv-meta/` | Megatron-Energon |
 //! | `tfindex` | uncompressed TFRecord | `<tag>/000000.tfindex` | the `tfrecord` package |
+//! | `delta` | Parquet | `_delta_log/` | readers of Delta tables |
+//! | `hf` | Parquet, uncompressed tar | `README.md` | Hugging Face datasets |
 
 use super::OutputFormat;
 use crate::{
@@ -25,11 +27,15 @@ pub enum IndexKind {
     Energon,
     /// The `tfrecord` package: offsets of every record.
     TfIndex,
+    /// Readers of Delta tables: a log of the live shards.
+    Delta,
+    /// Hugging Face datasets: a dataset card with the live shards.
+    Hf,
 }
 
 impl IndexKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Dali, Self::Wids, Self::Energon, Self::TfIndex];
+    pub const ALL: [Self; 6] = [Self::Dali, Self::Wids, Self::Energon, Self::TfIndex, Self::Delta, Self::Hf];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -38,18 +44,27 @@ impl IndexKind {
             Self::Wids => "wids",
             Self::Energon => "energon",
             Self::TfIndex => "tfindex",
+            Self::Delta => "delta",
+            Self::Hf => "hf",
         }
     }
 
-    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to these
-    /// tools.
+    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to the tools
+    /// that read tar and TFRecord. Parquet compresses its pages.
     pub fn fits(self, format: OutputFormat, codec: Codec) -> bool {
         let formats: &[OutputFormat] = match self {
             Self::Dali => &[OutputFormat::Tar, OutputFormat::TfRecord],
             Self::Wids | Self::Energon => &[OutputFormat::Tar],
             Self::TfIndex => &[OutputFormat::TfRecord],
+            Self::Delta => &[OutputFormat::Parquet],
+            Self::Hf => &[OutputFormat::Parquet, OutputFormat::Tar],
         };
-        codec == Codec::None && formats.contains(&format)
+        (codec == Codec::None || format == OutputFormat::Parquet) && formats.contains(&format)
+    }
+
+    /// Whether the index needs nothing beside the shards, so that shards which were adopted in place can have it.
+    pub fn needs_no_files(self) -> bool {
+        matches!(self, Self::Delta)
     }
 
     /// Returns the default kinds of index, which cost almost nothing. (wids requires an MD5 of every byte, energon a
@@ -65,7 +80,7 @@ impl IndexKind {
         let stem = &shard[..shard[name..].find('.').map_or(shard.len(), |dot| name + dot)];
         match self {
             Self::Dali => Some(format!("{stem}.idx")),
-            Self::Wids => None,
+            Self::Wids | Self::Delta | Self::Hf => None,
             Self::Energon => Some(format!("{shard}.idx")),
             Self::TfIndex => Some(format!("{stem}.tfindex")),
         }
@@ -82,12 +97,11 @@ impl IndexKind {
             fit.join(", ")
         };
         let hint = match (names(codec), names(Codec::None)) {
-            (_, plain) if plain.is_empty() => format!("{format} needs no index: use --index none"),
             (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
             (now, _) => format!("what fits is {now}"),
         };
-        let plain = codec == Codec::None || format == OutputFormat::Parquet;
-        let packed = if plain { String::new() } else { format!(" compressed with {codec}") };
+        let is_plain = codec == Codec::None || format == OutputFormat::Parquet;
+        let packed = if is_plain { String::new() } else { format!(" compressed with {codec}") };
         Err(Error::usage(format!("the index {} does not fit shards of {format}{packed}", kind.name())).hint(hint))
     }
 }
@@ -110,20 +124,19 @@ mod tests {
         assert_eq!(places(IndexKind::Energon, "a.b/000001.tar"), "a.b/000001.tar.idx");
         assert_eq!(places(IndexKind::TfIndex, "t/000001.tfrecord"), "t/000001.tfindex");
         assert_eq!(IndexKind::Wids.beside("t/000001.tar"), None);
+        assert_eq!(IndexKind::Delta.beside("t/000001.parquet"), None);
+        assert_eq!(IndexKind::Hf.beside("t/000001.parquet"), None);
     }
 
     #[test]
     fn kinds_that_do_not_fit_are_refused_with_those_that_do() {
         let hint = |kind, format, codec| IndexKind::check(&[kind], format, codec).unwrap_err().hints()[0].clone();
-        assert_eq!(hint(IndexKind::TfIndex, OutputFormat::Tar, Codec::None), "what fits is dali, wids, energon");
+        assert_eq!(hint(IndexKind::TfIndex, OutputFormat::Tar, Codec::None), "what fits is dali, wids, energon, hf");
         assert_eq!(
             hint(IndexKind::Dali, OutputFormat::Tar, Codec::Gzip(6)),
-            "use --codec none, which dali, wids, energon fit, or --index none"
+            "use --codec none, which dali, wids, energon, hf fit, or --index none"
         );
-        assert_eq!(
-            hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)),
-            "parquet needs no index: use --index none"
-        );
+        assert_eq!(hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)), "what fits is delta, hf");
         for format in [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord] {
             for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6)] {
                 assert!(IndexKind::check(&IndexKind::auto(format, codec), format, codec).is_ok());

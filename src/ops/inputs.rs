@@ -12,10 +12,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Context;
 use crate::{
     dataset::{Pseudonymizer, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
+    delta::log,
     error::{Error, Kind, Result},
     events::Event,
-    exec::constants::ConstantSets,
-    format::files::split_key,
+    exec::{card::CARD, constants::ConstantSets},
+    format::{files::split_key, index::IndexKind},
     id::Version,
     scan::{SourceFile, content_hash},
     storage::{Location, Store},
@@ -135,6 +136,8 @@ pub struct Live {
     folders: HashSet<String>,
     /// All shards that it has or had.
     known: HashSet<String>,
+    /// Whether it keeps a dataset card.
+    has_card: bool,
 }
 
 impl Live {
@@ -162,6 +165,7 @@ impl Live {
             root: uri(""),
             folders: live.iter().filter_map(|uri| Some(uri.rsplit_once('/')?.0.to_owned())).collect(),
             live,
+            has_card: snapshot.entry().settings.indexes.contains(&IndexKind::Hf),
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
         }))
     }
@@ -190,10 +194,12 @@ impl Live {
     }
 
     /// Removes shards that the newest version does not contain: shards that were compacted into others, and shards of
-    /// runs that never committed. Returns their number.
+    /// runs that never committed. Also removes the Delta log and the dataset card. Returns their number.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        files.retain(|file| !self.is_old(&file.uri()));
+        let log = format!("{}/", log::FOLDER);
+        let is_index = |path: &str| path.starts_with(&log) || self.has_card && path == CARD;
+        files.retain(|file| !self.is_old(&file.uri()) && !self.path(&file.uri()).is_some_and(is_index));
         (before - files.len()) as u64
     }
 

@@ -28,7 +28,7 @@ use crate::{
     events::Event,
     exec::{
         fetch::{BYTES_OF_THREAD, Fetcher, Wanted},
-        live::{refresh, stale},
+        live::{Prepared, refresh, stale},
     },
     id::{TransactionId, Version},
     storage::{Listed, Location, SYSTEM_FOLDER, checked_path},
@@ -293,7 +293,7 @@ impl Pull<'_> {
         if let Some(version) = &version
             && (commits || !stale(version)?.is_empty())
         {
-            refresh(version, None)?;
+            refresh(version, Prepared::default(), self.context.observer)?;
         }
         let deleted = self.clean(&mut marker, &files.paths, version.as_ref())?;
         Ok(PullReport {

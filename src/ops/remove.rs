@@ -26,7 +26,10 @@ use crate::{
         Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
     error::{Error, Kind, Result},
-    exec::{erase::AffectedShard, live::refresh},
+    exec::{
+        erase::AffectedShard,
+        live::{Prepared, refresh},
+    },
     format::files::split_key,
     id::{TransactionId, Version},
     storage::Location,
@@ -189,7 +192,7 @@ impl<'a> Removal<'a> {
         let snapshot = publication.attempt(|| commit(self.dataset, &transaction, planned_on))?;
         report.version = snapshot.version();
         report.records_left = snapshot.entry().totals.records;
-        refresh(&snapshot, None)?;
+        refresh(&snapshot, Prepared::default(), self.context.observer)?;
         Ok(report)
     }
 

@@ -23,7 +23,10 @@ use crate::{
         SuppressList, Transaction, commit, sidecar_batches, tombstones,
     },
     error::{Error, Kind, Result},
-    exec::{erase::AffectedShard, live::refresh},
+    exec::{
+        erase::AffectedShard,
+        live::{Prepared, refresh},
+    },
     id::{TransactionId, Version},
     storage::Location,
 };
@@ -162,7 +165,7 @@ impl<'a> Revert<'a> {
         let snapshot = publication.attempt(|| commit(self.dataset, &transaction, planned_on))?;
         report.version = snapshot.version();
         report.records_after = snapshot.entry().totals.records;
-        refresh(&snapshot, None)?;
+        refresh(&snapshot, Prepared::default(), self.context.observer)?;
         Ok(report)
     }
 

@@ -13,7 +13,7 @@ use crate::{
     events::Event,
     exec::{
         constants::ConstantSets,
-        live::refresh,
+        live::{Prepared, refresh},
         rewrite::Rewriter,
         shard::ShardNaming,
         sort::{Input, Sort, Sorted, Sorter, ranges},
@@ -72,7 +72,7 @@ impl Sorting<'_> {
         }
         if plan.groups.is_empty() {
             // A run that was killed after its commit may have left outdated indexes.
-            refresh(self.snapshot, None)?;
+            refresh(self.snapshot, Prepared::default(), self.context.observer)?;
             return Ok(report);
         }
         self.sort(&plan, &mut report)?;
@@ -252,6 +252,6 @@ impl Sorting<'_> {
         let snapshot = publication.commit(&transaction)?;
         report.version = snapshot.version();
         report.shards_after = snapshot.entry().totals.shards;
-        refresh(&snapshot, None)
+        refresh(&snapshot, Prepared::default(), self.context.observer)
     }
 }

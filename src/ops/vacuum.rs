@@ -21,6 +21,7 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
+    exec::live::{Prepared, refresh},
     id::{Version, run_of_folder},
     storage::{Location, SYSTEM_FOLDER},
 };
@@ -182,6 +183,8 @@ fn carry_out(
         report.version = expire(dataset, found, &arguments)?.version();
     }
     let newest = dataset.open()?;
+    // Readers of the Delta log must not find objects in it that are deleted below.
+    refresh(&newest, Prepared::default(), context.observer)?;
     super::or_overtaken(Some(&newest), retain_deletable(dataset, found))?;
     let objects = std::mem::take(&mut found.objects);
     let (unchanged, changed) = check_files(context, dataset, objects)?;

@@ -275,9 +275,7 @@ impl Verification<'_> {
         }
         match live::stale(self.snapshot) {
             Ok(found) => {
-                let hint = "`shardify compact` or `convert` rewrites it";
-                let all = found.into_iter();
-                problems.extend(all.map(|(object, what)| Problem { object, problem: format!("{what}; {hint}") }));
+                problems.extend(found.into_iter().map(|(object, problem)| Problem { object, problem }));
                 Ok(())
             }
             Err(e) => damage(e, problems),

@@ -25,7 +25,7 @@ use rayon::{
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions, names_records};
-pub use partitions::{folders_of, with_partitions};
+pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;
 pub use stored::{Listed as ListedSource, Reopener};

@@ -45,8 +45,18 @@ pub fn folders_of(file: &SourceFile) -> Folders {
     let mut outer: Vec<&str> = above.rsplit('/').take_while(|folder| key_and_value(folder).is_some()).collect();
     outer.reverse();
     let inner = name.rsplit_once('/').map_or("", |(folders, _)| folders);
+    distinct(outer.into_iter().chain(inner.split('/')))
+}
+
+/// Returns the folders `key=value` in a path.
+pub fn folders_in(path: &str) -> Folders {
+    distinct(path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/'))
+}
+
+/// Returns keys and values of folders; the last value of a key counts.
+fn distinct<'a>(folders: impl Iterator<Item = &'a str>) -> Folders {
     let mut out: Folders = Vec::new();
-    for (key, value) in outer.into_iter().chain(inner.split('/')).filter_map(key_and_value) {
+    for (key, value) in folders.filter_map(key_and_value) {
         match out.iter_mut().find(|(known, _)| *known == key) {
             Some(known) => known.1 = value,
             None => out.push((key, value)),

@@ -55,7 +55,12 @@ impl Tables {
     pub(super) fn note(&mut self, root: &Location, path: &str, whole: bool) {
         if let Some((format, at)) = log_of(path) {
             let root = if at.is_empty() { root.clone() } else { root.join(at) };
-            self.found.entry(root.to_string()).or_insert(Table { format, root, whole: false }).whole |= whole;
+            let found = self.found.entry(root.to_string()).or_insert(Table { format, root, whole: false });
+            found.whole |= whole;
+            if format == TableFormat::Dataset {
+                // A Delta log beside a dataset's own log mirrors it.
+                found.format = format;
+            }
         }
     }
 

@@ -121,7 +121,7 @@ fn a_dataset_keeps_its_indexes() {
     assert_eq!(folder.shards("shards"), folder.only_shards("shards"));
     let ran = folder.run("convert raw --out packed --codec zstd --index dali");
     assert_eq!(ran.code, 2);
-    assert!(ran.stderr.contains("use --codec none, which dali, wids, energon fit"), "{ran:?}");
+    assert!(ran.stderr.contains("use --codec none, which dali, wids, energon, hf fit"), "{ran:?}");
     let summary = folder.run("convert raw --out auto --json").ok().summary();
     assert_eq!(summary["indexes"], serde_json::json!(["dali"]));
 }

@@ -486,8 +486,8 @@ fn run_of(path: &str) -> Option<&str> {
 }
 
 /// Objects that describe the newest version and are replaced with it.
-const LIVE_OBJECTS: [&str; 1] = ["shardindex.json"];
-const LIVE_FOLDERS: [&str; 1] = [".nv-meta/"];
+const LIVE_OBJECTS: [&str; 2] = ["shardindex.json", "README.md"];
+const LIVE_FOLDERS: [&str; 2] = [".nv-meta/", "_delta_log/"];
 
 /// Commits the entry that must precede the deletion of the objects found: which versions can no longer be read, and
 /// which runs must no longer commit. Shards and records do not change; runs that only expired versions contain move

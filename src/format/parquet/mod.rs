@@ -22,6 +22,7 @@ mod read;
 mod samples;
 mod splice;
 mod thrift;
+mod values;
 
 // For tables with known columns, which are written without examining them.
 pub use ::parquet::arrow::ARROW_SCHEMA_META_KEY as ARROW_SCHEMA;
@@ -36,5 +37,6 @@ pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use splice::{GroupNote, GroupPart, Source, Survey, TableChunk, Tally, prove, splice, splice_table};
+pub use values::{Bound, ColumnValues};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

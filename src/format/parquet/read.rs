@@ -25,6 +25,7 @@ use super::{
     input::footer,
     logical::arrow_metadata,
     pages::{check_brotli, is_brotli},
+    values::{ColumnValues, values_of},
 };
 use crate::{
     codec::Codec,
@@ -159,6 +160,11 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Returns the row groups in order.
     pub fn row_groups(&self) -> &[RowGroupSize] {
         &self.groups
+    }
+
+    /// Returns what the footer says about the values of columns that are not nested.
+    pub fn column_values(&self) -> Vec<ColumnValues> {
+        values_of(self.builder.metadata())
     }
 
     /// Returns the key-value metadata of the footer, in its order; a missing value becomes an empty one.

@@ -496,7 +496,7 @@ impl<'a> Adoption<'a> {
         let kinds = &settings.indexes;
         let unfit = match self.options.out {
             Some(_) => kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)),
-            // These two list all live shards, from what lies beside each.
+            // These two list all live shards, from what lies beside each; the Delta log needs only the shards.
             None => kinds.iter().find(|kind| matches!(kind, IndexKind::Wids | IndexKind::Energon)),
         };
         let Some(kind) = unfit else { return Ok(()) };
@@ -567,8 +567,7 @@ impl<'a> Adoption<'a> {
         let Folded { staged, adds, segments, sources, counts } = self.fold(adopted, &writer, pseudonymizer.as_ref())?;
         self.context.cancel.check()?;
         publication.publish(staged)?;
-        let store = self.dataset.store().as_ref();
-        let database = live::Database::with(self.snapshot, &adds, store, &settings.indexes)?;
+        let indexes = live::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
         let transaction = Transaction {
             arguments: self.arguments(&settings),
             revisions: self.revisions(pseudonymizer.as_ref()),
@@ -581,7 +580,7 @@ impl<'a> Adoption<'a> {
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());
-        live::refresh(&snapshot, database)
+        live::refresh(&snapshot, indexes, self.context.observer)
     }
 
     /// Collects the objects to be published, and the additions to the dataset; counts are added to the report.

@@ -258,8 +258,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         // Shards that are added or compacted later use the codec of the existing ones.
         settings.codec = stacked.adds.first().map_or(settings.codec, |first| first.meta.codec);
     }
-    let store = dataset.store().as_ref();
-    let database = live::Database::with(newest.as_ref(), &stacked.adds, store, &settings.indexes)?;
+    let indexes = live::Prepared::new(dataset, newest.as_ref(), &stacked.adds, &settings.indexes)?;
     let publication = Publication::begin(dataset, &record.id, Operation::Adopt.name(), record.base)?;
     let transaction = Transaction {
         arguments: arguments(work.in_place, &settings),
@@ -267,7 +266,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         ..stacked.transaction(record, settings, Operation::Adopt)
     };
     let committed = publication.commit(&transaction)?;
-    live::refresh(&committed, database)?;
+    live::refresh(&committed, indexes, context.observer)?;
     // What is left of the plan is deleted by `vacuum` if this fails.
     let _ = delete_plan(dataset, &record.id, false);
     report.version = Some(committed.version());

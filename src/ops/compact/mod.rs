@@ -23,7 +23,11 @@ use crate::{
     codec::Codec,
     dataset::{Dataset, Publication, Settings, ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
-    exec::{constants::ConstantSets, live::refresh, shard::ShardNaming},
+    exec::{
+        constants::ConstantSets,
+        live::{Prepared, refresh},
+        shard::ShardNaming,
+    },
     format::OutputFormat,
     id::TransactionId,
     plan::compact::{self as plan, Candidate, Choice, CompactOptions, CompactPlan},
@@ -71,7 +75,7 @@ fn compact_version(
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left outdated indexes.
-            refresh(snapshot, None)?;
+            refresh(snapshot, Prepared::default(), context.observer)?;
         }
         tidy_index(context, snapshot, options.dry_run, &mut report)?;
     }
@@ -232,7 +236,7 @@ impl Compaction<'_> {
             staged.extend(objects);
         }
         let committed = replacing.commit(all, (index.merges, staged), &mut publication, report)?;
-        refresh(&committed, None)?;
+        refresh(&committed, Prepared::default(), context.observer)?;
         let Some(error) = damaged.or(failed) else { return Ok(()) };
         // The other merges are committed without waiting for a repair of the damage.
         Err(error.hint(format!("shards of other merges are committed as {}", report.version)))

@@ -20,7 +20,11 @@ use crate::{
         ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
-    exec::{constants::ConstantSets, live::refresh, shard::ShardNaming},
+    exec::{
+        constants::ConstantSets,
+        live::{Prepared, refresh},
+        shard::ShardNaming,
+    },
     format::parquet::Tally,
     id::TransactionId,
     ops::{
@@ -304,7 +308,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     report.bytes_copied = others().map(|others| others.bytes_copied).sum();
     report.bytes_spliced = others().map(|others| others.bytes_spliced).sum();
     report.bytes_reencoded = others().map(|others| others.bytes_reencoded).sum();
-    refresh(&snapshot, None)?;
+    refresh(&snapshot, Prepared::default(), context.observer)?;
     // What no version refers to is deleted by `vacuum` if this fails.
     let _ = withdraw(&snapshot, &record.id, &written).and_then(|()| delete_plan(dataset, &record.id, false));
     report.seconds = started.elapsed().as_secs_f64();

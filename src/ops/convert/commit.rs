@@ -50,7 +50,7 @@ pub(super) fn commit(
     job.context.cancel.check()?;
     record_beside(adds.iter_mut(), &staged);
     publication.publish(staged)?;
-    let database = live::Database::with(job.snapshot, &adds, store, &plan.settings.indexes)?;
+    let indexes = live::Prepared::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
@@ -70,7 +70,7 @@ pub(super) fn commit(
     report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(counts.shards_added);
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
-    live::refresh(&snapshot, database)?;
+    live::refresh(&snapshot, indexes, job.context.observer)?;
     Ok(report)
 }
 

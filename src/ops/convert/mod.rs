@@ -96,7 +96,7 @@ fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize)
         job.context.observer.event(Event::Note(note.to_owned()));
     }
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
-        live::refresh(snapshot, None)?;
+        live::refresh(snapshot, live::Prepared::default(), job.context.observer)?;
     }
     Ok(ConvertReport::new(job, settings, skipped, faults))
 }

@@ -33,9 +33,11 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{
+        card,
         convert::infer_all,
         cut::ShardEnds,
         encode::{Encoder, RowsAs},
+        mirror,
         names::PartsGate,
         subjects::SubjectResolver,
     },
@@ -269,6 +271,11 @@ impl Named {
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
+        }
+        card::check(job.dataset, job.snapshot, &settings.indexes)?;
+        if !(inputs.give_samples() && job.options.media) {
+            let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
+            fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
         }
         Ok(ConvertPlan {
             base: job.base(),

@@ -20,6 +20,7 @@ use crate::{
         convert::{Converted, Pipeline, PipelineInput, ReadPlan, infer_all, run},
         encode::SourceName,
         gather::{OnError, SourceFacts, Tally},
+        mirror,
         rejects::RejectsFile,
         shard::ShardNaming,
         sides::SideGate,
@@ -135,7 +136,11 @@ pub(super) fn wider(
     let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
     let wider = unite(&[unite_lists(&plan.fields, &unite(&seen))]);
     // The sampled types already include everything else: only text can hold this value.
-    Ok(changed(if wider == plan.fields { schema::force_text(&wider, &mismatch.column) } else { wider }))
+    let wider = if wider == plan.fields { schema::force_text(&wider, &mismatch.column) } else { wider };
+    let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);
+    let fitted = mirror::fit(job.dataset, job.snapshot, &plan.settings.indexes, &wider, &is_given)
+        .map_err(|e| e.at(sources[source].file.uri()))?;
+    Ok(changed(fitted))
 }
 
 /// Outputs of an attempt besides the shards.

@@ -63,8 +63,7 @@ fn commit_once(
     report.set_splits(&work.settings, &stacked.adds);
     context.cancel.check()?;
     publication.publish(joined.into_iter().collect())?;
-    let store = dataset.store().as_ref();
-    let database = live::Database::with(snapshot.as_ref(), &stacked.adds, store, &work.settings.indexes)?;
+    let indexes = live::Prepared::new(dataset, snapshot.as_ref(), &stacked.adds, &work.settings.indexes)?;
     let transaction = Transaction {
         arguments: work.arguments.clone(),
         revisions: work.revisions.clone(),
@@ -74,7 +73,7 @@ fn commit_once(
     let committed = publication.commit(&transaction)?;
     report.counts = committed.entry().counts;
     report.version = Some(committed.version());
-    live::refresh(&committed, database)?;
+    live::refresh(&committed, indexes, context.observer)?;
     // What is left of the plan is deleted by `vacuum` if this fails.
     let _ = delete_plan(dataset, &record.id, false);
     report.seconds = started.elapsed().as_secs_f64();

@@ -25,7 +25,7 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::names::PartsGate,
+    exec::{mirror, names::PartsGate},
     format::{files::SampleFiles, parquet::schema_of_samples},
     ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,
@@ -327,7 +327,14 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
 /// Publishes the plan that follows one whose types did not hold all values.
 ///
 /// # Errors
-/// When the store fails.
+/// If the Delta log of the dataset has a column with another type; if the store fails.
 pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work, fields: Fields) -> Result<PlanRecord> {
+    let is_given =
+        |column: &str| work.options.schema.is_some() || work.options.types.iter().any(|field| field.name() == column);
+    let fields = if work.of_samples && work.options.media {
+        fields
+    } else {
+        mirror::fit(dataset, dataset.latest()?.as_ref(), &work.settings.indexes, &fields, &is_given)?
+    };
     publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
 }

@@ -44,7 +44,7 @@ use crate::{
     events::Event,
     exec::{
         erase::{AffectedShard, Eraser},
-        live::refresh,
+        live::{Prepared, refresh},
     },
     format::OutputFormat,
     format::{files::split_key, index::IndexKind},
@@ -73,6 +73,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// When the remaining work cannot be read or done.
 pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>) -> Result<()> {
     let Some(newest) = newest else { return Ok(()) };
+    if newest.entry().erasures.as_ref().is_some_and(|erasures| !erasures.unfinished.is_empty()) {
+        // Readers of the Delta log must not find objects in it that are deleted below.
+        refresh(newest, Prepared::default(), context.observer)?;
+    }
     finish::all(context, newest)?;
     if newest.entry().erasures.is_some() {
         // Tasks of plans that were made before an erasure may have written the erased records.
@@ -282,7 +286,7 @@ impl<'a> Run<'a> {
         let gone = self.sources_to_drop(&mut report)?;
         if affected_shards.is_empty() {
             if report.ids.iter().any(|id| id.erased_in.is_some()) {
-                refresh(&self.newest, None)?;
+                refresh(&self.newest, Prepared::default(), self.context.observer)?;
                 self.clean_again(&mut report)?;
             }
             return Ok(report);
@@ -305,7 +309,7 @@ impl<'a> Run<'a> {
             }
         };
         report.version = snapshot.version();
-        refresh(&snapshot, None)?;
+        refresh(&snapshot, Prepared::default(), self.context.observer)?;
         // The commit records the remaining work: another attempt would find nothing to erase.
         self.finish(&unfinished.of_version(snapshot.version()), order, &mut report).map_err(after_commit)?;
         Ok(report)

@@ -1,0 +1,292 @@
+//! The dataset card of Hugging Face (`--index hf`): a `README.md` whose YAML lists the live shards, so that
+//! `datasets.load_dataset` reads exactly these.
+//!
+//! ```text
+//! ---
+//! # shardify: begin (written with every version; other lines are kept)
+//! configs:
+//! - config_name: default
+//!   data_files:
+//!   - split: train
+//!     path:
+//!     - "5f1c.../000000.parquet"
+//! # shardify: end
+//! license: mit                        users' own lines, and their text below
+//! ---
+//! ```
+//!
+//! Only the lines between the marks are ever replaced. A `README.md` without them is the user's: it is left alone, and
+//! users are told.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+use crate::{
+    dataset::{Dataset, ShardMeta, Snapshot},
+    error::{Error, Result},
+    format::index::IndexKind,
+    scan::folders_in,
+    storage::PutOutcome,
+};
+
+/// Name of the card in a dataset.
+pub const CARD: &str = "README.md";
+
+/// First and last line of what is replaced.
+const BEGIN: &str = "# shardify: begin (written with every version; other lines are kept)";
+const END: &str = "# shardify: end";
+
+/// How the first line begins, whatever it explains.
+const BEGIN_MARK: &str = "# shardify: begin";
+
+/// Key of the folders that name splits.
+const SPLIT: &str = "split";
+
+/// Split of shards in other folders.
+const TRAIN: &str = "train";
+
+/// Names that `datasets` reserves.
+const RESERVED: [&str; 1] = ["all"];
+
+/// Difference between the card and the live shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    /// There is no card.
+    Missing,
+    /// It lists other shards.
+    Outdated,
+    /// It was not written by shardify.
+    Foreign,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => {
+                "expected an index of the live shards, found none; `shardify compact` or `convert` writes it"
+            }
+            Self::Outdated => "the index belongs to another version; `shardify compact` or `convert` rewrites it",
+            Self::Foreign => {
+                "expected the lines of shardify in its YAML, found none; add a line `# shardify: begin` and a line \
+                 `# shardify: end` to it, or move the file away, and `shardify compact` or `convert` writes them"
+            }
+        })
+    }
+}
+
+/// Checks that a new dataset can have a card, before any work is done.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the folder has a `README.md` that is not ours; if the store fails.
+pub fn check(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]) -> Result<()> {
+    if snapshot.is_some() || !kinds.contains(&IndexKind::Hf) {
+        return Ok(());
+    }
+    match dataset.store().get(CARD)? {
+        Some(found) if replaced(&found, "").is_none() => Err(Error::usage(format!(
+            "expected no {CARD}, or one with a line `{BEGIN_MARK}` and a line `{END}`, found another"
+        ))
+        .at(dataset.store().location().join(CARD).to_string())
+        .hint("add the two lines to its YAML, between `---` and `---`: what is between them is replaced, nothing else")
+        .hint("or name another dataset with --out, or leave hf out of --index")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the card can list these shards, before they are committed.
+///
+/// # Errors
+/// As [`check`]; [`Kind::Input`](crate::error::Kind::Input) for a split that `datasets` does not accept.
+pub fn prepare(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    shards: &[&ShardMeta],
+    kinds: &[IndexKind],
+) -> Result<()> {
+    if !kinds.contains(&IndexKind::Hf) {
+        return Ok(());
+    }
+    check(dataset, snapshot, kinds)?;
+    block(shards.iter().copied()).map(|_| ())
+}
+
+/// Writes the card of a version unless it is up to date. Returns what users must be told.
+///
+/// # Errors
+/// If the store fails.
+pub fn refresh(snapshot: &Snapshot) -> Result<Option<String>> {
+    if !snapshot.entry().settings.indexes.contains(&IndexKind::Hf) {
+        return Ok(None);
+    }
+    let store = snapshot.dataset().store();
+    let block = block(snapshot.shards()?)?;
+    let card = match store.get(CARD)? {
+        Some(found) => match replaced(&found, &block) {
+            Some(card) if card != found => card,
+            Some(_) => return Ok(None),
+            None => return Ok(Some(foreign())),
+        },
+        None => match store.put_if_absent(CARD, format!("---\n{block}---\n").into())? {
+            PutOutcome::Created => return Ok(None),
+            // Another run was faster; it is up to date, or this run writes it again.
+            PutOutcome::Exists => return refresh_existing(snapshot, &block),
+        },
+    };
+    store.put(CARD, card.into())?;
+    Ok(None)
+}
+
+fn refresh_existing(snapshot: &Snapshot, block: &str) -> Result<Option<String>> {
+    let store = snapshot.dataset().store();
+    match store.get(CARD)?.map(|found| replaced(&found, block)) {
+        Some(Some(card)) => store.put(CARD, card.into()).map(|()| None),
+        Some(None) => Ok(Some(foreign())),
+        None => Ok(None),
+    }
+}
+
+fn foreign() -> String {
+    format!("{CARD} was not written by shardify, and is left as it is: see `shardify verify`")
+}
+
+/// Returns how the card differs from the live shards, if it does.
+///
+/// # Errors
+/// If the store fails.
+pub fn difference(snapshot: &Snapshot) -> Result<Option<Difference>> {
+    if !snapshot.entry().settings.indexes.contains(&IndexKind::Hf) {
+        return Ok(None);
+    }
+    let block = block(snapshot.shards()?)?;
+    let Some(found) = snapshot.dataset().store().get(CARD)? else { return Ok(Some(Difference::Missing)) };
+    Ok(match replaced(&found, &block) {
+        None => Some(Difference::Foreign),
+        Some(card) if card != found => Some(Difference::Outdated),
+        Some(_) => None,
+    })
+}
+
+/// Returns a card with other lines between the marks; `None` if it has no marks in its YAML.
+fn replaced(card: &[u8], block: &str) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(card).ok()?;
+    let mut lines = text.split_inclusive('\n').scan(0, |end, line| {
+        *end += line.len();
+        Some((line.trim_end(), *end - line.len(), *end))
+    });
+    lines.next().filter(|(line, ..)| *line == "---")?;
+    let (mut begin, mut end) = (None, None);
+    for (line, from, to) in lines {
+        match line {
+            "---" => break,
+            END if begin.is_some() => end = end.or(Some(to)),
+            _ if line.starts_with(BEGIN_MARK) => begin = begin.or(Some(from)),
+            _ => {}
+        }
+    }
+    let (begin, end) = (begin?, end?);
+    Some([&text[..begin], block, &text[end..]].concat().into_bytes())
+}
+
+/// Encodes the lines between the marks, and the marks.
+fn block<'a>(shards: impl IntoIterator<Item = &'a ShardMeta>) -> Result<String> {
+    let mut splits: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for shard in shards {
+        let path = shard.path.as_str();
+        let split = split_of(path);
+        if !is_split_name(&split) {
+            return Err(Error::input(format!(
+                "expected a folder `{SPLIT}=NAME` whose name has letters, digits, `_` and `.`, as splits of Hugging \
+                 Face do, found `{split}`"
+            ))
+            .at(path.to_owned())
+            .hint("rename the folder, or leave hf out of --index"));
+        }
+        splits.entry(split).or_default().push(path);
+    }
+    if splits.is_empty() {
+        // Without a list, readers would take every file below the folder.
+        splits.insert(TRAIN.to_owned(), Vec::new());
+    }
+    let mut out = format!("{BEGIN}\nconfigs:\n- config_name: default\n  data_files:\n");
+    for (split, paths) in splits {
+        // Writing to memory cannot fail.
+        let _ = write!(out, "  - split: {}\n    path:{}\n", quoted(&split), if paths.is_empty() { " []" } else { "" });
+        for path in paths {
+            let _ = writeln!(out, "    - {}", quoted(&pattern(path)));
+        }
+    }
+    out.push_str(END);
+    out.push('\n');
+    Ok(out)
+}
+
+fn split_of(path: &str) -> String {
+    let folders = folders_in(path).into_iter();
+    folders.filter(|(key, _)| key == SPLIT).find_map(|(_, value)| value).unwrap_or_else(|| TRAIN.to_owned())
+}
+
+fn is_split_name(name: &str) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_');
+    name.split('.').all(is_word) && !RESERVED.contains(&name)
+}
+
+/// Quotes a text: every JSON text is one of YAML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Returns the pattern that matches this path alone.
+fn pattern(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c {
+            '*' | '?' | '[' => out.extend(['[', c, ']']),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_lines_between_the_marks_are_replaced() {
+        let of = |text: &str| replaced(text.as_bytes(), "NEW\n").map(|card| String::from_utf8(card).unwrap());
+        let card = format!("---\nlicense: mit\n{BEGIN}\nold\n{END}\ntags: [a]\n---\n# Mine\n{BEGIN}\n");
+        assert_eq!(of(&card).unwrap(), format!("---\nlicense: mit\nNEW\ntags: [a]\n---\n# Mine\n{BEGIN}\n"));
+        assert_eq!(of(&card.replace('\n', "\r\n")).unwrap().matches("old").count(), 0);
+        for other in [
+            "",
+            "# Mine\n",
+            "---\nlicense: mit\n---\n",
+            &format!("---\n{BEGIN}\n---\n{END}\n"),
+            &format!("---\n{END}\n{BEGIN}\n---\n"),
+            &format!("{BEGIN}\n{END}\n"),
+        ] {
+            assert_eq!(of(other), None, "{other:?}");
+        }
+        assert_eq!(replaced(b"---\n\xff", ""), None);
+    }
+
+    #[test]
+    fn splits_are_those_of_folders() {
+        for (path, split) in [
+            ("t/000000.parquet", "train"),
+            ("split=test/a.parquet", "test"),
+            ("x/split=a.b_1/y=2/a.parquet", "a.b_1"),
+            ("split=__HIVE_DEFAULT_PARTITION__/a.parquet", "train"),
+        ] {
+            assert_eq!(split_of(path), split);
+            assert!(is_split_name(split));
+        }
+        for bad in ["", "a-b", "a b", ".a", "a..b", "all"] {
+            assert!(!is_split_name(bad), "{bad}");
+        }
+        assert_eq!(pattern("a[1]*?.parquet"), "a[[]1][*][?].parquet");
+    }
+}

@@ -1,0 +1,561 @@
+//! Mirrors the versions of a dataset as versions of a Delta table, so that readers of Delta tables see exactly the live
+//! shards.
+//!
+//! ```text
+//! version of the dataset    v1                     v2          v3            v4
+//! Delta version             0                      1           2             3
+//! actions                   protocol, metaData,    txn, add    txn, remove,  txn
+//!                           txn, add                           add
+//! ```
+//!
+//! A commit of the log is the difference between what the log lists and the live shards of the version, so that a run
+//! that was killed is caught up with by the next one. It is created only if absent, and says in `txn` what it mirrors.
+//! If another program has written to the log, the mirror ends there: nothing is ever overwritten.
+//!
+//! Versions that the dataset cannot read any more (`vacuum`), or whose shards an erasure has deleted, are taken out of
+//! the log as well: a checkpoint is written, and older files are deleted.
+
+mod checkpoint;
+mod log;
+mod schema;
+mod stats;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    iter,
+};
+
+use arrow::datatypes::Fields;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use self::{
+    log::{LAST_CHECKPOINT, Log, State, delta_version},
+    schema::TableSchema,
+    stats::Footer,
+};
+use crate::{
+    dataset::{Dataset, NewShard, Settings, ShardMeta, Snapshot},
+    delta::{
+        actions::{Action, Add, CommitInfo, FileFormat, Metadata, Protocol, Remove, Txn, Values, encode},
+        log::{FOLDER, LogFiles, checkpoint_path, commit_path, version_of},
+    },
+    error::{Error, Result},
+    format::index::IndexKind,
+    id::Version,
+    scan::folders_in,
+    storage::PutOutcome,
+};
+
+/// Commits between checkpoints.
+const CHECKPOINT_INTERVAL: u64 = 10;
+
+/// How long checkpoints keep removed files, as Delta does by default.
+const TOMBSTONE_MILLIS: i64 = 7 * 24 * 3600 * 1000;
+
+/// Feature of tables that have timestamps without a zone.
+const LOCAL_TIMES: &str = "timestampNtz";
+
+/// Features that writer version 2 implies.
+const LEGACY_FEATURES: [&str; 2] = ["appendOnly", "invariants"];
+
+/// Maximum times that another process may write the next commit first, without being seen to.
+const RACES: usize = 100;
+
+/// Footers of shards that were read before the commit, by path.
+#[derive(Debug, Default)]
+pub struct Footers(HashMap<String, Footer>);
+
+/// Returns the columns of a run with the types that the Delta log has, where these hold all values without loss.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no Delta table can have, and where another program's log
+/// is; [`Kind::Input`](crate::error::Kind::Input) for a column that the table has with another type.
+pub fn fit(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    kinds: &[IndexKind],
+    fields: &Fields,
+    given: &dyn Fn(&str) -> bool,
+) -> Result<Fields> {
+    if !kinds.contains(&IndexKind::Delta) {
+        return Ok(fields.clone());
+    }
+    let state = newest_state(dataset, snapshot)?;
+    match &state.foreign {
+        Some(_) => Ok(fields.clone()),
+        None => {
+            refuse_partition_columns(&state, fields)?;
+            state.schema()?.fit(fields, given)
+        }
+    }
+}
+
+/// Checks that the log can list the shards of a run, before they are committed. Their footers are kept for the commit.
+///
+/// # Errors
+/// As [`fit`]; also fails if a shard cannot be read, or the store fails.
+pub fn prepare(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    adds: &[NewShard],
+    kinds: &[IndexKind],
+) -> Result<Footers> {
+    if !kinds.contains(&IndexKind::Delta) {
+        return Ok(Footers::default());
+    }
+    if let Some(snapshot) = snapshot {
+        // A run that was killed after its commit left the log behind.
+        catch_up(snapshot, &Footers::default())?;
+    }
+    let read = |shard: &NewShard| Ok((shard.meta.path.clone(), Footer::read(dataset, &shard.meta)?));
+    let footers = Footers(adds.par_iter().map(read).collect::<Result<_>>()?);
+    let state = newest_state(dataset, snapshot)?;
+    if state.foreign.is_none() {
+        let shards: Vec<&ShardMeta> = adds.iter().map(|shard| &shard.meta).collect();
+        let version = snapshot.map_or(Version(1), |snapshot| snapshot.version().next());
+        Table::of(&state)?.add(&shards, &footers.of(dataset, &shards)?, version)?;
+    }
+    Ok(footers)
+}
+
+/// Writes a commit for each version that the log does not have yet, and deletes files that no reader may use any more.
+/// Returns what users must be told if a commit of another program has ended the mirror.
+///
+/// # Errors
+/// When the log is damaged, a version cannot be mirrored, or the store fails.
+pub fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
+    if !snapshot.entry().settings.indexes.contains(&IndexKind::Delta) {
+        return Ok(None);
+    }
+    let mirror = Mirror::of(snapshot)?;
+    let mut state = mirror.log.read(None)?;
+    let goal = delta_version(snapshot.version());
+    let mut races = 0;
+    while state.foreign.is_none() {
+        let next = state.version.map_or(0, |version| version + 1);
+        if next > goal {
+            break;
+        }
+        let actions = mirror.commit(&state, next, footers)?;
+        match mirror.put_commit(next, &actions)? {
+            PutOutcome::Created => {
+                state.apply(actions)?;
+                state.version = Some(next);
+                if next > 0 && next.is_multiple_of(CHECKPOINT_INTERVAL) {
+                    mirror.write_checkpoint(&state, true)?;
+                }
+            }
+            PutOutcome::Exists => {
+                races += 1;
+                if races > RACES {
+                    return Err(Error::conflict("other processes keep writing to the Delta log")
+                        .at(mirror.place(&commit_path(next)))
+                        .hint("run the command again"));
+                }
+                state = mirror.log.read(None)?;
+            }
+        }
+    }
+    let Some(commit) = state.foreign else { return mirror.trim().map(|()| None) };
+    // The other program's table needs these files, and may have rows of its own.
+    let kept = if mirror.older_files()?.is_empty() {
+        ""
+    } else {
+        ", and still has bounds of values of versions that cannot be read any more"
+    };
+    Ok(Some(format!(
+        "{commit} was written by another program: the Delta log is not continued{kept}, see `shardify verify`"
+    )))
+}
+
+/// A difference between the log and the newest version.
+#[derive(Debug)]
+pub struct Difference {
+    /// The object of the log.
+    pub object: String,
+    /// What was expected, and found.
+    pub what: &'static str,
+    /// What corrects it.
+    pub remedy: &'static str,
+}
+
+/// Returns how the log differs from the newest version. It may lag behind by versions that change no shards, such as tags:
+/// the next version brings their commits.
+///
+/// # Errors
+/// When the log is damaged, or the store fails.
+pub fn differences(snapshot: &Snapshot) -> Result<Vec<Difference>> {
+    let mut out = Vec::new();
+    if !snapshot.entry().settings.indexes.contains(&IndexKind::Delta) {
+        return Ok(out);
+    }
+    let mirror = Mirror::of(snapshot)?;
+    let state = mirror.log.read(None)?;
+    let rewritten = "`shardify compact` or `convert` writes it";
+    let goal = delta_version(snapshot.version());
+    if let Some(object) = state.foreign {
+        let what =
+            "expected a commit of this dataset's Delta log, found one of another program, where the mirror has ended";
+        let remedy = "delete that commit and later ones if their changes are not wanted; shardify never does";
+        out.push(Difference { object, what, remedy });
+        let what = "expected no bounds of values of versions that cannot be read any more, found some";
+        let remedy = "delete `_delta_log` if its changes are not wanted: the next version writes it anew";
+        out.extend(mirror.older_files()?.into_iter().map(|object| Difference { object, what, remedy }));
+        return Ok(out);
+    }
+    let is_right = lists_live_shards(&state, snapshot)?;
+    if !is_right && state.version.is_none_or(|version| version < goal) {
+        let what = "expected a Delta commit for the newest version, found none";
+        out.push(Difference { object: commit_path(goal), what, remedy: rewritten });
+    } else if !is_right && state.version == Some(goal) {
+        let what = "expected the live shards in the Delta log, found others";
+        out.push(Difference { object: commit_path(goal), what, remedy: "the next version corrects it" });
+    }
+    for object in mirror.older_files()? {
+        let what = "expected no Delta versions that cannot be read any more, found one";
+        out.push(Difference { object, what, remedy: "`shardify compact` or `convert` deletes it" });
+    }
+    Ok(out)
+}
+
+fn lists_live_shards(state: &State, snapshot: &Snapshot) -> Result<bool> {
+    let shards = snapshot.shards()?;
+    let is_listed = |shard: &ShardMeta| {
+        let add = state.adds.get(&shard.path);
+        add.is_some_and(|add| {
+            add.size.and_then(|size| u64::try_from(size).ok()) == Some(shard.bytes)
+                && add.stats.as_deref().and_then(stats::records) == Some(shard.records)
+        })
+    };
+    Ok(shards.len() == state.adds.len() && shards.iter().all(is_listed))
+}
+
+/// Returns the newest state of the log; of a dataset without a version, there must be none.
+fn newest_state(dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<State> {
+    if let Some(snapshot) = snapshot {
+        return Mirror::of(snapshot)?.log.read(None);
+    }
+    if LogFiles::list(dataset.store().as_ref())?.newest().is_some() {
+        return Err(Error::usage("expected a folder without a Delta log, found the log of another table")
+            .at(dataset.store().location().join(FOLDER).to_string())
+            .hint("name another dataset with --out, or leave delta out of --index"));
+    }
+    Ok(State::default())
+}
+
+impl Footers {
+    /// Returns the footers of shards, in their order; those that are not known are read.
+    fn of(&self, dataset: &Dataset, shards: &[&ShardMeta]) -> Result<Vec<Footer>> {
+        let get = |shard: &&ShardMeta| match self.0.get(&shard.path) {
+            Some(footer) => Ok(footer.clone()),
+            None => Footer::read(dataset, shard),
+        };
+        shards.par_iter().map(get).collect()
+    }
+}
+
+fn refuse_partition_columns(state: &State, fields: &Fields) -> Result<()> {
+    let partitions = state.table.as_ref().map(|table| table.partition_columns.as_slice()).unwrap_or_default();
+    match fields.iter().find(|field| partitions.contains(field.name())) {
+        None => Ok(()),
+        Some(field) => Err(Error::input(format!(
+            "expected the values of `{}` in the names of folders, as the Delta log of this dataset has them, found a \
+             column",
+            field.name()
+        ))
+        .column(field.name().as_str())
+        .hint("name another dataset with --out")),
+    }
+}
+
+/// Columns of the table while shards are added.
+struct Table {
+    schema: TableSchema,
+    partitions: Vec<String>,
+    /// Whether the partition columns may still be chosen.
+    is_new: bool,
+}
+
+impl Table {
+    fn of(state: &State) -> Result<Self> {
+        let schema = state.schema()?;
+        let partitions = state.table.as_ref().map(|table| table.partition_columns.clone()).unwrap_or_default();
+        Ok(Self { is_new: schema.is_empty(), schema, partitions })
+    }
+
+    /// Adds the columns of shards, and of their folders.
+    fn add(&mut self, shards: &[&ShardMeta], footers: &[Footer], version: Version) -> Result<()> {
+        let mut keys: BTreeSet<String> = BTreeSet::new();
+        for (shard, footer) in shards.iter().zip(footers) {
+            self.schema.add(&footer.fields, version).map_err(|e| e.at(shard.path.as_str()))?;
+            keys.extend(folders_in(&shard.path).into_iter().map(|(key, _)| key));
+            let unknown = keys.iter().find(|key| !self.is_new && !self.partitions.contains(key));
+            if let Some(key) = unknown {
+                return Err(Error::input(format!(
+                    "expected shards in folders of the partition columns that the Delta log has ({}), found `{key}=`",
+                    if self.partitions.is_empty() { "none".to_owned() } else { self.partitions.join(", ") }
+                ))
+                .at(shard.path.as_str())
+                .hint("the partition columns of a Delta table never change: name another dataset with --out"));
+            }
+            let clash = footer.fields.iter().find(|field| !self.is_new && self.partitions.contains(field.name()));
+            if let Some(field) = clash {
+                return Err(Error::input(format!(
+                    "expected `{}` in the names of folders, found a column",
+                    field.name()
+                ))
+                .at(shard.path.as_str())
+                .column(field.name().as_str()));
+            }
+        }
+        if self.is_new && !shards.is_empty() {
+            keys.iter().try_for_each(|key| self.schema.add_partition(key, version))?;
+            self.partitions = keys.into_iter().collect();
+        }
+        Ok(())
+    }
+}
+
+/// The mirror of a dataset at a version.
+struct Mirror<'a> {
+    snapshot: &'a Snapshot,
+    log: Log<'a>,
+    /// Transaction id of the first version, which identifies the table.
+    id: String,
+}
+
+impl<'a> Mirror<'a> {
+    fn of(snapshot: &'a Snapshot) -> Result<Self> {
+        let dataset = snapshot.dataset();
+        let id = match snapshot.version() {
+            Version(1) => snapshot.entry().transaction.to_string(),
+            _ => dataset.transaction_of(Version(1))?.to_string(),
+        };
+        Ok(Self { snapshot, log: Log::new(dataset.store(), format!("shardify-{id}")), id })
+    }
+
+    fn place(&self, path: &str) -> String {
+        self.snapshot.dataset().store().location().join(path).to_string()
+    }
+
+    /// Returns the first Delta version that can be read: shards of earlier ones are deleted.
+    fn first(&self) -> u64 {
+        let erasures = self.snapshot.entry().erasures.as_ref();
+        let rewrote = erasures.map_or(Version(0), |erasures| erasures.rewrote_before);
+        delta_version(self.snapshot.entry().readable_from.max(rewrote))
+    }
+
+    /// Returns the actions of the commit `next` on top of a state. Commits of versions that cannot be read any more
+    /// change nothing, because the log has no gaps.
+    fn commit(&self, state: &State, next: u64, footers: &Footers) -> Result<Vec<Action>> {
+        let version = Version(next + 1);
+        if next < self.first() {
+            let entry = self.snapshot.dataset().entry(version)?;
+            let mut actions = self.head(version, "WRITE", "none", entry.committed_at.as_millisecond());
+            actions.extend(self.description(state, &Table::of(state)?, entry.committed_at.as_millisecond())?);
+            return Ok(actions);
+        }
+        if version == self.snapshot.version() {
+            return self.changes(state, self.snapshot, footers);
+        }
+        self.changes(state, &self.snapshot.dataset().at(version)?, footers)
+    }
+
+    /// Returns the actions that lead from a state to a version.
+    fn changes(&self, state: &State, at: &Snapshot, footers: &Footers) -> Result<Vec<Action>> {
+        let (entry, settings) = (at.entry(), &at.entry().settings);
+        let millis = entry.committed_at.as_millisecond();
+        let live: BTreeMap<&str, &ShardMeta> = at.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+        let shards: Vec<&ShardMeta> =
+            live.values().copied().filter(|shard| !state.adds.contains_key(&shard.path)).collect();
+        let read = footers.of(at.dataset(), &shards)?;
+        let mut table = Table::of(state)?;
+        table.add(&shards, &read, entry.version)?;
+        // Records are the same unless this commit stands for other versions, too.
+        let data_change = entry.operation != "compact" || delta_version(entry.version) == self.first();
+        let mut actions = self.head(entry.version, operation(&entry.operation), &entry.operation, millis);
+        actions.extend(self.description(state, &table, millis)?);
+        let gone = state.adds.iter().filter(|(path, _)| !live.contains_key(path.as_str()));
+        actions.extend(gone.map(|(_, add)| {
+            let remove = Remove::of(add, millis, data_change);
+            Action { remove: Some(remove), ..Action::default() }
+        }));
+        for (shard, footer) in shards.into_iter().zip(&read) {
+            let add = Add { data_change, ..added(shard, footer, settings, &table.partitions)? };
+            actions.push(Action { add: Some(add), ..Action::default() });
+        }
+        Ok(actions)
+    }
+
+    /// Returns the actions that begin each commit.
+    fn head(&self, version: Version, operation: &str, own: &str, millis: i64) -> Vec<Action> {
+        let info = CommitInfo {
+            timestamp: millis,
+            operation: operation.to_owned(),
+            operation_parameters: json!({"shardifyVersion": version.0.to_string(), "shardifyOperation": own}),
+            engine_info: concat!("shardify/", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..CommitInfo::default()
+        };
+        let txn = Txn {
+            app_id: self.log.app().to_owned(),
+            version: i64::try_from(version.0).unwrap_or(i64::MAX),
+            last_updated: Some(millis),
+        };
+        vec![Action { commit_info: Some(info), ..Action::default() }, Action { txn: Some(txn), ..Action::default() }]
+    }
+
+    /// Returns the actions that describe the table, where they differ from those of the state.
+    fn description(&self, state: &State, table: &Table, millis: i64) -> Result<Vec<Action>> {
+        let mut out = Vec::new();
+        let protocol = protocol(&table.schema);
+        if state.protocol.as_ref() != Some(&protocol) {
+            out.push(Action { protocol: Some(protocol), ..Action::default() });
+        }
+        let schema_string = serde_json::to_string(&table.schema)
+            .map_err(|e| Error::internal("encoding the schema of a Delta table failed").cause(e))?;
+        let created_time = state.table.as_ref().map_or(Some(millis), |table| table.created_time);
+        let meta_data = Metadata {
+            id: uuid(&self.id),
+            format: FileFormat::default(),
+            schema_string: Some(schema_string),
+            partition_columns: table.partitions.clone(),
+            configuration: Values::new(),
+            created_time,
+        };
+        if state.table.as_ref() != Some(&meta_data) {
+            out.push(Action { meta_data: Some(meta_data), ..Action::default() });
+        }
+        Ok(out)
+    }
+
+    fn put_commit(&self, version: u64, actions: &[Action]) -> Result<PutOutcome> {
+        self.snapshot.dataset().store().put_if_absent(&commit_path(version), encode(actions)?.into())
+    }
+
+    /// Writes the checkpoint of a state; `is_newest` tells readers to begin with it.
+    fn write_checkpoint(&self, state: &State, is_newest: bool) -> Result<()> {
+        let (Some(version), Some(protocol), Some(table)) = (state.version, &state.protocol, &state.table) else {
+            return Ok(());
+        };
+        let mirrored = self.head(Version(version + 1), "", "", 0).into_iter().filter(|action| action.txn.is_some());
+        let last = state.removes.values().filter_map(|remove| remove.deletion_timestamp).max().unwrap_or_default();
+        let is_recent =
+            |remove: &&Remove| remove.deletion_timestamp.is_some_and(|deleted| deleted > last - TOMBSTONE_MILLIS);
+        let mut rows = vec![
+            Action { protocol: Some(protocol.clone()), ..Action::default() },
+            Action { meta_data: Some(table.clone()), ..Action::default() },
+        ];
+        rows.extend(mirrored);
+        rows.extend(state.removes.values().filter(is_recent).map(|remove| {
+            let remove = Remove { data_change: false, ..remove.clone() };
+            Action { remove: Some(remove), ..Action::default() }
+        }));
+        rows.extend(state.adds.values().map(|add| {
+            let add = Add { data_change: false, ..add.clone() };
+            Action { add: Some(add), ..Action::default() }
+        }));
+        let store = self.snapshot.dataset().store();
+        store.put(&checkpoint_path(version), checkpoint::encode(&rows)?.into())?;
+        if !is_newest {
+            return Ok(());
+        }
+        let newest = serde_json::to_vec(&LastCheckpoint { version, size: rows.len() })
+            .map_err(|e| Error::internal("encoding the name of a checkpoint failed").cause(e))?;
+        store.put(LAST_CHECKPOINT, newest.into())
+    }
+
+    /// Deletes the files of Delta versions that cannot be read any more.
+    fn trim(&self) -> Result<()> {
+        let first = self.first();
+        if first == 0 {
+            return Ok(());
+        }
+        let older = self.older_files()?;
+        if older.is_empty() {
+            return Ok(());
+        }
+        let store = self.snapshot.dataset().store();
+        let files = LogFiles::list(store.as_ref())?;
+        let checkpoint =
+            |version| files.checkpoint(version).map(|(version, _)| version).filter(|found| *found >= first);
+        let newest = files.newest().and_then(checkpoint);
+        if checkpoint(first).is_none() {
+            let state = self.log.read(Some(first))?;
+            if state.version != Some(first) {
+                return Ok(());
+            }
+            self.write_checkpoint(&state, newest.is_none())?;
+        }
+        // Another process may have named a checkpoint that is deleted below, after this one had named a newer one.
+        let named = store.get(LAST_CHECKPOINT)?.and_then(|text| serde_json::from_slice::<LastCheckpoint>(&text).ok());
+        if named.is_none_or(|named| named.version < first) {
+            self.write_checkpoint(&self.log.read(Some(newest.unwrap_or(first)))?, true)?;
+        }
+        older.iter().try_for_each(|path| store.delete(path))?;
+        store.settle_deletions(&older)
+    }
+
+    /// Returns the files of Delta versions that cannot be read any more.
+    fn older_files(&self) -> Result<Vec<String>> {
+        let first = self.first();
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let listed = self.snapshot.dataset().store().list(FOLDER)?.into_iter().map(|facts| facts.path);
+        Ok(listed.filter(|path| version_of(path).is_some_and(|version| version < first)).collect())
+    }
+}
+
+/// Content of `_last_checkpoint`.
+#[derive(Debug, Serialize, Deserialize)]
+struct LastCheckpoint {
+    version: u64,
+    size: usize,
+}
+
+/// Returns the action that adds a shard.
+fn added(shard: &ShardMeta, footer: &Footer, settings: &Settings, partitions: &[String]) -> Result<Add> {
+    let folders: HashMap<String, Option<String>> = folders_in(&shard.path).into_iter().collect();
+    let value = |key: &String| (key.clone(), folders.get(key).cloned().flatten());
+    let size =
+        i64::try_from(shard.bytes).map_err(|_| Error::integrity("a shard is too large").at(shard.path.as_str()))?;
+    Ok(Add {
+        partition_values: partitions.iter().map(value).collect(),
+        stats: Some(footer.stats(shard.records, settings)),
+        ..Add::new(&shard.path, size, shard.committed_at.as_millisecond())
+    })
+}
+
+/// Returns the oldest protocol that a table with these columns can have.
+fn protocol(schema: &TableSchema) -> Protocol {
+    if !schema.has_local_times() {
+        return Protocol { min_reader_version: 1, min_writer_version: 2, ..Protocol::default() };
+    }
+    let writer = iter::once(LOCAL_TIMES).chain(LEGACY_FEATURES).map(str::to_owned).collect();
+    Protocol {
+        min_reader_version: 3,
+        min_writer_version: 7,
+        reader_features: Some(vec![LOCAL_TIMES.to_owned()]),
+        writer_features: Some(writer),
+    }
+}
+
+/// Returns the name that Delta has for an operation of a dataset.
+fn operation(own: &str) -> &'static str {
+    match own {
+        "compact" => "OPTIMIZE",
+        "erase" | "remove" => "DELETE",
+        "revert" => "RESTORE",
+        _ => "WRITE",
+    }
+}
+
+/// Returns a UUID made of the 32 digits of a transaction id.
+fn uuid(id: &str) -> String {
+    match (id.get(..8), id.get(8..12), id.get(12..16), id.get(16..20), id.get(20..)) {
+        (Some(a), Some(b), Some(c), Some(d), Some(e)) => format!("{a}-{b}-{c}-{d}-{e}"),
+        _ => id.to_owned(),
+    }
+}
