@@ -9,6 +9,7 @@ mod manifest;
 mod plan;
 mod proof;
 mod pull;
+mod reshard;
 mod undo;
 
 use std::{path::PathBuf, time::Duration};
@@ -24,6 +25,7 @@ pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use pull::PullArgs;
+pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
@@ -153,6 +155,12 @@ pub(super) enum Command {
     /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
     /// what the copy lacks. A pull that was interrupted continues when it is run again.
     Pull(PullArgs),
+    /// Cut a dataset anew into another dataset: other shards, or some of the records.
+    ///
+    /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed units and row
+    /// groups that are divided are decoded. The new dataset finds its records by their ids, states their origin, and names the
+    /// dataset and the version that it was cut from. The old dataset is not changed.
+    Reshard(ReshardArgs),
     /// Check a dataset against its log.
     ///
     /// Exit code 1 if something is damaged or missing.

@@ -110,6 +110,17 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Copy only the shards of a tagged version", "shardify pull shards data --at release-1 --data-only"),
         ],
     ),
+    (
+        "reshard",
+        &[
+            ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),
+            ("Take only the records with some ids", "shardify reshard shards --out cohort --ids cohort.txt"),
+            (
+                "Take a tenth of the records that satisfy a condition",
+                "shardify reshard shards --out adults --where 'age >= 18' --sample 0.1",
+            ),
+        ],
+    ),
     ("verify", &[("Check a dataset, and read all of its data", "shardify verify --read-data")]),
     (
         "vacuum",

@@ -26,6 +26,7 @@ pub mod live;
 pub mod names;
 pub mod ordered;
 pub mod rejects;
+pub mod reshard;
 pub mod rewrite;
 pub mod select;
 pub mod shard;

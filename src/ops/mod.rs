@@ -19,6 +19,7 @@ pub mod names;
 pub mod prove;
 pub mod pull;
 pub mod remove;
+pub mod reshard;
 pub mod revert;
 mod revision;
 mod rewrite;
