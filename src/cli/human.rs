@@ -11,7 +11,10 @@ pub(super) use self::{
     plan::{nothing_planned, planned},
     undo::{block, remove, revert},
 };
-use super::chart::{Style, histogram};
+use super::{
+    chart::{Style, histogram},
+    reshard::parent,
+};
 
 use crate::{
     dataset::{Entry, ShardMeta, Snapshot},
@@ -142,6 +145,7 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
         writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
     }
+    parent(w, report.parent.as_ref(), &report.source)?;
     for plan in &report.plans {
         let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
         writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
@@ -290,6 +294,7 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
         )?;
     }
     line(w, "sources", grouped(report.sources))?;
+    parent(w, report.parent.as_ref(), &report.dataset)?;
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
     line(w, "record id", clean(&id))?;
     if let Some(subject) = &report.subject {
@@ -707,7 +712,7 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> R
     if report.unreferenced > 0 {
         line(w, "left over", left_over(report))?;
     }
-    Ok(())
+    parent(w, report.parent.as_ref(), &report.dataset)
 }
 
 /// Returns what unreferenced objects are and what to do about them.

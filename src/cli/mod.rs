@@ -421,7 +421,7 @@ impl Session<'_> {
                     human::shards(w, shards)
                 }
             } else {
-                let report = ops::manifest::summary(&snapshot)?;
+                let report = ops::manifest::summary(&self.context, &snapshot)?;
                 if json { json::summary(w, &report) } else { human::summary(w, &report) }
             }
         })?;

@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ops::reshard::{ReshardReport, reshard},
+    ops::{
+        parent::ParentReport,
+        reshard::{ReshardReport, reshard},
+    },
     units::{Size, grouped},
 };
 
@@ -79,4 +82,15 @@ fn summary(w: &mut dyn Write, report: &ReshardReport) -> Result<()> {
         human::line(w, "ids", text)?;
     }
     Ok(())
+}
+
+/// Writes the dataset that another one was cut from, and who was erased there since.
+pub(super) fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
+    let Some(parent) = parent else { return Ok(()) };
+    human::line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
+    let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
+    human::line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
+    let ids = parent.erased_ids.iter().take(NAMED).map(|id| format!(" --record {}", human::shell_word(&clean(id))));
+    let (ids, more) = (ids.collect::<String>(), if erased > NAMED as u64 { " ..." } else { "" });
+    human::line(w, "", format_args!("shardify erase {}{ids}{more}", human::shell_word(&clean(dataset))))
 }

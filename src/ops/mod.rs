@@ -16,6 +16,7 @@ pub mod inspect;
 pub mod lineage;
 pub mod manifest;
 pub mod names;
+pub mod parent;
 pub mod prove;
 pub mod pull;
 pub mod remove;

@@ -116,9 +116,12 @@ fn take(
     if kept == range.end - range.start {
         return splicing.add_group(source, group);
     }
-    splicing.tally.reencoded += source.row_groups()[group].encoded_bytes;
-    let mut picker = RowPicker::new(&wanted, range.start);
-    for batch in (GroupPart { source: Arc::clone(source), group }).decode()? {
+    let span = wanted.first().map_or(0, |rows| rows.start)..wanted.last().map_or(0, |rows| rows.end);
+    let share = u128::from(source.row_groups()[group].encoded_bytes) * u128::from(kept);
+    splicing.tally.reencoded += u64::try_from(share / u128::from(range.end - range.start)).unwrap_or(0);
+    let mut picker = RowPicker::new(&wanted, span.start);
+    let rows = span.start - range.start..span.end - range.start;
+    for batch in (GroupPart { source: Arc::clone(source), group }).decode_range(rows)? {
         let batch = picker.pick(&batch)?;
         if batch.num_rows() > 0 && !splicing.add_rows(cast_to(&batch, parquet.schema())?)? {
             return Ok(false);
