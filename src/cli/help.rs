@@ -114,10 +114,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "reshard",
         &[
             ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),
-            ("Take only the records with some ids", "shardify reshard shards --out cohort --ids cohort.txt"),
+            ("Take only the records of subject 7", "echo 7 | shardify reshard shards --out subject-7 --ids -"),
             (
-                "Take a tenth of the records that satisfy a condition",
-                "shardify reshard shards --out adults --where 'age >= 18' --sample 0.1",
+                "Take half of the records that satisfy a condition",
+                "shardify reshard shards --out older --where 'year_of_birth < 1980' --sample 0.5",
             ),
         ],
     ),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     ops::{
-        parent::ParentReport,
+        parent::{ErasedAs, ParentReport},
         reshard::{ReshardReport, reshard},
     },
     units::{Size, grouped},
@@ -90,7 +90,13 @@ pub(super) fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: 
     human::line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
     let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
     human::line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
-    let ids = parent.erased_ids.iter().take(NAMED).map(|id| format!(" --record {}", human::shell_word(&clean(id))));
-    let (ids, more) = (ids.collect::<String>(), if erased > NAMED as u64 { " ..." } else { "" });
-    human::line(w, "", format_args!("shardify erase {}{ids}{more}", human::shell_word(&clean(dataset))))
+    let dataset = clean(dataset);
+    let dataset = human::shell_word(&dataset);
+    if parent.is_private {
+        return human::line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
+    }
+    let option = |one: &ErasedAs| format!(" --{} {}", one.kind, human::shell_word(&clean(&one.id)));
+    let ids: String = parent.erased_as.iter().take(NAMED).map(option).collect();
+    let more = if parent.erased_as.len() > NAMED { " ..." } else { "" };
+    human::line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
 }

@@ -44,8 +44,8 @@ use crate::{
     storage::Staged,
 };
 
-/// Share of a new shard by which the end of a Parquet shard may be moved to the next end of a row group.
-const SNAP: f64 = 0.05;
+/// The end of a Parquet shard may be moved by a shard's size divided by this to the next end of a row group.
+const SNAP: u128 = 20;
 
 /// A shard of the parent, and which of its records are kept.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub struct Stock {
     pub kept: Option<BooleanBuffer>,
     /// Records that are kept, and their bytes.
     pub share: Share,
+    /// Bytes of the kept records before compression; of Parquet, stored bytes.
+    raw_bytes: u128,
     verified: Mutex<bool>,
 }
 
@@ -67,7 +69,8 @@ impl Stock {
         let records = kept.as_ref().map_or(shard.records, |kept| kept.count_set_bits() as u64);
         let share = Share { records, bytes: shard.bytes };
         let kept = kept.filter(|_| records < shard.records);
-        Self { shard, runs, kept, share, verified: Mutex::default() }
+        let raw_bytes = u128::from(shard.raw_bytes);
+        Self { shard, runs, kept, share, raw_bytes, verified: Mutex::default() }
     }
 
     /// Weighs the kept records of a shard.
@@ -77,7 +80,7 @@ impl Stock {
     pub fn weigh(&mut self, rewriter: &Rewriter<'_>) -> Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
         let (mut all, mut of_kept) = (0_u128, 0_u128);
-        if framing_of(self) {
+        if is_framed(self) {
             let mut at = 0;
             for batch in sidecar_batches(rewriter.dataset.store(), &self.shard.sidecar(), BATCH_ROWS)? {
                 rewriter.cancel.check()?;
@@ -97,6 +100,7 @@ impl Stock {
             }
         }
         let bytes = u128::from(self.shard.bytes) * of_kept / all.max(1);
+        self.raw_bytes = of_kept;
         self.share.bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(1);
         Ok(())
     }
@@ -182,25 +186,11 @@ impl Resharder<'_> {
     /// # Errors
     /// When the shard or its sidecar cannot be read.
     pub fn ends(&self, stock: &Stock, marks: &[u64], even: u64) -> Result<Vec<u64>> {
-        let mut places: Vec<(u64, u128)> = Vec::new();
-        let mut bytes = 0_u128;
-        let mut records = 0;
-        let is_kept =
-            |at: u64| stock.kept.as_ref().is_none_or(|kept| at < kept.len() as u64 && kept.value(at as usize));
-        if framing_of(stock) {
-            let mut at = 0;
-            for batch in sidecar_batches(self.rewriter.dataset.store(), &stock.shard.sidecar(), BATCH_ROWS)? {
-                self.rewriter.cancel.check()?;
-                for length in RecordExtents::of_batch(&batch?)?.lengths.values() {
-                    if is_kept(at) {
-                        (records, bytes) = (records + 1, bytes + u128::from(*length));
-                        places.push((records, bytes));
-                    }
-                    at += 1;
-                }
-            }
-            return Ok(nearest(&places, marks, stock.share));
+        if is_framed(stock) {
+            return self.ends_of_records(stock, marks);
         }
+        let mut places: Vec<(u64, u128)> = Vec::new();
+        let (mut records, mut bytes) = (0, 0_u128);
         let mut at = 0;
         for group in self.rewriter.open(&stock.shard)?.row_groups() {
             let rows = stock.kept.as_ref().map_or(group.rows, |kept| count(kept, at, group.rows));
@@ -210,6 +200,32 @@ impl Resharder<'_> {
             at += group.rows;
         }
         Ok(marks.iter().map(|mark| within(&places, *mark, even, stock.share)).collect())
+    }
+
+    /// Returns the ends of records that are nearest to some ascending marks.
+    fn ends_of_records(&self, stock: &Stock, marks: &[u64]) -> Result<Vec<u64>> {
+        let scaled = |mark: &u64| u128::from(*mark) * stock.raw_bytes / u128::from(stock.share.bytes.max(1));
+        let mut left = marks.iter().map(scaled).peekable();
+        let mut out = Vec::with_capacity(marks.len());
+        let (mut at, mut records, mut bytes) = (0, 0, 0_u128);
+        for batch in sidecar_batches(self.rewriter.dataset.store(), &stock.shard.sidecar(), BATCH_ROWS)? {
+            self.rewriter.cancel.check()?;
+            for length in RecordExtents::of_batch(&batch?)?.lengths.values() {
+                if stock.kept.as_ref().is_none_or(|kept| at < kept.len() && kept.value(at)) {
+                    let end = bytes + u128::from(*length);
+                    while let Some(mark) = left.next_if(|mark| *mark <= end) {
+                        out.push(if end - mark < mark.saturating_sub(bytes) { records + 1 } else { records });
+                    }
+                    (records, bytes) = (records + 1, end);
+                }
+                at += 1;
+            }
+            if left.peek().is_none() {
+                break;
+            }
+        }
+        out.extend(left.map(|_| records));
+        Ok(out)
     }
 
     /// Writes a new shard.
@@ -374,7 +390,7 @@ fn place(row: u64) -> usize {
     usize::try_from(row).unwrap_or(usize::MAX)
 }
 
-fn framing_of(stock: &Stock) -> bool {
+fn is_framed(stock: &Stock) -> bool {
     !stock.shard.path.ends_with(".parquet")
 }
 
@@ -392,26 +408,12 @@ fn count(kept: &BooleanBuffer, first: u64, rows: u64) -> u64 {
     kept.slice(first, place(rows).min(kept.len() - first)).count_set_bits() as u64
 }
 
-/// Returns the numbers of records that end nearest to each mark; `places` are the records and bytes up to each end.
-fn nearest(places: &[(u64, u128)], marks: &[u64], share: Share) -> Vec<u64> {
-    let total = places.last().map_or(0, |(_, bytes)| *bytes);
-    let near = |mark: &u64| {
-        let mark = u128::from(*mark) * total / u128::from(share.bytes.max(1));
-        let after = places.partition_point(|(_, bytes)| *bytes < mark);
-        let before = after.checked_sub(1).and_then(|i| places.get(i)).copied().unwrap_or((0, 0));
-        match places.get(after) {
-            Some((records, bytes)) if bytes - mark < mark - before.1 => *records,
-            _ => before.0,
-        }
-    };
-    marks.iter().map(near).collect()
-}
-
-/// Returns the number of rows before a mark, or before the end of a row group that is near.
+/// Returns the number of rows before a mark, or before the end of a row group that is near; `places` are the rows and bytes
+/// up to the end of each row group.
 fn within(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> u64 {
     let total = places.last().map_or(0, |(_, bytes)| *bytes);
     let scaled = |bytes: u64| u128::from(bytes) * total / u128::from(share.bytes.max(1));
-    let (mark, snap) = (scaled(mark), (scaled(even) as f64 * SNAP) as u128);
+    let (mark, snap) = (scaled(mark), scaled(even) / SNAP);
     let after = places.partition_point(|(_, bytes)| *bytes < mark);
     let (first, start) = after.checked_sub(1).and_then(|i| places.get(i)).copied().unwrap_or((0, 0));
     let Some((last, end)) = places.get(after).copied() else { return first };

@@ -51,6 +51,9 @@ const INITIAL_RATIO: f64 = 0.8;
 /// Surplus of parts that allows for an error of the estimate.
 const SURPLUS_RATIO: f64 = 1.1;
 
+/// Row groups smaller than the wanted size divided by this are small.
+const SMALL_GROUPS: u64 = 8;
+
 /// Row groups larger than this multiple of the wanted size are not combined.
 const LARGE_RATIO: f64 = 2.0;
 
@@ -238,6 +241,16 @@ impl<'a> Splicing<'a> {
         self.bytes += bytes;
         let enough = if self.parts.len() == 1 { wanted } else { SURPLUS_RATIO * wanted / self.ratio };
         Ok((self.bytes as f64) < enough || self.end_group()?)
+    }
+
+    /// Adds a row group of a file that becomes one of the output, whose pages stay as they are; returns false if it, or
+    /// those before it, cannot be spliced. Small row groups are gathered.
+    pub(super) fn add_whole(&mut self, source: &Arc<Source>, group: usize) -> Result<bool> {
+        let bytes = source.row_groups().get(group).map_or(0, |size| size.uncompressed_bytes);
+        if bytes < self.row_group / SMALL_GROUPS {
+            return self.add_group(source, group);
+        }
+        Ok(self.end_group()? && self.add_group(source, group)? && self.end_group()?)
     }
 
     /// Adds decoded rows; returns false if the row groups before them cannot be spliced.

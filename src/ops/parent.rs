@@ -1,5 +1,7 @@
 //! What a dataset that was cut from another one knows of its parent, and whether somebody was erased there who is here.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::Context;
@@ -11,8 +13,17 @@ use crate::{
     record::BATCH_ROWS,
 };
 
-/// Maximum number of record ids in a report.
+/// Maximum number of ids in a report.
 const MAX_IDS: usize = 10_000;
+
+/// What somebody was erased as, in the terms of `erase`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct ErasedAs {
+    /// `record`, `subject` or `source`.
+    pub kind: &'static str,
+    /// The id as stored: a token if ids are private.
+    pub id: String,
+}
 
 /// The parent of a dataset.
 #[derive(Debug, Clone, Serialize)]
@@ -26,9 +37,11 @@ pub struct ParentReport {
     /// Records that are here and that the parent has erased or blocks; absent if the parent was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub erased: Option<u64>,
-    /// Their record ids as stored, up to 10,000.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub erased_ids: Vec<String>,
+    /// What they were erased as, up to 10,000.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub erased_as: BTreeSet<ErasedAs>,
+    /// Whether ids are private: then they cannot be given to `erase`.
+    pub is_private: bool,
 }
 
 /// How far the parent is looked for.
@@ -54,7 +67,8 @@ pub fn parent(context: &Context<'_>, snapshot: &Snapshot, look: Look) -> Result<
         version: parent.origin.version,
         root: parent.root.clone(),
         erased: None,
-        erased_ids: Vec::new(),
+        erased_as: BTreeSet::new(),
+        is_private: snapshot.entry().settings.private.is_some(),
     };
     if let Some(newest) = opened(context, &parent, look) {
         let since = newest.entry().erasures.as_ref().is_some_and(|now| now.count > parent.erasures);
@@ -86,10 +100,10 @@ fn count(snapshot: &Snapshot, list: &SuppressList, cancel: &Cancel, report: &mut
     for shard in snapshot.shards()? {
         for rows in stream_sidecar(snapshot.dataset().store(), &shard.sidecar(), BATCH_ROWS)? {
             cancel.check()?;
-            for row in rows?.iter().filter(|row| is_erased(list, row)) {
+            for one in rows?.iter().filter_map(|row| erased_as(list, row)) {
                 erased += 1;
-                if report.erased_ids.len() < MAX_IDS {
-                    report.erased_ids.push(token_of(&row.id()).to_owned());
+                if report.erased_as.len() < MAX_IDS {
+                    report.erased_as.insert(one);
                 }
             }
         }
@@ -98,8 +112,16 @@ fn count(snapshot: &Snapshot, list: &SuppressList, cancel: &Cancel, report: &mut
     Ok(())
 }
 
-fn is_erased(list: &SuppressList, row: &SidecarRow) -> bool {
-    let has = |kind, id: &Option<String>| id.as_ref().is_some_and(|id| list.has_stored(kind, id));
-    let origin = || row.row.is_some_and(|number| list.has_origin(&format!("{}#{number}", row.source), None));
-    has(IdKind::Record, &row.record_id) || has(IdKind::Subject, &row.subject_id) || origin()
+/// Returns what a record was erased as; `None` if it was not erased.
+fn erased_as(list: &SuppressList, row: &SidecarRow) -> Option<ErasedAs> {
+    let named = |kind, id: &str| Some(ErasedAs { kind, id: token_of(id).to_owned() });
+    let has = |kind, id: &Option<String>| id.clone().filter(|id| list.has_stored(kind, id));
+    if let Some(id) = has(IdKind::Subject, &row.subject_id) {
+        return named("subject", &id);
+    }
+    if let Some(id) = has(IdKind::Record, &row.record_id) {
+        return named("record", &id);
+    }
+    let origin = format!("{}#{}", row.source, row.row?);
+    list.has_origin(&origin, None).then_some(ErasedAs { kind: "source", id: origin })
 }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(refs[0].buckets, 4);
         from.publish(staged).unwrap();
         let mut kept = NumberSet::default();
-        (0..3_000_000).filter(|record| record % 7 == 3).for_each(|record| drop(kept.insert(record)));
+        (0..3_000_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
         let (numbering, run, cancel) = (Renumbering::of(kept), TransactionId::fresh(), Cancel::default());
         let stores = (&from, to.as_ref());
         let made = renumber(stores, &refs, &numbering, &run, &cancel).unwrap();

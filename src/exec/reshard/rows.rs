@@ -114,7 +114,7 @@ fn take(
         return Ok(true);
     }
     if kept == range.end - range.start {
-        return splicing.add_group(source, group);
+        return splicing.add_whole(source, group);
     }
     let span = wanted.first().map_or(0, |rows| rows.start)..wanted.last().map_or(0, |rows| rows.end);
     let share = u128::from(source.row_groups()[group].encoded_bytes) * u128::from(kept);
