@@ -11,10 +11,7 @@ pub(super) use self::{
     plan::{nothing_planned, planned},
     undo::{block, remove, revert},
 };
-use super::{
-    chart::{Style, histogram},
-    reshard::parent,
-};
+use super::chart::{Style, histogram};
 
 use crate::{
     dataset::{Entry, ShardMeta, Snapshot},
@@ -27,6 +24,7 @@ use crate::{
         erase::EraseReport,
         inspect::InspectReport,
         manifest::{ErasedReport, SummaryReport},
+        parent::{ErasedAs, ParentReport},
         prove::{Claim, ProofReport},
         tag::TagReport,
         vacuum::VacuumReport,
@@ -34,6 +32,9 @@ use crate::{
     },
     units::{Size, grouped},
 };
+
+/// Maximum number of ids in a suggested command.
+const SOME_IDS: usize = 5;
 
 /// Returns text without control characters and changes of direction, since file names and ids are untrusted.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
@@ -308,6 +309,23 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
         line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
     }
     more(w, report.tags.len(), SOME_LINES, "tag")
+}
+
+/// Writes the dataset that another one was cut from, and who was erased there since.
+fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
+    let Some(parent) = parent else { return Ok(()) };
+    line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
+    let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
+    line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
+    let dataset = clean(dataset);
+    let dataset = shell_word(&dataset);
+    if parent.is_private {
+        return line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
+    }
+    let option = |one: &ErasedAs| format!(" --{} {}", one.kind, shell_word(&clean(&one.id)));
+    let ids: String = parent.erased_as.iter().take(SOME_IDS).map(option).collect();
+    let more = if parent.erased_as.len() > SOME_IDS { " ..." } else { "" };
+    line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
 }
 
 /// Writes that a tag was set or deleted.

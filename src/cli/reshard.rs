@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ops::{
-        parent::{ErasedAs, ParentReport},
-        reshard::{ReshardReport, reshard},
-    },
+    ops::reshard::{ReshardReport, reshard},
     units::{Size, grouped},
 };
 
@@ -82,21 +79,4 @@ fn summary(w: &mut dyn Write, report: &ReshardReport) -> Result<()> {
         human::line(w, "ids", text)?;
     }
     Ok(())
-}
-
-/// Writes the dataset that another one was cut from, and who was erased there since.
-pub(super) fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
-    let Some(parent) = parent else { return Ok(()) };
-    human::line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
-    let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
-    human::line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
-    let dataset = clean(dataset);
-    let dataset = human::shell_word(&dataset);
-    if parent.is_private {
-        return human::line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
-    }
-    let option = |one: &ErasedAs| format!(" --{} {}", one.kind, human::shell_word(&clean(&one.id)));
-    let ids: String = parent.erased_as.iter().take(NAMED).map(option).collect();
-    let more = if parent.erased_as.len() > NAMED { " ..." } else { "" };
-    human::line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
 }

@@ -52,7 +52,7 @@ fn values(folder: &Folder, dataset: &str) -> Vec<Value> {
     let mut rows = folder.run(&format!("head {dataset} -n 5000 --json")).ok().objects();
     rows.retain(|row| row["type"] == "record");
     // Rows have values, samples have a key and parts.
-    rows.iter().map(|row| row.get("values").unwrap_or(row).clone()).collect()
+    rows.iter().map(|row| row.get("values").or(row.get("parts")).unwrap().clone()).collect()
 }
 
 fn counts(summary: &Value) -> [u64; 3] {
