@@ -66,6 +66,7 @@ ALL = [
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),
     Check("split_check", "no subject is on two sides of a split, as other readers see them", "--subjects 20000", "", cost=10),
+    Check("reshard_check", "datasets that are cut anew hold the chosen records for other readers, and nothing of the others", "--rounds 40", "--rounds 600", cost=90),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),
     Check("index_check", "indexes for training tools, with offsets derived anew and the tools' own readers", cost=15),

@@ -9,6 +9,7 @@ mod manifest;
 mod plan;
 mod proof;
 mod pull;
+mod reshard;
 mod undo;
 
 use std::{path::PathBuf, time::Duration};
@@ -24,6 +25,7 @@ pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use pull::PullArgs;
+pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
@@ -153,6 +155,12 @@ pub(super) enum Command {
     /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
     /// what the copy lacks. A pull that was interrupted continues when it is run again.
     Pull(PullArgs),
+    /// Cut a dataset anew: other shards, or some of its records.
+    ///
+    /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed units and row
+    /// groups that are divided are decoded. The new dataset finds its records by their ids, states their origin, and names the
+    /// dataset and the version that it was cut from. The old dataset is not changed.
+    Reshard(ReshardArgs),
     /// Check a dataset against its log.
     ///
     /// Exit code 1 if something is damaged or missing.
@@ -163,7 +171,7 @@ pub(super) enum Command {
     /// shardify did not write are kept. Adopted shards belong to the dataset: they are deleted once a compaction has
     /// replaced them and the retention is over.
     Vacuum(VacuumArgs),
-    /// Remove the records of an input or of a whole run from the newest version.
+    /// Remove the records of an input or a run from the newest version.
     ///
     /// This undoes `convert`: older versions keep the records until `vacuum` deletes them, and `revert` restores them. The
     /// next `convert` reads the input again if it is still there. To remove a person for good, use `erase`.

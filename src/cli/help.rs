@@ -110,6 +110,17 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Copy only the shards of a tagged version", "shardify pull shards data --at release-1 --data-only"),
         ],
     ),
+    (
+        "reshard",
+        &[
+            ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),
+            ("Take only the records of subject 7", "echo 7 | shardify reshard shards --out subject-7 --ids -"),
+            (
+                "Take half of the records that satisfy a condition",
+                "shardify reshard shards --out older --where 'year_of_birth < 1980' --sample 0.5",
+            ),
+        ],
+    ),
     ("verify", &[("Check a dataset, and read all of its data", "shardify verify --read-data")]),
     (
         "vacuum",

@@ -24,6 +24,7 @@ use crate::{
         erase::EraseReport,
         inspect::InspectReport,
         manifest::{ErasedReport, SummaryReport},
+        parent::{ErasedAs, ParentReport},
         prove::{Claim, ProofReport},
         tag::TagReport,
         vacuum::VacuumReport,
@@ -31,6 +32,9 @@ use crate::{
     },
     units::{Size, grouped},
 };
+
+/// Maximum number of ids in a suggested command.
+const SOME_IDS: usize = 5;
 
 /// Returns text without control characters and changes of direction, since file names and ids are untrusted.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
@@ -142,6 +146,7 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
         writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
     }
+    parent(w, report.parent.as_ref(), &report.source)?;
     for plan in &report.plans {
         let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
         writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
@@ -293,6 +298,7 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
         )?;
     }
     line(w, "sources", grouped(report.sources))?;
+    parent(w, report.parent.as_ref(), &report.dataset)?;
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
     line(w, "record id", clean(&id))?;
     if let Some(subject) = &report.subject {
@@ -319,6 +325,23 @@ fn named_classes(classes: &[String]) -> String {
     let named = classes.iter().enumerate().take(SOME_LINES).map(|(number, name)| format!("{number} {}", clean(name)));
     let more = if classes.len() > SOME_LINES { ", ..." } else { "" };
     format!("{}: {}{more}", grouped(classes.len() as u64), named.collect::<Vec<_>>().join(", "))
+}
+
+/// Writes the dataset that another one was cut from, and who was erased there since.
+fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
+    let Some(parent) = parent else { return Ok(()) };
+    line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
+    let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
+    line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
+    let dataset = clean(dataset);
+    let dataset = shell_word(&dataset);
+    if parent.is_private {
+        return line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
+    }
+    let option = |one: &ErasedAs| format!(" --{} {}", one.kind, shell_word(&clean(&one.id)));
+    let ids: String = parent.erased_as.iter().take(SOME_IDS).map(option).collect();
+    let more = if parent.erased_as.len() > SOME_IDS { " ..." } else { "" };
+    line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
 }
 
 /// Writes that a tag was set or deleted.
@@ -723,7 +746,7 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> R
     if report.unreferenced > 0 {
         line(w, "left over", left_over(report))?;
     }
-    Ok(())
+    parent(w, report.parent.as_ref(), &report.dataset)
 }
 
 /// Returns what unreferenced objects are and what to do about them.

@@ -17,6 +17,7 @@ mod mistakes;
 mod plan;
 mod progress;
 mod pull;
+mod reshard;
 
 use std::{
     ffi::OsString,
@@ -195,6 +196,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Inspect(args) => session.inspect(args),
         Command::Head(args) => session.head(args),
         Command::Pull(args) => session.pull(args),
+        Command::Reshard(args) => session.reshard(args),
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),
         Command::Verify(args) => session.verify(args),
@@ -227,6 +229,7 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
         Command::Erase(args) => &args.id_key,
         Command::Block(args) | Command::Unblock(args) => &args.id_key,
         Command::Remove(args) => &args.id_key,
+        Command::Reshard(args) => &args.id_key,
         Command::Verify(args) => &args.id_key,
         Command::VerifyProof(args) => &args.id_key,
         _ => &None,
@@ -423,7 +426,7 @@ impl Session<'_> {
                     human::shards(w, shards)
                 }
             } else {
-                let report = ops::manifest::summary(&snapshot)?;
+                let report = ops::manifest::summary(&self.context, &snapshot)?;
                 if json { json::summary(w, &report) } else { human::summary(w, &report) }
             }
         })?;

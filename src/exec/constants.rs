@@ -69,6 +69,14 @@ pub fn stage(store: &dyn Store, folder: &str, content: &[u8]) -> Result<Staged> 
     stage_small(store, &path(folder), content)
 }
 
+/// Reads the file of a folder; `None` if there is no such file.
+///
+/// # Errors
+/// When the store fails.
+pub fn read(store: &dyn Store, folder: &str) -> Result<Option<Bytes>> {
+    store.get(&path(folder))
+}
+
 /// Stages a copy of one folder's file for another folder; `None` if there is no such file.
 ///
 /// # Errors

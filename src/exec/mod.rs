@@ -28,6 +28,7 @@ pub mod mirror;
 pub mod names;
 pub mod ordered;
 pub mod rejects;
+pub mod reshard;
 pub mod rewrite;
 pub mod select;
 pub mod shard;

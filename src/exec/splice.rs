@@ -10,21 +10,24 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
     budget::Reservation,
     compact::{Merge, Merger, runs},
-    rewrite::check,
+    rewrite::{Rewriter, check},
     shard::{FinishedShard, ParquetShardWriter},
 };
 use crate::{
-    dataset::{ShardMeta, SidecarPart},
+    dataset::{Dataset, ShardMeta, SidecarPart},
     error::{Error, Result},
-    events::Event,
+    events::{Cancel, Event},
     format::{
-        parquet::{GroupNote, GroupPart, ParquetEncoder, Source, Survey, Tally, media_metadata, prove, splice},
+        parquet::{
+            GroupNote, GroupPart, ParquetEncoder, Source, Survey, Tally, logical_bytes, media_metadata, prove, splice,
+        },
         ranged::RangedInput,
     },
 };
@@ -48,6 +51,9 @@ const INITIAL_RATIO: f64 = 0.8;
 /// Surplus of parts that allows for an error of the estimate.
 const SURPLUS_RATIO: f64 = 1.1;
 
+/// Row groups smaller than the wanted size divided by this are small.
+const SMALL_GROUPS: u64 = 8;
+
 /// Row groups larger than this multiple of the wanted size are not combined.
 const LARGE_RATIO: f64 = 2.0;
 
@@ -58,17 +64,8 @@ impl Merger<'_> {
     /// Fails if an input is damaged or the store fails.
     pub(super) fn splice(&self, merge: &Merge, reservation: Reservation<'_>) -> Result<(FinishedShard, Tally)> {
         let parquet = self.survey(merge)?;
-        let mut splicing = Splicing {
-            merger: self,
-            shard: self.create_parquet(&parquet, merge)?,
-            parquet: &parquet,
-            parts: Vec::new(),
-            bytes: 0,
-            held: 0,
-            ratio: INITIAL_RATIO,
-            notes: Vec::new(),
-            tally: Tally::default(),
-        };
+        let shard = self.create_parquet(&parquet, merge)?;
+        let mut splicing = Splicing::new(&parquet, shard, self.rewriter.row_group, self.rewriter.cancel);
         for batch in batches(&merge.inputs) {
             let loaded: Vec<Loaded> = batch.par_iter().map(|(input, _)| self.load(input)).collect::<Result<_>>()?;
             for ((input, _), loaded) in batch.iter().zip(loaded) {
@@ -91,19 +88,8 @@ impl Merger<'_> {
         // From here on the merge waits for the disk, so the next one may begin.
         drop(reservation);
         let finished = shard.finish(&runs(merge))?;
-        self.prove(&finished, &notes)?;
+        prove_written(self.rewriter.dataset, &finished, &notes)?;
         Ok((finished, tally))
-    }
-
-    /// Reads the new shard back and verifies it, if the store can read it before it is published. Otherwise only the
-    /// sent bytes are known, and `verify` can read the shard later.
-    fn prove(&self, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
-        let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
-            return Ok(());
-        };
-        let object = self.rewriter.dataset.object(&path, finished.shard.meta.bytes);
-        let name = self.rewriter.store().location().join(&finished.shard.meta.path).to_string();
-        prove(&Source::open(RangedInput::Object(object), &name)?, notes)
     }
 
     /// Reads the footers of all inputs.
@@ -124,26 +110,46 @@ impl Merger<'_> {
         survey.encoder(self.naming.codec, |schema| media_metadata(schema).into_iter().collect())
     }
 
-    /// Reads a shard, or only its footer if it is large, and verifies it.
     fn load(&self, input: &ShardMeta) -> Result<Loaded> {
-        self.rewriter.cancel.check()?;
-        let source = if input.bytes <= WHOLE_BYTES {
-            let mut bytes = Vec::new();
-            self.rewriter.store().read_whole(&input.path, input.bytes, &mut bytes)?;
-            check(self.rewriter.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
-            RangedInput::Bytes(Bytes::from(bytes))
-        } else {
-            self.rewriter.verify_checksum(input)?;
-            RangedInput::Object(self.rewriter.dataset.object(&input.path, input.bytes))
-        };
-        let source = Source::open(source, &self.rewriter.place(input))?.with_indexes()?;
-        if source.rows() != input.records {
-            let message = format!("expected {} records, found {}", input.records, source.rows());
-            return Err(Error::integrity(message).at(self.rewriter.place(input)));
-        }
-        let sidecar = self.sidecar(input)?;
-        Ok(Loaded { source: Arc::new(source), sidecar })
+        let source = load(&self.rewriter, input, || self.rewriter.verify_checksum(input))?;
+        Ok(Loaded { source, sidecar: self.sidecar(input)? })
     }
+}
+
+/// Reads a shard, or only its footer if it is large, and verifies it; a large one with `verify`.
+pub(super) fn load(
+    rewriter: &Rewriter<'_>,
+    input: &ShardMeta,
+    verify: impl FnOnce() -> Result<()>,
+) -> Result<Arc<Source>> {
+    rewriter.cancel.check()?;
+    let source = if input.bytes <= WHOLE_BYTES {
+        let mut bytes = Vec::new();
+        rewriter.store().read_whole(&input.path, input.bytes, &mut bytes)?;
+        check(rewriter.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
+        RangedInput::Bytes(Bytes::from(bytes))
+    } else {
+        verify()?;
+        RangedInput::Object(rewriter.dataset.object(&input.path, input.bytes))
+    };
+    let source = Source::open(source, &rewriter.place(input))?.with_indexes()?;
+    if source.rows() != input.records {
+        let message = format!("expected {} records, found {}", input.records, source.rows());
+        return Err(Error::integrity(message).at(rewriter.place(input)));
+    }
+    Ok(Arc::new(source))
+}
+
+/// Reads a new shard back and verifies it, if the store can read it before it is published. Otherwise only the sent
+/// bytes are known, and `verify` can read the shard later.
+pub(super) fn prove_written(dataset: &Dataset, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
+    let store = dataset.store().as_ref();
+    let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(store)) else {
+        return Ok(());
+    };
+    let object = dataset.object(&path, finished.shard.meta.bytes);
+    let name = store.location().join(&finished.shard.meta.path).to_string();
+    prove(&Source::open(RangedInput::Object(object), &name)?, notes)
 }
 
 /// A shard that has been read.
@@ -153,10 +159,12 @@ struct Loaded {
 }
 
 /// A shard that is being assembled.
-struct Splicing<'a> {
-    merger: &'a Merger<'a>,
+pub(super) struct Splicing<'a> {
     parquet: &'a ParquetEncoder,
-    shard: ParquetShardWriter,
+    pub(super) shard: ParquetShardWriter,
+    /// Uncompressed bytes of a row group.
+    row_group: u64,
+    cancel: &'a Cancel,
     /// Row groups that become the next row group of the output.
     parts: Vec<GroupPart>,
     /// Uncompressed bytes of their pages.
@@ -165,40 +173,118 @@ struct Splicing<'a> {
     held: u64,
     /// Ratio of spliced bytes to bytes of the parts.
     ratio: f64,
+    /// Decoded rows that become the next row group of the output.
+    rows: Vec<RecordBatch>,
+    /// Their bytes.
+    rows_bytes: u64,
     /// Notes that the written file is compared with.
-    notes: Vec<GroupNote>,
-    tally: Tally,
+    pub(super) notes: Vec<GroupNote>,
+    pub(super) tally: Tally,
 }
 
-impl Splicing<'_> {
+impl<'a> Splicing<'a> {
+    /// Starts with an empty shard.
+    pub(super) fn new(
+        parquet: &'a ParquetEncoder,
+        shard: ParquetShardWriter,
+        row_group: u64,
+        cancel: &'a Cancel,
+    ) -> Self {
+        Self {
+            parquet,
+            shard,
+            row_group,
+            cancel,
+            parts: Vec::new(),
+            bytes: 0,
+            held: 0,
+            ratio: INITIAL_RATIO,
+            rows: Vec::new(),
+            rows_bytes: 0,
+            notes: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
     /// Adds the row groups of a shard and its sidecar; returns false if they cannot be spliced.
     fn add(&mut self, loaded: Loaded) -> Result<bool> {
         let Loaded { source, sidecar } = loaded;
-        self.held += source.held_bytes();
-        for (group, size) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            let wanted = self.merger.rewriter.row_group as f64;
-            if (self.bytes.saturating_add(size.uncompressed_bytes)) as f64 > LARGE_RATIO * wanted
-                && !self.end_group()?
-            {
-                return Ok(false);
-            }
-            self.parts.push(GroupPart { source: Arc::clone(&source), group });
-            self.bytes += size.uncompressed_bytes;
-            let enough = if self.parts.len() == 1 { wanted } else { SURPLUS_RATIO * wanted / self.ratio };
-            if self.bytes as f64 >= enough && !self.end_group()? {
+        self.hold(&source);
+        for (group, _) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
+            if !self.add_group(&source, group)? {
                 return Ok(false);
             }
         }
         self.shard.append_sidecar_part(&sidecar)?;
-        Ok((self.held as f64) < LARGE_RATIO * self.merger.rewriter.row_group as f64 || self.end_group()?)
+        self.release()
+    }
+
+    /// Counts the memory of a file whose row groups follow.
+    pub(super) fn hold(&mut self, source: &Source) {
+        self.held += source.held_bytes();
+    }
+
+    /// Ends the row group if the files of its parts use too much memory; returns false if they cannot be spliced.
+    pub(super) fn release(&mut self) -> Result<bool> {
+        Ok((self.held as f64) < LARGE_RATIO * self.row_group as f64 || self.end_group()?)
+    }
+
+    /// Adds a row group of a file; returns false if it cannot be spliced.
+    pub(super) fn add_group(&mut self, source: &Arc<Source>, group: usize) -> Result<bool> {
+        self.end_rows()?;
+        let bytes = source.row_groups().get(group).map_or(0, |size| size.uncompressed_bytes);
+        let wanted = self.row_group as f64;
+        if (self.bytes.saturating_add(bytes)) as f64 > LARGE_RATIO * wanted && !self.end_group()? {
+            return Ok(false);
+        }
+        self.parts.push(GroupPart { source: Arc::clone(source), group });
+        self.bytes += bytes;
+        let enough = if self.parts.len() == 1 { wanted } else { SURPLUS_RATIO * wanted / self.ratio };
+        Ok((self.bytes as f64) < enough || self.end_group()?)
+    }
+
+    /// Adds a row group of a file that becomes one of the output, whose pages stay as they are; returns false if it, or
+    /// those before it, cannot be spliced. Small row groups are gathered.
+    pub(super) fn add_whole(&mut self, source: &Arc<Source>, group: usize) -> Result<bool> {
+        let bytes = source.row_groups().get(group).map_or(0, |size| size.uncompressed_bytes);
+        if bytes < self.row_group / SMALL_GROUPS {
+            return self.add_group(source, group);
+        }
+        Ok(self.end_group()? && self.add_group(source, group)? && self.end_group()?)
+    }
+
+    /// Adds decoded rows; returns false if the row groups before them cannot be spliced.
+    pub(super) fn add_rows(&mut self, batch: RecordBatch) -> Result<bool> {
+        if !self.end_group()? {
+            return Ok(false);
+        }
+        self.rows_bytes += logical_bytes(&batch);
+        self.rows.push(batch);
+        if self.rows_bytes >= self.row_group {
+            self.end_rows()?;
+        }
+        Ok(true)
+    }
+
+    /// Encodes the collected rows as a row group.
+    pub(super) fn end_rows(&mut self) -> Result<()> {
+        self.rows_bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
+        if rows.iter().all(|batch| batch.num_rows() == 0) {
+            return Ok(());
+        }
+        self.cancel.check()?;
+        let group = self.parquet.encode(&rows)?;
+        self.notes.push(group.note());
+        self.shard.append_known_rows(group)
     }
 
     /// Splices the collected parts into a row group; returns false if they cannot be spliced.
-    fn end_group(&mut self) -> Result<bool> {
+    pub(super) fn end_group(&mut self) -> Result<bool> {
         if self.parts.is_empty() {
             return Ok(true);
         }
-        self.merger.rewriter.cancel.check()?;
+        self.cancel.check()?;
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::take(&mut self.bytes);
         self.held = 0;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::Fields;
+use bytes::Bytes;
 
 use crate::{
     dataset::stage_small,
@@ -19,6 +20,22 @@ use crate::{
 /// Fails if the store fails.
 pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
     stage_small(store, &path(folder), schema::file::print(&schema::settle(fields)).as_bytes())
+}
+
+/// Reads the file of a folder; `None` if there is no such file.
+///
+/// # Errors
+/// Fails if the store fails.
+pub fn read(store: &dyn Store, folder: &str) -> Result<Option<Bytes>> {
+    store.get(&path(folder))
+}
+
+/// Stages a file that was read from another folder.
+///
+/// # Errors
+/// Fails if the store fails.
+pub fn stage_as_read(store: &dyn Store, folder: &str, content: &[u8]) -> Result<Staged> {
+    stage_small(store, &path(folder), content)
 }
 
 /// Stages a copy of one folder's file for another folder; `None` if there is no such file.

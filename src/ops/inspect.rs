@@ -12,7 +12,10 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Context, adopt, compact, convert};
+use super::{
+    Context, adopt, compact, convert,
+    parent::{Look, ParentReport, parent},
+};
 use crate::{
     array::{Header, Variable, records::Plan},
     dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
@@ -169,6 +172,9 @@ pub struct InspectReport {
     /// Plans that can be continued.
     #[serde(skip)]
     pub plans: Vec<PlanInfo>,
+    /// The dataset that this one was cut from; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentReport>,
 }
 
 /// Inspects a dataset, a folder, a file or a glob.
@@ -337,6 +343,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         variables: Vec::new(),
         sizes: histogram(sizes),
         plans: Vec::new(),
+        parent: None,
     }
 }
 
@@ -370,6 +377,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     let sizes: Vec<u64> = shards.iter().map(|s| s.bytes).collect();
     let mut report = report(&location.to_string(), &sizes, Size(settings.target_shard.0 / 8));
     report.version = Some(snapshot.version());
+    report.parent = parent(context, snapshot, Look::Nearby)?;
     report.records = Some(snapshot.entry().totals.records);
     report.exact = true;
     report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));

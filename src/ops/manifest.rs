@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, or_overtaken};
+use super::{
+    Context, or_overtaken,
+    parent::{Look, ParentReport, parent},
+};
 use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
@@ -117,13 +120,16 @@ pub struct SummaryReport {
     /// were erased from it since: `--root` computes it then.
     #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
+    /// The dataset that this one was cut from; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentReport>,
 }
 
 /// Summarises a snapshot.
 ///
 /// # Errors
 /// When its lists cannot be read.
-pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
+pub fn summary(context: &Context<'_>, snapshot: &Snapshot) -> Result<SummaryReport> {
     let entry = snapshot.entry();
     let mut sizes: Vec<u64> = list(snapshot)?.iter().map(|s| s.bytes).collect();
     sizes.sort_unstable();
@@ -141,6 +147,7 @@ pub fn summary(snapshot: &Snapshot) -> Result<SummaryReport> {
         subject: entry.settings.subject.clone(),
         tags: snapshot.tags().clone(),
         root: entry.root,
+        parent: parent(context, snapshot, Look::Here)?,
     })
 }
 

@@ -18,7 +18,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use self::ids::Index;
-use super::{Context, indexes};
+use super::{
+    Context, indexes,
+    parent::{Look, ParentReport, parent},
+};
 use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
@@ -72,6 +75,9 @@ pub struct VerifyReport {
     pub unreferenced: u64,
     /// Erasures so far: after one, objects left by unfinished runs may contain erased records.
     pub erasures: u64,
+    /// The dataset that this one was cut from; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentReport>,
     /// Number of problems.
     pub problem_count: u64,
     /// The problems.
@@ -99,6 +105,7 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         ids: 0,
         unreferenced: 0,
         erasures: 0,
+        parent: None,
         problem_count: 0,
         problems: Vec::new(),
         seconds: 0.0,
@@ -129,6 +136,9 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
     // Objects that another run deleted are not damage.
     if !report.problems.is_empty() && snapshot.has_lost_data().is_ok_and(|overtaken| overtaken) {
         return Err(super::overtaken(dataset));
+    }
+    if report.problems.is_empty() {
+        report.parent = parent(context, snapshot, Look::Anywhere)?;
     }
     report.problem_count = report.problems.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();

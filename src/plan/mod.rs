@@ -4,6 +4,7 @@ pub mod compact;
 pub mod drift;
 pub mod memory;
 pub mod names;
+pub mod reshard;
 pub mod roll;
 pub mod sort;
 pub mod tasks;

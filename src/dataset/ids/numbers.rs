@@ -20,6 +20,29 @@ impl NumberSet {
         new
     }
 
+    /// Whether a number is in the set.
+    pub fn contains(&self, number: u64) -> bool {
+        let at = number % Self::PAGE;
+        let word = |page: &[u64; 1024]| page.get(usize::try_from(at / 64).unwrap_or(0)).copied().unwrap_or(0);
+        self.pages.get(&(number / Self::PAGE)).is_some_and(|page| word(page) >> (at % 64) & 1 == 1)
+    }
+
+    /// Adds consecutive numbers, given the first and their count.
+    pub fn insert_range(&mut self, first: u64, count: u64) {
+        let end = first.saturating_add(count);
+        let mut at = first;
+        while at < end {
+            let page = self.pages.entry(at / Self::PAGE).or_insert_with(|| Box::new([0; 1024]));
+            let page_end = (at / Self::PAGE + 1).saturating_mul(Self::PAGE).min(end);
+            while at < page_end {
+                let bit = at % 64;
+                let bits = (64 - bit).min(page_end - at);
+                page[usize::try_from(at % Self::PAGE / 64).unwrap_or(0)] |= (u64::MAX >> (64 - bits)) << bit;
+                at += bits;
+            }
+        }
+    }
+
     /// Returns the numbers as ranges: first number and count.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
@@ -42,7 +65,94 @@ impl NumberSet {
     }
 }
 
+/// New numbers for some records: those that are kept are counted from 0 in the order of their old numbers.
+///
+/// ```text
+/// old number   0   1   2   3   4   5   6        kept: 1 2 3 6
+/// new number       0   1   2           3
+/// ```
+///
+/// The order stays, so whatever is sorted by numbers stays sorted, and the records of a source stay consecutive.
+#[derive(Debug, Default)]
+pub struct Renumbering {
+    /// `None` if all numbers stay.
+    pages: Option<std::collections::BTreeMap<u64, RankedPage>>,
+    records: u64,
+}
+
+#[derive(Debug)]
+struct RankedPage {
+    /// Kept records before the page.
+    before: u64,
+    words: Box<[u64; 1024]>,
+    /// Kept records of the page before each word.
+    ranks: Box<[u32; 1024]>,
+}
+
+impl RankedPage {
+    /// Returns the number of kept records before the place in the page.
+    fn rank(&self, at: u64) -> u64 {
+        let word = usize::try_from(at / 64).unwrap_or(0);
+        let below = self.words[word] & ((1_u64 << (at % 64)) - 1);
+        self.before + u64::from(self.ranks[word]) + u64::from(below.count_ones())
+    }
+
+    fn has(&self, at: u64) -> bool {
+        self.words[usize::try_from(at / 64).unwrap_or(0)] >> (at % 64) & 1 == 1
+    }
+}
+
+impl Renumbering {
+    /// Returns the numbering in which all of `records` numbers stay.
+    pub fn identity(records: u64) -> Self {
+        Self { pages: None, records }
+    }
+
+    /// Returns the numbering of some records, given their old numbers.
+    pub fn of(kept: NumberSet) -> Self {
+        let (mut pages, mut records) = (std::collections::BTreeMap::new(), 0);
+        for (number, words) in kept.pages {
+            let (before, mut ranks, mut rank) = (records, Box::new([0; 1024]), 0_u32);
+            for (word, known) in words.iter().zip(ranks.iter_mut()) {
+                *known = rank;
+                rank += word.count_ones();
+            }
+            records += u64::from(rank);
+            pages.insert(number, RankedPage { before, words, ranks });
+        }
+        Self { pages: Some(pages), records }
+    }
+
+    /// Whether all numbers stay.
+    pub fn is_identity(&self) -> bool {
+        self.pages.is_none()
+    }
+
+    /// Returns the number of kept records.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Returns the new number of a record; `None` if it is not kept.
+    pub fn number(&self, old: u64) -> Option<u64> {
+        let Some(pages) = &self.pages else { return (old < self.records).then_some(old) };
+        let (page, at) = (pages.get(&(old / NumberSet::PAGE))?, old % NumberSet::PAGE);
+        page.has(at).then(|| page.rank(at))
+    }
+
+    /// Returns the number of kept records whose old number is smaller.
+    pub fn before(&self, old: u64) -> u64 {
+        let Some(pages) = &self.pages else { return old.min(self.records) };
+        let (page, at) = (old / NumberSet::PAGE, old % NumberSet::PAGE);
+        match pages.get(&page) {
+            Some(page) => page.rank(at),
+            None => pages.range(page..).next().map_or(self.records, |(_, next)| next.before),
+        }
+    }
+}
+
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use std::collections::BTreeSet;
 
@@ -65,5 +175,37 @@ mod tests {
             let found: Vec<u64> = ranges.iter().flat_map(|(first, records)| *first..first + records).collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
         }
+    }
+    proptest! {
+        #[test]
+        fn kept_records_are_counted_in_order(
+            ranges in prop::collection::vec((prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64], 0..200_u64), 0..40),
+            asked in prop::collection::vec(prop_oneof![0..600_u64, 65_300..66_000_u64, 999_000..1_100_000_u64], 0..100),
+        ) {
+            let (mut set, mut expected) = (NumberSet::default(), BTreeSet::new());
+            for (first, count) in ranges {
+                set.insert_range(first, count);
+                expected.extend(first..first + count);
+            }
+            let found: Vec<u64> = set.ranges().iter().flat_map(|(first, records)| *first..first + records).collect();
+            prop_assert_eq!(found, expected.iter().copied().collect::<Vec<_>>());
+            let numbering = Renumbering::of(set);
+            prop_assert_eq!(numbering.records(), expected.len() as u64);
+            for (new, old) in (0..).zip(&expected) {
+                prop_assert_eq!(numbering.number(*old), Some(new));
+            }
+            for old in asked {
+                prop_assert_eq!(numbering.before(old), expected.range(..old).count() as u64);
+                prop_assert_eq!(numbering.number(old).is_some(), expected.contains(&old));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_all_stay_are_their_own() {
+        let numbering = Renumbering::identity(3);
+        assert!(numbering.is_identity());
+        assert_eq!([0, 2].map(|old| numbering.number(old).unwrap()), [0, 2]);
+        assert_eq!((numbering.number(3), numbering.before(2), numbering.before(9)), (None, 2, 3));
     }
 }

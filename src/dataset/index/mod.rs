@@ -20,6 +20,7 @@
 mod merge;
 pub(super) mod places;
 mod read;
+mod renumber;
 mod sum;
 mod write;
 
@@ -53,6 +54,7 @@ use crate::{
 pub use merge::{MergedSegment, merge, segments_to_merge};
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
+pub use renumber::{Renumbered, renumber};
 pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};
 pub(in crate::dataset) use sum::{facts_of, root_of};
 pub use write::{SegmentWriter, Segments};

@@ -70,7 +70,7 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
 
 /// Fails unless the objects that the transaction adds to a remote store exist: an upload may have taken longer than
 /// unreferenced objects are kept.
-fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
+pub(super) fn check_added(store: &dyn Store, transaction: &Transaction<'_>) -> Result<()> {
     if store.location().local_path().is_some() {
         return Ok(());
     }

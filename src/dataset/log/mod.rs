@@ -11,6 +11,7 @@ pub(super) mod order;
 pub(super) mod private;
 pub(super) mod publication;
 pub(super) mod pulled;
+pub(super) mod resharded;
 pub(super) mod retraction;
 pub(super) mod root;
 pub(super) mod runs;

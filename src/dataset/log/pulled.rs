@@ -49,6 +49,9 @@ use crate::{
 /// The operation of entries made by a pull.
 pub const PULL: &str = "pull";
 
+/// The operation of the first entry of a dataset that was cut from another one.
+pub const RESHARD: &str = "reshard";
+
 /// Columns of the record id, column of the subject id, and whether subject ids have no column.
 pub type IdColumns = (Vec<String>, Option<String>, bool);
 
@@ -106,22 +109,32 @@ impl Upstream {
         if let Some(root) = &snapshot.entry().root {
             out.insert("upstream_root".to_owned(), hex(root));
         }
-        let columns = id_columns(&snapshot.dataset().history(snapshot.version())?);
-        if columns.len() > 1 {
-            let text = serde_json::to_string(&columns);
-            out.insert(ID_COLUMNS.to_owned(), text.map_err(|e| Error::internal("encoding columns failed").cause(e))?);
-        }
-        Ok(out)
+        with_id_columns(out, snapshot)
     }
 }
 
-/// Returns the id columns of some entries, without repetition; of copies, also those that their upstreams had before.
+/// Adds the [`IdColumns`] of a snapshot's log, if they differ, to the arguments of an entry in another dataset.
+pub(super) fn with_id_columns(
+    mut arguments: BTreeMap<String, String>,
+    snapshot: &Snapshot,
+) -> Result<BTreeMap<String, String>> {
+    let columns = id_columns(&snapshot.dataset().history(snapshot.version())?);
+    if columns.len() > 1 {
+        let text = serde_json::to_string(&columns);
+        let text = text.map_err(|e| Error::internal("encoding columns failed").cause(e))?;
+        arguments.insert(ID_COLUMNS.to_owned(), text);
+    }
+    Ok(arguments)
+}
+
+/// Returns the id columns of some entries, without repetition; of datasets made of others, also those that these had
+/// before.
 pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     let mut columns: Vec<IdColumns> = Vec::new();
     for entry in entries {
         let settings = &entry.settings;
         let own = (settings.id.clone(), settings.subject.clone(), settings.subjects_from.is_some());
-        let earlier = entry.arguments.get(ID_COLUMNS).filter(|_| entry.operation == PULL);
+        let earlier = entry.arguments.get(ID_COLUMNS).filter(|_| [PULL, RESHARD].contains(&entry.operation.as_str()));
         let earlier: Vec<IdColumns> = earlier.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         for one in earlier.into_iter().chain([own]) {
             if !columns.contains(&one) {

@@ -12,6 +12,7 @@
 pub(super) mod frames;
 pub(super) mod numbers;
 pub(super) mod parts;
+pub(super) mod range;
 mod write;
 
 use std::{ops::Range, sync::Arc};

@@ -32,6 +32,7 @@ mod union;
 use std::{cmp::Reverse, ops::Range, sync::Arc};
 
 use ::parquet::{
+    arrow::ProjectionMask,
     basic::{ConvertedType, LogicalType},
     schema::types::{ColumnDescPtr, ColumnDescriptor},
 };
@@ -105,6 +106,14 @@ impl GroupPart {
             indexes: self.source.indexes(self.group, leaf),
             rows: self.rows(),
         }
+    }
+
+    /// Returns some of its rows, decoded.
+    ///
+    /// # Errors
+    /// When the file is damaged or cannot be read.
+    pub fn decode_range(&self, rows: Range<u64>) -> Result<Vec<RecordBatch>> {
+        self.source.decode_rows(self.group, rows, ProjectionMask::all())
     }
 
     /// Returns its rows, decoded.

@@ -189,19 +189,29 @@ impl Source {
     }
 
     fn decode_masked(&self, group: usize, mask: ProjectionMask) -> Result<Vec<RecordBatch>> {
+        let rows = self.groups.get(group).map_or(0, |group| group.rows);
+        self.decode_rows(group, 0..rows, mask)
+    }
+
+    /// Decodes some rows of a row group, counted from its first one.
+    pub(super) fn decode_rows(&self, group: usize, rows: Range<u64>, mask: ProjectionMask) -> Result<Vec<RecordBatch>> {
         const ROWS: usize = 8_192;
         let arrow = self.arrow()?;
+        let (skip, expected) = (rows.start, rows.end.saturating_sub(rows.start));
+        let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
         let batches = guard(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
             check_brotli(&self.input, self.metadata.row_group(group), |leaf| mask.leaf_included(leaf))?;
-            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
+            let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
                 .with_row_groups(vec![group])
                 .with_projection(mask)
-                .with_batch_size(ROWS)
-                .build()?;
+                .with_batch_size(ROWS);
+            if self.groups.get(group).is_some_and(|group| expected < group.rows) {
+                reader = reader.with_offset(count(skip)).with_limit(count(expected));
+            }
+            let reader = reader.build()?;
             reader.map(|batch| batch.map_err(Into::into)).collect()
         })?;
         let found: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-        let expected = self.groups.get(group).map_or(0, |group| group.rows);
         if found != expected {
             let message = format!("expected {expected} rows as in the footer, found {found} in the pages");
             return Err(Error::integrity(message).at(self.name.as_str()));

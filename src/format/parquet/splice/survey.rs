@@ -30,6 +30,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Survey {
     seen: Option<Seen>,
+    decodes: bool,
 }
 
 #[derive(Debug)]
@@ -179,6 +180,13 @@ impl Survey {
         Ok(())
     }
 
+    /// States that some rows are decoded and encoded: the output then has the schema that Arrow derives, because not
+    /// every form of another writer can be encoded.
+    #[must_use]
+    pub fn with_decoded_rows(self) -> Self {
+        Self { decodes: true, ..self }
+    }
+
     /// Returns the encoder of the output, which has the metadata `more` unless all inputs have other values for it.
     ///
     /// # Errors
@@ -199,7 +207,7 @@ impl Survey {
             .collect();
         let same_types =
             storable.iter().zip(&seen.fields).all(|(one, other)| one.data_type().equals_datatype(other.data_type()));
-        if seen.same_root && seen.same_fields && same_types {
+        if seen.same_root && seen.same_fields && same_types && !self.decodes {
             let schema = Arc::new(Schema::new(seen.fields.clone()));
             let leaves = SchemaDescriptor::new(Arc::clone(&seen.root));
             if let Some(encoder) =

@@ -1,0 +1,170 @@
+//! Segments of another dataset that has some of the records, under new numbers.
+//!
+//! ```text
+//! segment    b=0000  hash | record      pairs of records that are not kept are left out,
+//!            b=0001  ...                the others get their new numbers, in the same order
+//!               \------> new segment    b=0000 ...: of fewer buckets if few pairs are left
+//! ```
+//!
+//! If all records keep their numbers, buckets are copied byte for byte.
+
+use std::{io::Write, ops::Range, sync::Arc};
+
+use arrow::array::UInt64Array;
+use rayon::prelude::*;
+
+use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, seals_of, sum};
+use crate::{
+    dataset::{
+        ids::{IdKind, numbers::Renumbering},
+        table::{
+            self, column,
+            paths::system_path,
+            sealed::{self, Sealed},
+        },
+    },
+    error::Result,
+    events::Cancel,
+    id::{IdHash, TransactionId},
+    storage::{Staged, Store},
+};
+
+/// The segments of the other dataset.
+#[derive(Debug, Default)]
+pub struct Renumbered {
+    /// The segments and their buckets, which are not published yet.
+    pub segments: Segments,
+    /// Hashes of the record ids that are kept, ascending; empty if all are kept.
+    pub hashes: Vec<IdHash>,
+}
+
+/// Writes segments for another dataset, whose records are those that a numbering keeps.
+///
+/// # Errors
+/// When a bucket is missing or damaged, a store fails, or the run is cancelled.
+pub fn renumber(
+    (from, to): (&Arc<dyn Store>, &dyn Store),
+    segments: &[SegmentRef],
+    numbering: &Renumbering,
+    transaction: &TransactionId,
+    cancel: &Cancel,
+) -> Result<Renumbered> {
+    let mut out = Renumbered::default();
+    for segment in segments {
+        let name = format!("index/{}/{transaction}-{}", segment.kind.name(), out.segments.refs.len());
+        let made = SegmentRef { path: system_path(&name), ..segment.clone() };
+        if numbering.is_identity() {
+            for bucket in 0..segment.buckets {
+                cancel.check()?;
+                out.segments.staged.push(copy((from, to), &segment.bucket(bucket), &made.bucket_path(bucket))?);
+            }
+            out.segments.refs.push(made);
+            continue;
+        }
+        let made = SegmentRef { buckets: buckets(segment, numbering), record_base: 0, ..made };
+        let merged = segment.buckets / made.buckets;
+        let written = (0..made.buckets)
+            .into_par_iter()
+            .map(|bucket| {
+                cancel.check()?;
+                write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let (buckets, hashes): (Vec<WrittenBucket>, Vec<Vec<IdHash>>) = written.into_iter().unzip();
+        let pairs = buckets.iter().map(|bucket| bucket.pairs).sum();
+        if pairs == 0 {
+            continue;
+        }
+        out.segments.refs.push(SegmentRef {
+            pairs,
+            bytes: buckets.iter().map(|bucket| bucket.bytes).sum(),
+            root: Some(sum::root_of(buckets.iter().map(|bucket| (bucket.pairs, bucket.hash)))),
+            seals: seals_of(&buckets),
+            ..made
+        });
+        out.segments.staged.extend(buckets.into_iter().map(|bucket| bucket.staged));
+        out.hashes.extend(hashes.into_iter().flatten());
+    }
+    out.hashes.par_sort_unstable();
+    Ok(out)
+}
+
+/// Returns the number of buckets of a new segment, by the share of the pairs that are kept.
+fn buckets(segment: &SegmentRef, numbering: &Renumbering) -> u64 {
+    let kept = segment.pairs.min(numbering.records());
+    kept.div_ceil(BUCKET_PAIRS).max(1).next_power_of_two().min(segment.buckets)
+}
+
+/// Writes a bucket of the kept pairs of consecutive old buckets; of record ids, also returns the hashes.
+fn write(
+    (from, to): (&Arc<dyn Store>, &dyn Store),
+    segment: &SegmentRef,
+    old: Range<u64>,
+    made: &SegmentRef,
+    (bucket, numbering): (u64, &Renumbering),
+) -> Result<(WrittenBucket, Vec<IdHash>)> {
+    let mut written = BucketWriter::create(to, made, bucket)?;
+    let mut hashes = Vec::new();
+    for old in old {
+        for batch in table::read(from.as_ref(), &segment.bucket(old))? {
+            let (all_hashes, records) =
+                (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
+            let pairs = all_hashes.values().iter().zip(records.values());
+            let number = |record: &u64| numbering.number(segment.record_base.saturating_add(*record));
+            let kept: Vec<(u64, u64)> = pairs.filter_map(|(hash, record)| Some((*hash, number(record)?))).collect();
+            written.push_all(&kept)?;
+            if segment.kind == IdKind::Record {
+                hashes.extend(kept.iter().map(|(hash, _)| IdHash(*hash)));
+            }
+        }
+    }
+    Ok((written.finish()?, hashes))
+}
+
+/// Copies a bucket into another store; its seal is unchanged.
+fn copy((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
+    let mut sink = to.create(path)?;
+    sealed::copy(from, bucket, &mut |bytes| Ok(sink.write_all(bytes)?))?;
+    Ok(sink.finish()?.sealed(bucket.seal))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{
+        dataset::{
+            ids::numbers::NumberSet,
+            index::{SegmentWriter, lookup_one, read_segment},
+        },
+        storage::RemoteStore,
+    };
+
+    #[test]
+    fn exactly_the_kept_ids_are_found_under_their_new_numbers() {
+        let (from, to): (Arc<dyn Store>, Arc<dyn Store>) =
+            (Arc::new(RemoteStore::memory().unwrap()), Arc::new(RemoteStore::memory().unwrap()));
+        let id = |record: u64| IdHash::of(&format!("R{record}"));
+        let mut writer = SegmentWriter::new(Arc::clone(&from), IdKind::Record, TransactionId::fresh());
+        (0..3_000_000_u64).for_each(|record| writer.push(id(record), record).unwrap());
+        let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+        assert_eq!(refs[0].buckets, 4);
+        from.publish(staged).unwrap();
+        let mut kept = NumberSet::default();
+        (0..3_000_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
+        let (numbering, run, cancel) = (Renumbering::of(kept), TransactionId::fresh(), Cancel::default());
+        let stores = (&from, to.as_ref());
+        let made = renumber(stores, &refs, &numbering, &run, &cancel).unwrap();
+        to.publish(made.segments.staged).unwrap();
+        let [segment] = made.segments.refs.as_slice() else { panic!("expected one segment") };
+        assert_eq!((segment.buckets, segment.pairs, made.hashes.len() as u64), (1, 428_571, 428_571));
+        assert!(read_segment(&to, segment).unwrap().iter().all(|(hash, new)| *hash == id(new * 7 + 3)));
+        assert_eq!(lookup_one(&to, segment, id(10)).unwrap(), [1]);
+        assert!(lookup_one(&to, segment, id(11)).unwrap().is_empty());
+        let whole =
+            renumber(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel).unwrap();
+        to.publish(whole.segments.staged).unwrap();
+        let [copied] = whole.segments.refs.as_slice() else { panic!("expected one segment") };
+        assert_eq!(read_segment(&to, copied).unwrap(), read_segment(&from, &refs[0]).unwrap());
+    }
+}

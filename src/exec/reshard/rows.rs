@@ -1,0 +1,138 @@
+//! Takes rows of Parquet shards: row groups of which all rows go to one new shard are spliced page by page, as in a
+//! compaction; of others, the rows are decoded and encoded.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{NewCut, Resharder, RowPicker};
+use crate::{
+    dataset::{Arrangement, SidecarPart},
+    error::Result,
+    exec::{
+        shard::{FinishedShard, ParquetShardWriter},
+        splice::{Splicing, load, prove_written},
+    },
+    format::{
+        parquet::{GroupPart, ParquetEncoder, Source, Survey, Tally, cast_to, media_metadata},
+        ranged::RangedInput,
+    },
+};
+
+impl Resharder<'_> {
+    pub(super) fn rows(&self, new: &NewCut<'_>) -> Result<(FinishedShard, Tally)> {
+        match self.splice(new, false)? {
+            Some(done) => Ok(done),
+            // Some column is stored in a way that only the decoder supports.
+            None => self.splice(new, true)?.ok_or_else(|| {
+                crate::error::Error::internal("rows of a Parquet shard can neither be spliced nor encoded")
+            }),
+        }
+    }
+
+    /// Writes the shard; `None` if some row group cannot be spliced into the schema of the others. With `decode`, all
+    /// columns can be encoded.
+    fn splice(&self, new: &NewCut<'_>, decode: bool) -> Result<Option<(FinishedShard, Tally)>> {
+        let parquet = self.survey(new, decode)?;
+        let store = self.child.store().as_ref();
+        let shard = ParquetShardWriter::create(store, &parquet, &new.naming, new.number)?;
+        let mut splicing = Splicing::new(&parquet, shard, self.rewriter.row_group, self.rewriter.cancel);
+        for part in &new.parts {
+            let rows = part.stock.rows(&part.kept);
+            let source = load(&self.rewriter, &part.stock.shard, || self.verify_once(part.stock))?;
+            splicing.hold(&source);
+            let mut first = 0;
+            for group in 0..source.row_groups().len() {
+                let range = first..first + source.row_groups()[group].rows;
+                first = range.end;
+                if !take(&mut splicing, &parquet, &source, (group, &range), &rows)? {
+                    return Ok(None);
+                }
+            }
+            if part.stock.kept.is_none() && part.kept.end - part.kept.start == part.stock.shard.records {
+                let sidecar = part.stock.shard.sidecar();
+                let sidecar = SidecarPart::open(self.rewriter.dataset.store(), &sidecar, part.stock.shard.records)?;
+                splicing.shard.append_sidecar_part(&sidecar)?;
+            } else {
+                let sidecar = self.sidecar_rows(part.stock, &rows)?;
+                sidecar.iter().try_for_each(|batch| splicing.shard.append_sidecar(batch))?;
+            }
+            if !splicing.release()? {
+                return Ok(None);
+            }
+        }
+        splicing.end_rows()?;
+        if !splicing.end_group()? {
+            return Ok(None);
+        }
+        let Splicing { shard, notes, tally, .. } = splicing;
+        let finished = shard.finish(&self.new_runs(new)?)?;
+        prove_written(self.child, &finished, &notes)?;
+        Ok(Some((finished, tally)))
+    }
+
+    /// Reads the footers of all shards that rows come from.
+    fn survey(&self, new: &NewCut<'_>, decode: bool) -> Result<ParquetEncoder> {
+        let (mut survey, mut decode) = (Survey::default(), decode);
+        for part in &new.parts {
+            self.rewriter.cancel.check()?;
+            let shard = &part.stock.shard;
+            let object = self.rewriter.dataset.object(&shard.path, shard.bytes);
+            let source = Source::open(RangedInput::Object(object), &self.rewriter.place(shard))?;
+            survey.add(&source)?;
+            let rows = part.stock.rows(&part.kept);
+            let mut first = 0;
+            for group in source.row_groups() {
+                let range = first..first + group.rows;
+                first = range.end;
+                let kept = within(&rows, &range).map(|rows| rows.end - rows.start).sum::<u64>();
+                decode |= kept > 0 && kept < group.rows;
+            }
+        }
+        if !decode {
+            return survey.encoder(new.naming.codec, |schema| media_metadata(schema).into_iter().collect());
+        }
+        let survey = survey.with_decoded_rows();
+        let parquet = survey.encoder(new.naming.codec, |schema| media_metadata(schema).into_iter().collect())?;
+        let order = new.parts.first().and_then(|part| part.stock.shard.order.as_ref());
+        let Some(order) = order.filter(|order| order.order.by == Arrangement::Sort) else { return Ok(parquet) };
+        let columns = order.order.columns.iter().filter_map(|name| parquet.schema().index_of(name).ok());
+        let columns: Vec<usize> = columns.collect();
+        Ok(parquet.sorted_by(&columns))
+    }
+}
+
+/// Takes the wanted rows of a row group; returns false if they cannot be spliced.
+fn take(
+    splicing: &mut Splicing<'_>,
+    parquet: &ParquetEncoder,
+    source: &Arc<Source>,
+    (group, range): (usize, &Range<u64>),
+    rows: &[Range<u64>],
+) -> Result<bool> {
+    let wanted: Vec<Range<u64>> = within(rows, range).collect();
+    let kept: u64 = wanted.iter().map(|rows| rows.end - rows.start).sum();
+    if kept == 0 {
+        return Ok(true);
+    }
+    if kept == range.end - range.start {
+        return splicing.add_whole(source, group);
+    }
+    let span = wanted.first().map_or(0, |rows| rows.start)..wanted.last().map_or(0, |rows| rows.end);
+    let share = u128::from(source.row_groups()[group].encoded_bytes) * u128::from(kept);
+    splicing.tally.reencoded += u64::try_from(share / u128::from(range.end - range.start)).unwrap_or(0);
+    let mut picker = RowPicker::new(&wanted, span.start);
+    let rows = span.start - range.start..span.end - range.start;
+    for batch in (GroupPart { source: Arc::clone(source), group }).decode_range(rows)? {
+        let batch = picker.pick(&batch)?;
+        if batch.num_rows() > 0 && !splicing.add_rows(cast_to(&batch, parquet.schema())?)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the parts of ascending ranges that are in another range.
+fn within<'a>(rows: &'a [Range<u64>], range: &'a Range<u64>) -> impl Iterator<Item = Range<u64>> + 'a {
+    let start = rows.partition_point(|rows| rows.end <= range.start);
+    let here = rows[start..].iter().take_while(|rows| rows.start < range.end);
+    here.map(|rows| rows.start.max(range.start)..rows.end.min(range.end))
+}

@@ -1,0 +1,486 @@
+//! `reshard`: cuts a version of a dataset anew, into another dataset.
+//!
+//! ```text
+//! choose     which records: a bitmap of each shard, and a new number for each record   choose.rs
+//! group      shards that must not be mixed: other constants, types, partitions or sort runs
+//! plan       where each new shard ends                                                 plan/reshard.rs
+//! write      new shards, in parallel                                                   exec/reshard.rs
+//! describe   id index, list of sources, what lies beside shards                        sources.rs
+//! commit     the first version of the new dataset; until then it does not exist
+//! ```
+
+mod choose;
+mod report;
+mod sources;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem::discriminant,
+    time::Instant,
+};
+
+use bytes::Bytes;
+use rayon::prelude::*;
+
+pub use self::report::{ReshardReport, ReshardedShard};
+use self::{
+    choose::{Chosen, choose},
+    sources::KeptSources,
+};
+use super::{Context, manifest, rewrite};
+use crate::{
+    dataset::{
+        ContentHashes, Counts, Dataset, NewShard, Numbers, Parent, Publication, RESHARD, Settings, Snapshot,
+        Transaction, check_folders, commit_reshard, folder_of, record_beside, renumber,
+    },
+    error::{Error, Result},
+    events::Event,
+    exec::{
+        constants,
+        index::wids_list_of,
+        live::{Prepared, refresh},
+        ordered::ordered,
+        reshard::{CutShard, NewCut, Part, Resharder, Stock},
+        shard::ShardNaming,
+        types,
+    },
+    format::OutputFormat,
+    id::{TransactionId, Version},
+    plan::reshard::{Cut, Share, marks, parts, place, settle, shards_of},
+    record::filter::Filter,
+    storage::{Location, Staged, Store},
+    units::Size,
+};
+
+/// A sample of records.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// Share of the records, above 0 and up to 1.
+    pub share: f64,
+    /// Another seed chooses other records.
+    pub seed: u64,
+}
+
+/// How a dataset is cut, and which records are taken.
+#[derive(Debug, Clone, Default)]
+pub struct ReshardOptions {
+    /// The version; the newest by default.
+    pub at: Option<String>,
+    /// How large the shards are; those of the dataset's target by default.
+    pub cut: Option<Cut>,
+    /// Record and subject ids of the records to take; `None` for all.
+    pub ids: Option<Vec<String>>,
+    /// Condition on rows.
+    pub filter: Option<Filter>,
+    /// Sample to take.
+    pub sample: Option<Sample>,
+    /// Plan without writing anything.
+    pub dry_run: bool,
+}
+
+/// Cuts a version of a dataset into a new dataset at `out`.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if `out` is a dataset, or nothing is chosen;
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) naming a shard that is damaged;
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) if another command made the dataset, or erased somebody, meanwhile.
+pub fn reshard(
+    context: &Context<'_>,
+    parent: &Location,
+    out: &Location,
+    options: &ReshardOptions,
+) -> Result<ReshardReport> {
+    let started = Instant::now();
+    if out.below(parent).is_some() || parent.below(out).is_some() {
+        return Err(Error::usage("expected an --out outside of the dataset").at(out.to_string()));
+    }
+    let snapshot = manifest::snapshot(context, parent, options.at.as_deref())?;
+    let child = context.dataset(out)?;
+    refuse_dataset(&child)?;
+    let resharded = Run { context, snapshot: &snapshot, child: &child, options }.run();
+    let report = super::or_overtaken(Some(&snapshot), resharded)?;
+    Ok(ReshardReport { seconds: started.elapsed().as_secs_f64(), ..report })
+}
+
+fn refuse_dataset(child: &Dataset) -> Result<()> {
+    if child.latest()?.is_none() {
+        return Ok(());
+    }
+    Err(Error::usage("expected an --out that is no dataset yet, found one")
+        .at(child.store().location().to_string())
+        .hint("name another folder; reshard makes a new dataset"))
+}
+
+/// A run.
+struct Run<'a> {
+    context: &'a Context<'a>,
+    snapshot: &'a Snapshot,
+    child: &'a Dataset,
+    options: &'a ReshardOptions,
+}
+
+/// Shards that may be mixed.
+struct Group {
+    /// Places among the chosen shards, in record order.
+    members: Vec<usize>,
+    /// Folder of the new shards.
+    folder: String,
+    /// Types and constants of the folder.
+    descriptions: Descriptions,
+}
+
+/// Content of `schema.json` and of the constants of a folder.
+type Descriptions = (Option<Bytes>, Option<Bytes>);
+
+impl Run<'_> {
+    fn run(&self) -> Result<ReshardReport> {
+        let (context, snapshot) = (self.context, self.snapshot);
+        let newest = snapshot.dataset().open()?;
+        let parent = Parent::of(snapshot, &newest)?;
+        let store = snapshot.dataset().store().as_ref();
+        check_folders(store, snapshot.shards()?.iter())?;
+        let total = snapshot.entry().totals.bytes;
+        context.observer.event(Event::Phase { name: "choosing records", bytes: None });
+        let mut chosen = choose(snapshot, rewrite::rewriter(context, snapshot), self.options)?;
+        if chosen.stocks.is_empty() {
+            return Err(self.nothing(&chosen));
+        }
+        let id = TransactionId::fresh();
+        let settings = self.settings();
+        let groups = groups(store, &id, &chosen.stocks)?;
+        chosen.stocks.par_iter_mut().try_for_each(|stock| stock.weigh(&rewrite::rewriter(context, snapshot)))?;
+        let resharder = Resharder {
+            rewriter: rewrite::rewriter(context, snapshot),
+            child: self.child,
+            runs: snapshot.runs()?,
+            numbering: &chosen.numbering,
+            hashes: ContentHashes::of(snapshot),
+            settled_for: settings.target_shard.0,
+        };
+        let cuts = self.cuts(&resharder, &groups, &chosen.stocks, &settings)?;
+        let mut report = self.report(&parent, &cuts, &chosen)?;
+        if self.options.dry_run {
+            return Ok(report);
+        }
+        self.child.test_store()?;
+        let mut publication = Publication::begin(self.child, &id, RESHARD, Version(0))?;
+        context.observer.event(Event::Phase { name: "writing shards", bytes: Some(total) });
+        let written = self.write(&resharder, &cuts)?;
+        let made = self.describe(&groups, written, &mut report)?;
+        self.commit((&parent, settings), &chosen, made, (&mut publication, &mut report))?;
+        Ok(report)
+    }
+
+    /// Returns the error if no record is chosen.
+    fn nothing(&self, chosen: &Chosen) -> Error {
+        let error = Error::usage("expected records to take, found none").at(self
+            .snapshot
+            .dataset()
+            .store()
+            .location()
+            .to_string());
+        match chosen.missing.first() {
+            Some(id) => error.hint(format!("no record has the id `{id}`")),
+            None => error.hint("an empty dataset is not made"),
+        }
+    }
+
+    /// Returns the settings of the new dataset.
+    fn settings(&self) -> Settings {
+        let settings = self.snapshot.entry().settings.clone();
+        match self.options.cut {
+            Some(Cut::Target(target)) => Settings { target_shard: target, ..settings },
+            _ => settings,
+        }
+    }
+
+    /// Decides where each new shard ends.
+    fn cuts<'s>(
+        &self,
+        resharder: &Resharder<'_>,
+        groups: &[Group],
+        stocks: &'s [Stock],
+        settings: &Settings,
+    ) -> Result<Vec<NewCut<'s>>> {
+        let cut = self.options.cut.unwrap_or(Cut::Target(settings.target_shard));
+        let share = |group: &Group| {
+            group.members.iter().fold(Share::default(), |sum, member| Share {
+                records: sum.records + stocks[*member].share.records,
+                bytes: sum.bytes + stocks[*member].share.bytes,
+            })
+        };
+        let shares: Vec<Share> = groups.iter().map(share).collect();
+        let shards = shards_of(&shares, cut)?;
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let mut out = Vec::new();
+        for ((group, share), shards) in groups.iter().zip(shares).zip(shards) {
+            let members: Vec<&Stock> = group.members.iter().map(|member| &stocks[*member]).collect();
+            let ends = match cut {
+                Cut::Records(records) => (1..shards).map(|shard| shard * records).collect(),
+                Cut::Target(_) | Cut::Shards(_) => ends(resharder, &members, share, shards)?,
+            };
+            let of_members: Vec<Share> = members.iter().map(|stock| stock.share).collect();
+            let first = members.iter().map(|stock| stock.shard.first_record).min().unwrap_or(0);
+            for parts in parts(&of_members, &ends) {
+                let number = numbers.entry(&group.folder).or_default();
+                out.push(NewCut {
+                    parts: parts.into_iter().map(|(member, kept)| Part { stock: members[member], kept }).collect(),
+                    naming: naming(&group.folder, settings, members[0]),
+                    number: *number,
+                    first_of_set: resharder.numbering.before(first),
+                });
+                *number += 1;
+            }
+        }
+        Ok(out)
+    }
+
+    fn write(&self, resharder: &Resharder<'_>, cuts: &[NewCut<'_>]) -> Result<Vec<CutShard>> {
+        let context = self.context;
+        let settings = &self.snapshot.entry().settings;
+        let memory = rewrite::memory(context, settings);
+        let concurrent = memory.concurrent_rewrites(settings.shard_format, context.jobs);
+        std::thread::scope(|scope| {
+            let input = cuts.iter().map(Ok);
+            ordered(scope, input, concurrent, concurrent, &context.cancel, move |cut| resharder.write(cut)).collect()
+        })
+    }
+
+    /// Describes the folders of new shards.
+    fn describe(&self, groups: &[Group], written: Vec<CutShard>, report: &mut ReshardReport) -> Result<Made> {
+        let store = self.child.store().as_ref();
+        let mut made = Made::default();
+        let mut folders: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (number, shard) in written.into_iter().enumerate() {
+            report.bytes_copied += shard.tally.copied;
+            report.bytes_spliced += shard.tally.spliced;
+            report.bytes_reencoded += shard.tally.reencoded;
+            folders.entry(shard.finished.folder().to_owned()).or_default().push(number);
+            made.places.extend(shard.places);
+            made.staged.extend(shard.finished.staged);
+            made.md5.push(shard.finished.md5);
+            made.shards.push(shard.finished.shard);
+        }
+        for (folder, members) in folders {
+            let shards = members.iter().map(|number| (&made.shards[*number].meta, made.md5[*number]));
+            made.staged.extend(wids_list_of(store, shards)?);
+            let Some(group) = groups.iter().find(|group| group.folder == folder) else { continue };
+            let (schema, of_constants) = &group.descriptions;
+            let types = schema.as_ref().map(|bytes| types::stage_as_read(store, &folder, bytes));
+            let constants = of_constants.as_ref().map(|bytes| constants::stage(store, &folder, bytes));
+            made.staged.extend(types.into_iter().chain(constants).collect::<Result<Vec<_>>>()?);
+        }
+        Ok(made)
+    }
+
+    fn commit(
+        &self,
+        (parent, settings): (&Parent, Settings),
+        chosen: &Chosen,
+        mut made: Made,
+        (publication, report): (&mut Publication<'_>, &mut ReshardReport),
+    ) -> Result<()> {
+        let (snapshot, child) = (self.snapshot, self.child);
+        let stores = (snapshot.dataset().store(), child.store().as_ref());
+        self.context.observer.event(Event::Phase { name: "writing the id index", bytes: None });
+        let segments = &snapshot.entry().segments;
+        let index = renumber(stores, segments, &chosen.numbering, publication.id(), &self.context.cancel)?;
+        made.staged.extend(index.segments.staged);
+        let sources = KeptSources::of(snapshot, &chosen.numbering, &index.hashes)?;
+        record_beside(made.shards.iter_mut(), &made.staged);
+        self.context.cancel.check()?;
+        publication.publish(made.staged)?;
+        let bytes_out = made.shards.iter().map(|shard| shard.meta.bytes).sum();
+        report.counts = Counts { bytes_out, ..report.counts };
+        report.shards =
+            made.shards.iter().map(|shard| resharded(&shard.meta.path, shard.meta.records, shard.meta.bytes)).collect();
+        report.measure();
+        let transaction = Transaction {
+            arguments: self.arguments(parent)?,
+            revisions: snapshot.entry().revisions.clone(),
+            counts: report.counts,
+            adds: made.shards,
+            segments: index.segments.refs,
+            places: made.places,
+            sources: &sources,
+            numbers: Numbers::Fresh(chosen.numbering.records()),
+            ..Transaction::new(publication.id().clone(), RESHARD, settings)
+        };
+        let committed = publication.attempt(|| commit_reshard(child, (snapshot, parent), &transaction))?;
+        report.version = Some(committed.version());
+        refresh(&committed, Prepared::default(), self.context.observer)
+    }
+
+    /// Returns what decided the shards, as the log entry has it.
+    fn arguments(&self, parent: &Parent) -> Result<BTreeMap<String, String>> {
+        let mut arguments = parent.arguments(self.snapshot)?;
+        let mut add = |name: &str, value: String| drop(arguments.insert(name.to_owned(), value));
+        match self.options.cut {
+            Some(Cut::Target(target)) => add("target-shard", target.0.to_string()),
+            Some(Cut::Shards(shards)) => add("shards", shards.to_string()),
+            Some(Cut::Records(records)) => add("records-per-shard", records.to_string()),
+            None => {}
+        }
+        if let Some(ids) = &self.options.ids {
+            add("ids", ids.len().to_string());
+        }
+        if let Some(filter) = &self.options.filter {
+            // Conditions name values, which may be ids.
+            let is_private = self.snapshot.entry().settings.private.is_some();
+            let shown = |text: &str| if is_private { "private".to_owned() } else { text.to_owned() };
+            add("where", shown(filter.given()));
+            add("where-resolved", shown(filter.resolved()));
+        }
+        if let Some(sample) = self.options.sample {
+            add("sample", sample.share.to_string());
+            add("seed", sample.seed.to_string());
+        }
+        Ok(arguments)
+    }
+
+    /// Returns the report of the plan.
+    fn report(&self, parent: &Parent, cuts: &[NewCut<'_>], chosen: &Chosen) -> Result<ReshardReport> {
+        let entry = self.snapshot.entry();
+        let counts = Counts {
+            records_in: entry.totals.records,
+            records_out: entry.totals.records - chosen.filtered,
+            records_filtered: chosen.filtered,
+            bytes_in: entry.totals.bytes,
+            shards_added: cuts.len() as u64,
+            ..Counts::default()
+        };
+        counts.reconcile()?;
+        let shard = |cut: &NewCut<'_>| {
+            let (mut records, mut bytes) = (0, 0_u128);
+            for part in &cut.parts {
+                let (of_part, share) = (part.kept.end - part.kept.start, part.stock.share);
+                records += of_part;
+                bytes += u128::from(share.bytes) * u128::from(of_part) / u128::from(share.records.max(1));
+            }
+            resharded(&cut.naming.path(cut.number), records, u64::try_from(bytes).unwrap_or(u64::MAX))
+        };
+        let mut report = ReshardReport {
+            parent: parent.origin.place.clone(),
+            parent_version: parent.origin.version,
+            parent_root: parent.root.clone(),
+            dataset: self.child.store().location().to_string(),
+            version: None,
+            dry_run: self.options.dry_run,
+            counts,
+            shards_before: entry.totals.shards,
+            shards_after: cuts.len() as u64,
+            shard_bytes: [0; 2],
+            shard_records: [0; 2],
+            bytes_copied: 0,
+            bytes_spliced: 0,
+            bytes_reencoded: 0,
+            ids: self.options.ids.as_ref().map(|ids| ids.len() as u64),
+            ids_missing: chosen.missing.clone(),
+            seconds: 0.0,
+            shards: cuts.iter().map(shard).collect(),
+        };
+        report.measure();
+        Ok(report)
+    }
+}
+
+/// New shards and their objects, which are not published yet.
+#[derive(Default)]
+struct Made {
+    shards: Vec<NewShard>,
+    md5: Vec<Option<[u8; 16]>>,
+    places: Vec<crate::dataset::PlaceRef>,
+    staged: Vec<Staged>,
+}
+
+fn resharded(path: &str, records: u64, bytes: u64) -> ReshardedShard {
+    ReshardedShard { path: path.to_owned(), records, bytes }
+}
+
+/// Returns the groups of shards that may be mixed, in the order of their first records.
+fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock]) -> Result<Vec<Group>> {
+    let mut known: HashMap<String, Descriptions> = HashMap::new();
+    let mut kinds: Vec<Descriptions> = Vec::new();
+    let mut places: HashMap<(String, Option<String>, String), usize> = HashMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, stock) in stocks.iter().enumerate() {
+        let path = stock.shard.path.as_str();
+        let folder = folder_of(path);
+        let descriptions = match known.get(folder) {
+            Some(known) => known.clone(),
+            None => {
+                let read = (types::read(store, folder)?, constants::read(store, folder)?);
+                known.entry(folder.to_owned()).or_insert(read).clone()
+            }
+        };
+        let kind = kinds.iter().position(|kind| *kind == descriptions).unwrap_or_else(|| {
+            kinds.push(descriptions.clone());
+            kinds.len() - 1
+        });
+        let folder = format!("{}/{}", id.tag_of(kind), rewrite::partition(path)).trim_end_matches('/').to_owned();
+        let set = stock.shard.order.as_ref().map(|order| order.set.clone());
+        let codec = if path.ends_with(".parquet") { String::new() } else { stock.shard.codec.to_string() };
+        let place = *places.entry((folder.clone(), set, codec)).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some(group) => group.members.push(number),
+            None => groups.push(Group { members: vec![number], folder, descriptions }),
+        }
+    }
+    Ok(groups)
+}
+
+fn naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
+    // Units of one codec can be joined whatever their levels are.
+    let same = discriminant(&settings.codec) == discriminant(&first.shard.codec);
+    let own = same || settings.shard_format == OutputFormat::Parquet;
+    ShardNaming {
+        tag: folder.to_owned(),
+        format: settings.shard_format,
+        codec: if own { settings.codec } else { first.shard.codec },
+        indexes: settings.indexes.clone(),
+    }
+}
+
+/// Returns the records before each of some shards but the first, which are even in bytes.
+fn ends(resharder: &Resharder<'_>, members: &[&Stock], share: Share, shards: u64) -> Result<Vec<u64>> {
+    let of_members: Vec<Share> = members.iter().map(|stock| stock.share).collect();
+    let mut wanted: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    for mark in marks(share.bytes, shards) {
+        let (member, bytes) = place(&of_members, mark);
+        wanted.entry(member.min(members.len() - 1)).or_default().push(bytes);
+    }
+    let mut before = Vec::with_capacity(members.len());
+    let mut records = 0;
+    for share in &of_members {
+        before.push(records);
+        records += share.records;
+    }
+    let even = share.bytes / shards.max(1);
+    let found: Vec<Vec<u64>> = wanted
+        .into_par_iter()
+        .map(|(member, marks)| {
+            let ends = resharder.ends(members[member], &marks, even)?;
+            Ok(ends.into_iter().map(|end| before[member] + end).collect())
+        })
+        .collect::<Result<_>>()?;
+    let mut ends: Vec<u64> = found.into_iter().flatten().collect();
+    settle(&mut ends, records);
+    Ok(ends)
+}
+
+impl ReshardReport {
+    /// Computes the smallest and the largest shard.
+    fn measure(&mut self) {
+        let ends = |of: fn(&ReshardedShard) -> u64| {
+            let all = || self.shards.iter().map(of);
+            [all().min().unwrap_or(0), all().max().unwrap_or(0)]
+        };
+        let (bytes, records) = (ends(|shard| shard.bytes), ends(|shard| shard.records));
+        (self.shard_bytes, self.shard_records) = (bytes, records);
+    }
+}
+
+/// Returns the cut that options ask for, of which at most one is given.
+pub fn cut_of(target: Option<Size>, shards: Option<u64>, records: Option<u64>) -> Option<Cut> {
+    target.map(Cut::Target).or(shards.map(Cut::Shards)).or(records.map(Cut::Records))
+}

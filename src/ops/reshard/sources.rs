@@ -1,0 +1,112 @@
+//! The list of sources of a new dataset: those that a record came from, under the new record numbers. The name of a file
+//! may be an id, so files of records that were left out are not listed.
+
+use crate::{
+    dataset::{IdQuery, NewSources, Pseudonymizer, Renumbering, Snapshot, SourceRow},
+    error::Result,
+    id::IdHash,
+    record::key::split_key,
+};
+
+/// Sources of a snapshot that the new dataset has records of.
+pub(super) struct KeptSources<'a> {
+    snapshot: &'a Snapshot,
+    numbering: &'a Renumbering,
+    /// Hashes of the record ids that are kept, ascending.
+    hashes: &'a [IdHash],
+    /// Numbers that sources begin with, ascending, each with the place in the lists of the last source that does.
+    firsts: Vec<(u64, usize)>,
+    pseudonymizer: Option<Pseudonymizer>,
+    arrays: bool,
+    part_hashes: bool,
+    divided: bool,
+}
+
+impl<'a> KeptSources<'a> {
+    /// Reads the lists of sources.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(super) fn of(snapshot: &'a Snapshot, numbering: &'a Renumbering, hashes: &'a [IdHash]) -> Result<Self> {
+        // Without the key, it is not known to which record a file belongs.
+        let pseudonymizer = crate::dataset::pseudonymizer_of(snapshot).ok().flatten();
+        let (mut firsts, mut place) = (Vec::new(), 0);
+        let (mut arrays, mut part_hashes, mut divided) = (false, false, false);
+        snapshot.each_source(&mut |row| {
+            if !is_part(&row) {
+                firsts.extend(row.firsts().map(|first| (first, place)));
+            }
+            arrays |= row.arrays.is_some();
+            part_hashes |= row.part_hash.is_some();
+            divided |= !row.other_firsts.is_empty();
+            place += 1;
+            Ok(())
+        })?;
+        firsts.sort_unstable();
+        firsts.dedup_by(|next, last| {
+            let same = next.0 == last.0;
+            if same {
+                last.1 = last.1.max(next.1);
+            }
+            same
+        });
+        Ok(Self { snapshot, numbering, hashes, firsts, pseudonymizer, arrays, part_hashes, divided })
+    }
+
+    /// Returns the row of a source for the new dataset; `None` if that has no record of it.
+    fn kept(&self, row: SourceRow, place: usize) -> Option<SourceRow> {
+        if row.removed.is_some() {
+            return None;
+        }
+        if is_part(&row) && !self.numbering.is_identity() {
+            let is_private = self.snapshot.entry().settings.private.is_some();
+            let key = split_key(&row.name).0;
+            let hash = IdQuery::new(self.pseudonymizer.as_ref(), key).hash;
+            let is_kept = is_private == self.pseudonymizer.is_some() && self.hashes.binary_search(&hash).is_ok();
+            return is_kept.then(|| SourceRow { first_record: self.numbering.before(row.first_record), ..row });
+        }
+        if self.numbering.is_identity() {
+            return Some(row);
+        }
+        let mut firsts =
+            row.firsts().filter(|first| self.has_records(*first, place)).map(|first| self.numbering.before(first));
+        let first_record = firsts.next()?;
+        let other_firsts = firsts.collect();
+        Some(SourceRow { first_record, other_firsts, ..row })
+    }
+
+    /// Whether the new dataset has a record of the run of a source that begins with this number.
+    fn has_records(&self, first: u64, place: usize) -> bool {
+        let at = self.firsts.partition_point(|(other, _)| *other < first);
+        let end = self.firsts.get(at + 1).map_or(self.snapshot.entry().next_record, |(next, _)| *next);
+        let is_owner = self.firsts.get(at).is_some_and(|(_, last)| *last == place);
+        is_owner && self.numbering.before(end) > self.numbering.before(first)
+    }
+}
+
+/// Files that are parts of samples are listed without records.
+fn is_part(row: &SourceRow) -> bool {
+    row.records == 0 && row.hash == 0
+}
+
+impl NewSources for KeptSources<'_> {
+    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        let mut place = 0;
+        self.snapshot.each_source(&mut |row| {
+            place += 1;
+            self.kept(row, place - 1).map_or(Ok(()), &mut *visit)
+        })
+    }
+
+    fn have_arrays(&self) -> bool {
+        self.arrays
+    }
+
+    fn have_part_hashes(&self) -> bool {
+        self.part_hashes
+    }
+
+    fn have_other_firsts(&self) -> bool {
+        self.divided
+    }
+}
