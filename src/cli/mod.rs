@@ -11,12 +11,14 @@ mod exit;
 mod found;
 mod head;
 mod help;
+mod html;
 mod human;
 mod json;
 mod mistakes;
 mod plan;
 mod progress;
 mod pull;
+mod report;
 
 use std::{
     ffi::OsString,
@@ -194,6 +196,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Adopt(args) => session.adopt(args),
         Command::Inspect(args) => session.inspect(args),
         Command::Head(args) => session.head(args),
+        Command::Report(args) => session.write_report(args),
         Command::Pull(args) => session.pull(args),
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),

@@ -109,6 +109,7 @@ pub use self::{
         batches as sidecar_batches, end_ids,
         frames::{Frame, FrameTable},
         hashes_cover_values,
+        lengths::each_length,
         numbers::{Numbered, NumbersWriter, numbered},
         parts::{PartRow, PartsWriter, read as read_parts},
         read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, schema as sidecar_schema,

@@ -41,6 +41,7 @@ mod pull;
 mod races;
 mod reference;
 mod remote_arrays;
+mod report;
 mod select;
 mod sizes;
 mod sort;
