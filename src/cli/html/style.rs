@@ -21,10 +21,10 @@ p{margin:0}
 .sub{margin-top:6px}
 .about{font-size:13px;margin-bottom:12px;max-width:78ch}
 code,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.88em}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(124px,1fr));gap:12px;margin-top:24px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:12px;margin-top:24px}
 .tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px;min-width:0}
-.tile{padding:12px 16px 11px}
-.tile b{display:block;font-size:21px;overflow-wrap:anywhere;line-height:1.25;font-weight:600;letter-spacing:-.01em}
+.tile{padding:12px 12px 11px}
+.tile b{display:block;font-size:18px;overflow-wrap:anywhere;line-height:1.25;font-weight:600;letter-spacing:-.01em}
 .tile span{color:var(--muted);font-size:13px}
 .card{padding:14px 16px}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr));gap:12px}
@@ -77,7 +77,7 @@ figure img{display:block;width:100%;height:150px;object-fit:contain;background:v
 figcaption{padding:7px 10px 8px;font-size:12px;line-height:1.35;color:var(--muted);overflow-wrap:anywhere;border-top:1px solid var(--line)}
 footer{margin-top:44px;padding-top:14px;border-top:1px solid var(--line);color:var(--muted);font-size:13px;max-width:78ch}
 @media(max-width:520px){main{padding:20px 14px 36px}h1{font-size:23px}.tiles{grid-template-columns:1fr 1fr;gap:8px}.tile{padding:10px 12px}
-.tile b{font-size:19px}.grid,.two,.gallery{gap:8px}.gallery{grid-template-columns:1fr 1fr}h2{margin-top:32px}
+.tile b{font-size:18px}.grid,.two,.gallery{gap:8px}.gallery{grid-template-columns:1fr 1fr}h2{margin-top:32px}
 table.stack thead{display:none}table.stack tr{display:block;padding:9px 0;border-bottom:1px solid var(--line)}table.stack tr:last-child{border:0}
 table.stack td{display:block;border:0;padding:1px 14px;text-align:left;min-width:0}table.stack .n{font-weight:600}
 table.stack td:last-child{color:var(--muted);font-size:12.5px}}
