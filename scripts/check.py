@@ -68,6 +68,7 @@ ALL = [
     Check("split_check", "no subject is on two sides of a split, as other readers see them", "--subjects 20000", "", cost=10),
     Check("reshard_check", "datasets that are cut anew hold the chosen records for other readers, and nothing of the others", "--rounds 40", "--rounds 600", cost=90),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
+    Check("report_check", "the numbers of a report are DuckDB's over the live shards, and its page fits 400 and 1,400 pixels", "--rows 150000", "--rows 2000000", cost=40),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),
     Check("index_check", "indexes for training tools, with offsets derived anew and the tools' own readers", cost=15),
     Check("mirror_check", "Delta logs, at every version, by delta-rs, DuckDB and Polars", "--rounds 3", "--rounds 60 --steps 60", cost=60),

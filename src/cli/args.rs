@@ -9,6 +9,7 @@ mod manifest;
 mod plan;
 mod proof;
 mod pull;
+mod report;
 mod reshard;
 mod undo;
 
@@ -25,6 +26,7 @@ pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use pull::PullArgs;
+pub(super) use report::ReportArgs;
 pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
@@ -141,6 +143,13 @@ pub(super) enum Command {
     /// Rows are a table with the types of its columns, or lists of values where the terminal is too narrow. Samples are lists of
     /// their members with media type and size. Every source of `convert` can be shown, and no more of it is read than necessary.
     Head(HeadArgs),
+    /// Describe a dataset or source as text, JSON or one HTML page.
+    ///
+    /// Versions, sizes, columns with ranges, nulls and frequent values, drift, rejected records, lineage, pictures and
+    /// recordings. Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; distributions
+    /// come from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
+    /// of private datasets and the names of their sources are not shown.
+    Report(ReportArgs),
     /// Merge small shards into shards of the target size.
     ///
     /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions

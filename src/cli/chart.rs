@@ -36,8 +36,8 @@ pub(super) fn plain() -> bool {
     set("NO_COLOR") || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Writes a bar per bucket, as long as its number of files.
-pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style) -> Result<()> {
+/// Writes a bar per bucket, as long as its number of files, or of what else `noun` says.
+pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style, noun: &str) -> Result<()> {
     let most = buckets.iter().map(|b| b.files).max().unwrap_or(0).max(1);
     let room = style.width.saturating_sub(TEXT).max(8);
     for bucket in buckets {
@@ -45,7 +45,7 @@ pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style) -> 
         let files = grouped(bucket.files);
         let bytes = Size(bucket.bytes).to_string();
         let bar = bar(bucket.files, most, room, style.plain);
-        let line = format!("  {from:>9}+ {files:>11} files {bytes:>9}  {bar}");
+        let line = format!("  {from:>9}+ {files:>11} {noun} {bytes:>9}  {bar}");
         writeln!(w, "{}", line.trim_end())?;
     }
     Ok(())

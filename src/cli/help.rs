@@ -81,6 +81,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "report",
+        &[
+            ("Describe ./shards as text", "shardify report"),
+            ("Write a page for people who have no shardify", "shardify report shards --html report.html"),
+            ("Describe files before they are converted", "shardify report raw"),
+        ],
+    ),
+    (
         "compact",
         &[
             ("Show what would be merged, and why", "shardify compact --dry-run"),

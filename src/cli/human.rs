@@ -39,7 +39,8 @@ const SOME_IDS: usize = 5;
 /// Returns text without control characters and changes of direction, since file names and ids are untrusted.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let tricky = |c: char| {
-        c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+        c.is_control()
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
     };
     if !text.contains(tricky) {
         return Cow::Borrowed(text);
@@ -154,7 +155,7 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
     }
     if report.files > 0 {
         writeln!(w, "sizes")?;
-        histogram(w, &report.sizes, style)?;
+        histogram(w, &report.sizes, style, "files")?;
         let (small, files) = (grouped(report.small_files), grouped(report.files));
         writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
     }

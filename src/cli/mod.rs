@@ -11,12 +11,14 @@ mod exit;
 mod found;
 mod head;
 mod help;
+mod html;
 mod human;
 mod json;
 mod mistakes;
 mod plan;
 mod progress;
 mod pull;
+mod report;
 mod reshard;
 
 use std::{
@@ -195,6 +197,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Adopt(args) => session.adopt(args),
         Command::Inspect(args) => session.inspect(args),
         Command::Head(args) => session.head(args),
+        Command::Report(args) => session.write_report(args),
         Command::Pull(args) => session.pull(args),
         Command::Reshard(args) => session.reshard(args),
         Command::Compact(args) => session.compact(args),

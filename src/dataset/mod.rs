@@ -110,6 +110,7 @@ pub use self::{
         batches as sidecar_batches, end_ids,
         frames::{Frame, FrameTable},
         hashes_cover_values,
+        lengths::each_length,
         numbers::{Numbered, NumbersWriter, numbered},
         parts::{PartRow, PartsWriter, read as read_parts},
         range::read_range as read_sidecar_range,

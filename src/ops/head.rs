@@ -116,7 +116,7 @@ pub struct HeadReport {
 }
 
 /// Receives records.
-type Emit<'a> = dyn FnMut(HeadRecord<'_>) -> Result<()> + 'a;
+pub(super) type Emit<'a> = dyn FnMut(HeadRecord<'_>) -> Result<()> + 'a;
 
 /// Passes the first records to `emit`.
 ///
@@ -124,7 +124,7 @@ type Emit<'a> = dyn FnMut(HeadRecord<'_>) -> Result<()> + 'a;
 /// When nothing is found, it cannot be read, or `emit` fails.
 pub fn head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -> Result<HeadReport> {
     let report = HeadReport { source: options.source.clone(), ..HeadReport::default() };
-    let mut reading = Reading { context, options, report, first_reject: None };
+    let mut reading = Reading { context, options, report, part_bytes: PART_BYTES, first_reject: None };
     if options.source == STDIN {
         reading.stdin(emit)?;
     } else if let Some(snapshot) = reading.snapshot()? {
@@ -164,7 +164,29 @@ struct Reading<'a> {
     context: &'a Context<'a>,
     options: &'a HeadOptions,
     report: HeadReport,
+    /// Bytes of a part that are passed on.
+    part_bytes: u64,
     first_reject: Option<String>,
+}
+
+/// Passes the first records of some files to `emit`, with at most `part_bytes` bytes of each part. Returns how many
+/// were passed, and how many before the last one `convert` would reject.
+///
+/// # Errors
+/// When the files cannot be read, or `emit` fails.
+pub(super) fn first_records(
+    context: &Context<'_>,
+    files: Vec<SourceFile>,
+    hidden: &Hidden,
+    from: Option<InputFormat>,
+    (records, part_bytes): (u64, u64),
+    emit: &mut Emit<'_>,
+) -> Result<(u64, u64)> {
+    let options = HeadOptions { source: String::new(), records, at: None, from };
+    let report = HeadReport::default();
+    let mut reading = Reading { context, options: &options, report, part_bytes, first_reject: None };
+    reading.records_of(files, "", hidden, emit)?;
+    Ok((reading.report.records, reading.report.rejected))
 }
 
 impl Reading<'_> {
@@ -258,7 +280,7 @@ impl Reading<'_> {
             }
             self.context.cancel.check()?;
             let part = |file: &SourceFile| -> Result<HeadPart> {
-                let start = file.object().range(0..file.bytes().min(PART_BYTES))?;
+                let start = file.object().range(0..file.bytes().min(self.part_bytes))?;
                 let extension = files::split_key(file.name()).1;
                 Ok(HeadPart { extension, bytes: file.bytes(), start: start.to_vec(), is_hidden: false })
             };
@@ -335,7 +357,7 @@ impl Reading<'_> {
             Payload::Samples(samples) => {
                 for (index, sample) in samples.iter().take(shown).enumerate() {
                     let start = |bytes: &[u8]| {
-                        let end = bytes.len().min(usize::try_from(PART_BYTES).unwrap_or(0));
+                        let end = bytes.len().min(usize::try_from(self.part_bytes).unwrap_or(0));
                         bytes[..end].to_vec()
                     };
                     let part = |part: &Part| HeadPart {
@@ -384,7 +406,7 @@ fn parse(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<Re
 }
 
 /// Returns a shard as a source.
-fn shard_file(context: &Context<'_>, dataset: &Dataset, path: &str) -> Result<SourceFile> {
+pub(super) fn shard_file(context: &Context<'_>, dataset: &Dataset, path: &str) -> Result<SourceFile> {
     let place: Location = dataset.store().location().join(path);
     let missing = || Error::integrity("expected a shard that the log refers to, found none").at(place.to_string());
     let text = match place.local_path() {
@@ -397,13 +419,13 @@ fn shard_file(context: &Context<'_>, dataset: &Dataset, path: &str) -> Result<So
 
 /// What is not shown of a private dataset.
 #[derive(Debug, Default)]
-struct Hidden {
-    is_private: bool,
-    columns: BTreeSet<String>,
+pub(super) struct Hidden {
+    pub(super) is_private: bool,
+    pub(super) columns: BTreeSet<String>,
 }
 
 impl Hidden {
-    fn of(snapshot: &Snapshot) -> Result<Self> {
+    pub(super) fn of(snapshot: &Snapshot) -> Result<Self> {
         if snapshot.entry().settings.private.is_none() {
             return Ok(Self::default());
         }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::{
     Context, adopt, compact, convert,
     parent::{Look, ParentReport, parent},
+    sizes::{SizeBin, Sizes},
 };
 use crate::{
     array::{Header, Variable, records::Plan},
@@ -356,19 +357,8 @@ fn score(sizes: &[u64]) -> u64 {
 
 /// Counts files by powers of two, without gaps between the smallest and the largest.
 fn histogram(sizes: &[u64]) -> Vec<Bucket> {
-    let exponent = |bytes: u64| bytes.checked_ilog2().map_or(0, |e| e + 1);
-    let (Some(first), Some(last)) = (sizes.iter().min(), sizes.iter().max()) else { return Vec::new() };
-    let first = exponent(*first);
-    let from = |e: u32| if e == 0 { 0 } else { 1 << (e - 1) };
-    let mut out: Vec<Bucket> =
-        (first..=exponent(*last)).map(|e| Bucket { from: from(e), files: 0, bytes: 0 }).collect();
-    for bytes in sizes {
-        if let Some(bucket) = out.get_mut((exponent(*bytes) - first) as usize) {
-            bucket.files += 1;
-            bucket.bytes += bytes;
-        }
-    }
-    out
+    let bucket = |bin: SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
+    sizes.iter().copied().collect::<Sizes>().bins().into_iter().map(bucket).collect()
 }
 
 fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> Result<InspectReport> {

@@ -2,6 +2,7 @@
 
 pub mod adopt;
 pub mod block;
+mod columns;
 pub mod compact;
 pub mod convert;
 pub mod describe;
@@ -20,11 +21,13 @@ pub mod parent;
 pub mod prove;
 pub mod pull;
 pub mod remove;
+pub mod report;
 pub mod reshard;
 pub mod revert;
 mod revision;
 mod rewrite;
 mod segments;
+mod sizes;
 mod sort;
 mod stacked;
 pub mod tag;

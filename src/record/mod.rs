@@ -7,10 +7,12 @@
 pub mod buffer_pool;
 pub mod coded;
 pub mod duration;
+pub mod extreme;
 pub mod filter;
 pub mod hash;
 pub mod json;
 pub mod key;
+pub mod media;
 pub mod numbers;
 pub mod parts;
 pub mod path;

@@ -44,6 +44,7 @@ mod pull;
 mod races;
 mod reference;
 mod remote_arrays;
+mod report;
 mod reshard;
 mod select;
 mod sizes;

@@ -10,6 +10,7 @@
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
 
 pub(super) mod frames;
+pub(super) mod lengths;
 pub(super) mod numbers;
 pub(super) mod parts;
 pub(super) mod range;

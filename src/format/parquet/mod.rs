@@ -15,6 +15,7 @@ mod chunk;
 #[cfg(test)]
 mod corpus;
 mod encode;
+mod facts;
 mod input;
 mod logical;
 mod pages;
@@ -32,6 +33,7 @@ pub(crate) use chunk::{
     put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
+pub use facts::ColumnFacts;
 pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
 pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};

@@ -4,7 +4,7 @@
 //! every call into it is guarded, so that a panic becomes an error that names the file. A file counts as read only if
 //! three counts agree: the footer's, the sum over the row groups, and the number of decoded rows.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use ::parquet::{
     arrow::{
@@ -22,6 +22,7 @@ use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use bytes::Bytes;
 
 use super::{
+    facts::{ColumnFacts, facts_of},
     input::footer,
     logical::arrow_metadata,
     pages::{check_brotli, is_brotli},
@@ -61,6 +62,7 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
         builder,
         mask: ProjectionMask::all(),
         ends_only: false,
+        chosen: None,
         rows,
         groups,
     })
@@ -88,6 +90,8 @@ pub struct ParquetFile<R: ChunkReader + 'static> {
     mask: ProjectionMask,
     /// Whether only the first and the last row are decoded.
     ends_only: bool,
+    /// The row groups that are decoded; `None` for all.
+    chosen: Option<Vec<usize>>,
     rows: u64,
     groups: Vec<RowGroupSize>,
 }
@@ -132,6 +136,15 @@ pub struct RowGroupSize {
 }
 
 impl<R: ChunkReader + 'static> ParquetFile<R> {
+    /// Returns what the footer states of each column: structs are flattened, and lists count as one column.
+    ///
+    /// # Errors
+    /// When the footer is damaged.
+    pub fn facts(&self) -> Result<Vec<ColumnFacts>> {
+        let metadata = self.builder.metadata();
+        guard(PARQUET, &self.name, || Ok::<_, ParquetError>(facts_of(metadata, self.builder.schema())))
+    }
+
     /// Returns the schema, including the Arrow types that the writer recorded.
     pub fn schema(&self) -> &SchemaRef {
         self.builder.schema()
@@ -196,6 +209,35 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self
     }
 
+    /// Decodes only the rows in these ranges, which are in order and do not overlap. Row groups without such rows are not
+    /// read.
+    #[must_use]
+    pub fn with_rows(mut self, ranges: &[Range<u64>]) -> Self {
+        let (mut chosen, mut selectors, mut first, mut rows) = (Vec::new(), Vec::new(), 0, 0);
+        for (number, group) in self.groups.iter().enumerate() {
+            let end = first + group.rows;
+            let of_group = ranges.iter().map(|range| range.start.max(first)..range.end.min(end));
+            let of_group: Vec<Range<u64>> = of_group.filter(|range| range.start < range.end).collect();
+            if !of_group.is_empty() {
+                let length = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+                let mut at = first;
+                for range in &of_group {
+                    selectors.push(RowSelector::skip(length(range.start.saturating_sub(at))));
+                    selectors.push(RowSelector::select(length(range.end - range.start)));
+                    rows += range.end - range.start;
+                    at = range.end;
+                }
+                selectors.push(RowSelector::skip(length(end - at)));
+                chosen.push(number);
+            }
+            first = end;
+        }
+        self.builder = self.builder.with_row_groups(chosen.clone()).with_row_selection(RowSelection::from(selectors));
+        self.rows = rows;
+        self.chosen = Some(chosen);
+        self
+    }
+
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
     pub fn batches(self, batch_rows: usize) -> Batches {
         let unchecked = self.unchecked();
@@ -217,9 +259,11 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let mut first = 0;
         let mut out = VecDeque::new();
         for (number, (group, size)) in metadata.row_groups().iter().zip(&self.groups).enumerate() {
-            if group.columns().iter().any(is_brotli) {
+            let is_read = self.chosen.as_ref().is_none_or(|chosen| chosen.contains(&number));
+            if is_read && group.columns().iter().any(is_brotli) {
                 // Skipped rows may be decoded, too.
-                out.push_back((if self.ends_only { 0 } else { first }, number));
+                let is_partial = self.ends_only || self.chosen.is_some();
+                out.push_back((if is_partial { 0 } else { first }, number));
             }
             first += size.rows;
         }
@@ -350,6 +394,23 @@ mod tests {
             assert_eq!(error.kind(), Kind::Input, "{length} bytes: {error}");
             assert_eq!(error.place().source.as_deref(), Some("test"));
         }
+    }
+
+    #[test]
+    fn ranges_of_rows_are_read_from_their_row_groups() {
+        let ids = |ranges: &[Range<u64>]| -> Vec<i64> {
+            let file = open(Bytes::from(small_file()), "test").unwrap().with_rows(ranges);
+            let batches: Vec<RecordBatch> = file.batches(7).map(Result::unwrap).collect();
+            let values = batches.iter().flat_map(|batch| {
+                let ids: &Int64Array = arrow::array::AsArray::as_primitive(batch.column(0));
+                ids.values().to_vec()
+            });
+            values.collect()
+        };
+        assert_eq!(ids(&[58..62, 98..100]), [58, 59, 60, 61, 98, 99]);
+        assert_eq!(ids(&[60..61]), [60]);
+        assert_eq!(ids(&[0..100]), (0..100).collect::<Vec<_>>());
+        assert!(ids(&[]).is_empty());
     }
 
     /// Metadata beside pages has no checksum, so it may be wrong; the number of rows must not be, and nothing may

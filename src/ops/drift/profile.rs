@@ -3,14 +3,10 @@
 //! Each row has a rank, a hash of its place, and a sample keeps the rows of lowest rank. So neither the order nor the
 //! number of threads in which shards are read matters, and samples of shards merge into a sample of all of them.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StructArray, make_array},
-    buffer::NullBuffer,
+    array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch},
     compute::{cast, kernels::length::length},
     datatypes::DataType,
 };
@@ -18,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     error::Result,
+    ops::columns::{as_number, flat_columns},
     plan::drift::{MAX_VALUE_BINS, bin, edges},
 };
 
@@ -78,54 +75,28 @@ pub(super) fn ranks(shard: u64, first: u64, rows: usize) -> Vec<u64> {
 
 /// Returns the columns of a batch: structs are flattened, lists are replaced by their lengths.
 pub(super) fn columns_of(batch: &RecordBatch) -> Result<Vec<(Column, ArrayRef)>> {
-    let mut out = Vec::new();
-    for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        add_column(field.name(), array, &mut out)?;
-    }
-    Ok(out)
+    let columns = flat_columns(batch)?.into_iter();
+    columns.map(|column| kind_of(&column.name, &column.values)).collect()
 }
 
-fn add_column(name: &str, array: &ArrayRef, out: &mut Vec<(Column, ArrayRef)>) -> Result<()> {
+fn kind_of(name: &str, array: &ArrayRef) -> Result<(Column, ArrayRef)> {
     let nothing = || arrow::array::new_null_array(&DataType::LargeUtf8, array.len());
-    let mut push = |kind, array: ArrayRef| out.push((Column { name: name.to_owned(), kind }, array));
-    match array.data_type() {
-        DataType::Struct(_) => {
-            let parts: &StructArray = array.as_struct();
-            for (field, part) in parts.fields().iter().zip(parts.columns()) {
-                let nulls = NullBuffer::union(parts.nulls(), part.nulls());
-                let part = match nulls {
-                    Some(nulls) if !matches!(part.data_type(), DataType::Null) => {
-                        make_array(part.to_data().into_builder().nulls(Some(nulls)).build()?)
-                    }
-                    _ => Arc::clone(part),
-                };
-                add_column(&format!("{name}.{}", field.name()), &part, out)?;
-            }
-        }
-        DataType::Dictionary(_, values) => add_column(name, &cast(array, values)?, out)?,
+    let (kind, values) = match array.data_type() {
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
-            push(Kind::List, cast(&length(array)?, &DataType::Float64)?);
+            (Kind::List, cast(&length(array)?, &DataType::Float64)?)
         }
-        DataType::Map(..) | DataType::Null => push(Kind::Category, nothing()),
-        DataType::Boolean => push(Kind::Category, cast(array, &DataType::LargeUtf8)?),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            push(Kind::Category, cast(array, &DataType::LargeUtf8)?)
+        DataType::Map(..) | DataType::Null => (Kind::Category, nothing()),
+        DataType::Boolean | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            (Kind::Category, cast(array, &DataType::LargeUtf8)?)
         }
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            push(Kind::Category, cast(array, &DataType::LargeBinary)?);
+            (Kind::Category, cast(array, &DataType::LargeBinary)?)
         }
-        kind if kind.is_temporal() && !matches!(kind, DataType::Interval(_)) => {
-            let wide = matches!(kind, DataType::Date32 | DataType::Time32(_));
-            let whole = if wide { cast(array, &DataType::Int32)? } else { cast(array, &DataType::Int64)? };
-            push(Kind::Number, cast(&whole, &DataType::Float64)?);
-        }
-        kind if kind.is_numeric() => {
-            let kind = if name == RECORD_BYTES { Kind::Size } else { Kind::Number };
-            push(kind, cast(array, &DataType::Float64)?);
-        }
-        _ => push(Kind::Category, nothing()),
-    }
-    Ok(())
+        kind if kind.is_temporal() && !matches!(kind, DataType::Interval(_)) => (Kind::Number, as_number(array)?),
+        kind if kind.is_numeric() => (if name == RECORD_BYTES { Kind::Size } else { Kind::Number }, as_number(array)?),
+        _ => (Kind::Category, nothing()),
+    };
+    Ok((Column { name: name.to_owned(), kind }, values))
 }
 
 /// A non-null value.
@@ -304,6 +275,8 @@ impl Counted {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use std::sync::Arc;
+
     use arrow::array::{Int64Array, StringArray};
 
     use super::*;

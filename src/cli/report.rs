@@ -1,0 +1,222 @@
+//! `report`: as text, as JSON, or as a page of HTML.
+
+use std::io::Write;
+
+use super::{
+    Session,
+    args::ReportArgs,
+    chart::{Style, histogram},
+    exit::Outcome,
+    html,
+    human::{self, clean, line, plural},
+    json,
+};
+use crate::{
+    error::Result,
+    ops::{
+        inspect::Bucket,
+        report::{ColumnReport, Report, ReportOptions, SizeBin, report},
+    },
+    storage,
+    units::{Size, grouped},
+};
+
+/// Versions and rejects that are shown as text.
+const SOME: usize = 10;
+/// Columns of a name and of a value.
+const NAME: usize = 28;
+const VALUE: usize = 26;
+
+impl Session<'_> {
+    pub(super) fn write_report(&self, args: &ReportArgs) -> Result<Outcome> {
+        let source = match &args.source {
+            Some(source) => source.clone(),
+            None => self.dataset(None)?.to_string(),
+        };
+        let options = ReportOptions { source, at: args.at.clone(), against: args.against.clone() };
+        let found = report(&self.context, &options)?;
+        self.progress.stop();
+        let Some(file) = &args.html else {
+            self.print(|w| if self.global.json { as_json(w, &found) } else { text(w, &found) })?;
+            return Ok(Outcome::Done);
+        };
+        let page = html::page(&found);
+        let bytes = page.len() as u64;
+        storage::save(&self.context.location(file)?, &self.context.settings, page.into_bytes().into())?;
+        if self.global.json {
+            self.print(|w| as_json(w, &found))?;
+        } else {
+            self.report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(bytes))?))?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Writes objects with all numbers of the page.
+fn as_json(w: &mut dyn Write, report: &Report) -> Result<()> {
+    report.version_list.iter().try_for_each(|version| json::object(w, "version", version))?;
+    report.shard_sizes.iter().try_for_each(|bin| json::object(w, "sizes", bin))?;
+    report.record_sizes.iter().try_for_each(|bin| json::object(w, "record_sizes", bin))?;
+    report.column_list.iter().try_for_each(|column| json::object(w, "column", column))?;
+    report.parts.iter().try_for_each(|part| json::object(w, "part", part))?;
+    if let Some(drift) = &report.drift {
+        drift.columns.iter().try_for_each(|column| json::object(w, "drift_column", column))?;
+        json::object(w, "drift", drift)?;
+    }
+    report.rejects.groups.iter().try_for_each(|group| json::object(w, "reject", group))?;
+    report.folders.iter().try_for_each(|folder| json::object(w, "source_folder", folder))?;
+    report.media.pictures.iter().try_for_each(|picture| json::object(w, "picture", picture))?;
+    report.media.waves.iter().try_for_each(|wave| json::object(w, "recording", wave))?;
+    report.strips.iter().try_for_each(|strip| json::object(w, "array", strip))?;
+    let mut summary = serde_json::to_value(report).unwrap_or_default();
+    summary["rejects"] = serde_json::json!(report.rejects);
+    json::summary(w, &summary)
+}
+
+/// Writes the report for a terminal.
+fn text(w: &mut dyn Write, report: &Report) -> Result<()> {
+    let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
+    writeln!(w, "{version}{}", clean(&report.source))?;
+    if let Some(at) = &report.committed_at {
+        line(w, "committed", at)?;
+    }
+    let about = if report.records_exact { "" } else { "~" };
+    if let Some(records) = report.records {
+        line(w, "records", format_args!("{about}{}", grouped(records)))?;
+    }
+    let files = plural(report.files, if report.version.is_some() { "shard" } else { "file" });
+    let codec = report.codec.as_deref().map_or_else(String::new, |codec| format!(" {codec}"));
+    line(w, "files", format_args!("{files} of {}{codec}, {}", report.format, Size(report.bytes)))?;
+    if report.version.is_some() {
+        line(w, "sources", grouped(report.sources))?;
+    }
+    if report.damaged > 0 {
+        line(w, "damaged", plural(report.damaged, "file"))?;
+    }
+    let style = Style::of_terminal();
+    sizes(w, "sizes", &report.shard_sizes, style, "files")?;
+    let heading = format!("sizes of records, of {}", report.record_sizes_from);
+    sizes(w, &heading, &report.record_sizes, style, "records")?;
+    versions(w, report)?;
+    columns(w, report)?;
+    for part in &report.parts {
+        let all = plural(part.samples, "sample");
+        writeln!(w, "  {:<12} {all}, {}, {}", clean(&part.extension), Size(part.bytes), part.media)?;
+    }
+    rejects(w, report)?;
+    if let Some(drift) = &report.drift {
+        writeln!(w, "drift")?;
+        human::drift(w, drift, false)?;
+    }
+    if !report.hidden.is_empty() {
+        let names = report.hidden.iter().map(|name| clean(name)).collect::<Vec<_>>().join(", ");
+        writeln!(w, "hidden, because ids are private: {names}")?;
+    }
+    Ok(())
+}
+
+fn sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], style: Style, noun: &str) -> Result<()> {
+    if bins.is_empty() {
+        return Ok(());
+    }
+    writeln!(w, "{heading}")?;
+    let bucket = |bin: &SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
+    histogram(w, &bins.iter().map(bucket).collect::<Vec<_>>(), style, noun)
+}
+
+fn versions(w: &mut dyn Write, report: &Report) -> Result<()> {
+    if report.version_list.is_empty() {
+        return Ok(());
+    }
+    writeln!(w, "versions")?;
+    let hidden = report.version_list.len().saturating_sub(SOME);
+    if hidden > 0 {
+        writeln!(w, "  ... {} before", plural(report.versions - SOME as u64, "version"))?;
+    }
+    for version in &report.version_list[hidden..] {
+        let tags = if version.tags.is_empty() { String::new() } else { format!("  {}", version.tags.join(", ")) };
+        writeln!(
+            w,
+            "  {:<5} {}  {:<8} {:>13} records {:>9}{}",
+            version.version.to_string(),
+            version.committed_at,
+            version.operation,
+            grouped(version.totals.records),
+            Size(version.totals.bytes).to_string(),
+            clean(&tags)
+        )?;
+    }
+    Ok(())
+}
+
+fn columns(w: &mut dyn Write, report: &Report) -> Result<()> {
+    if !report.column_list.is_empty() || !report.parts.is_empty() {
+        let sample = if report.sample_is_all { "all records" } else { report.sample.as_str() };
+        writeln!(w, "values in {sample}")?;
+    }
+    let names = report.column_list.iter().map(|column| clean(&column.column).chars().count());
+    let width = names.max().unwrap_or(0).min(NAME);
+    for column in &report.column_list {
+        let nulls = match column.null_share {
+            0.0 => String::new(),
+            share => format!("  {:.1}% null", share * 100.0),
+        };
+        let name = cut(&column.column, NAME);
+        writeln!(w, "  {name:<width$}  {}{nulls}{}", clean(&column.data_type), range(column))?;
+        let top: Vec<String> = column
+            .top
+            .iter()
+            .take(3)
+            .map(|top| format!("{} ({})", cut(&top.value, VALUE), grouped(top.count)))
+            .collect();
+        if !top.is_empty() && column.bins.len() != 1 {
+            writeln!(w, "  {:width$}  {}", "", top.join(", "))?;
+        }
+    }
+    let shown = report.column_list.len();
+    more(w, usize::try_from(report.columns).unwrap_or(shown), shown, "column")
+}
+
+/// Writes how many lines are not shown.
+fn more(w: &mut dyn Write, all: usize, shown: usize, what: &str) -> Result<()> {
+    if all > shown {
+        writeln!(w, "  ... {} more", plural((all - shown) as u64, what))?;
+    }
+    Ok(())
+}
+
+/// Returns the range of a column; that of a sample has a sign.
+fn range(column: &ColumnReport) -> String {
+    let about = if column.range_exact { "" } else { "~" };
+    match (&column.min, &column.max) {
+        (Some(min), Some(max)) => format!("  {about}{} to {}", cut(min, VALUE), cut(max, VALUE)),
+        _ => String::new(),
+    }
+}
+
+/// Returns as many characters of a text as fit.
+fn cut(text: &str, width: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
+    let text = clean(&text);
+    match text.char_indices().nth(width) {
+        Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
+        None => text.into_owned(),
+    }
+}
+
+fn rejects(w: &mut dyn Write, report: &Report) -> Result<()> {
+    let rejects = &report.rejects;
+    if rejects.records == 0 {
+        return Ok(());
+    }
+    writeln!(w, "rejected  {}", plural(rejects.records, "record"))?;
+    for group in rejects.groups.iter().take(SOME) {
+        writeln!(w, "  {:>9}  {}", grouped(group.records), clean(&group.reason))?;
+        if let Some(example) = group.examples.first() {
+            let source = example.source.as_deref().unwrap_or_default();
+            let place = example.line.map_or_else(|| format!("row {}", example.row), |line| format!("line {line}"));
+            writeln!(w, "             {}, {place}: {}", clean(source), clean(&example.reason))?;
+        }
+    }
+    more(w, rejects.groups.len(), SOME, "reason")
+}
