@@ -35,29 +35,7 @@ pub(super) fn arguments(
     condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
-    set(
-        "subject-from-path",
-        match &settings.subjects_from {
-            Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
-            _ => String::new(),
-        },
-    );
-    set(
-        "subject-table",
-        match &options.subjects {
-            Some(SubjectSource::Table { .. }) => "true".to_owned(),
-            _ => String::new(),
-        },
-    );
-    set(
-        "labels",
-        match &options.labels {
-            Some(LabelSource::None) => "none".to_owned(),
-            Some(LabelSource::Table(_)) => "true".to_owned(),
-            None => String::new(),
-        },
-    );
-    set("label-from-folder", if settings.classes.is_some() { "true".into() } else { String::new() });
+    beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
@@ -99,4 +77,23 @@ fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str
     let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };
     let resolved = (filter.given() != filter.resolved()).then(|| ("where-resolved", shown(filter.resolved())));
     std::iter::once(("where", shown(filter.given()))).chain(resolved).collect()
+}
+
+/// Returns where subjects and labels come from that are beside the sources, or in their paths.
+fn beside_sources(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
+    let is = |holds: bool| if holds { "true".to_owned() } else { String::new() };
+    let pattern = match &settings.subjects_from {
+        Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
+        _ => String::new(),
+    };
+    let labels = match &options.labels {
+        Some(LabelSource::None) => "none".to_owned(),
+        source => is(source.is_some()),
+    };
+    vec![
+        ("subject-from-path", pattern),
+        ("subject-table", is(matches!(options.subjects, Some(SubjectSource::Table { .. })))),
+        ("labels", labels),
+        ("label-from-folder", is(settings.classes.is_some())),
+    ]
 }
