@@ -119,7 +119,7 @@ pub(super) enum ProgressWhen {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Convert files, tables, archives and arrays into shards of a dataset.
+    /// Convert files, tables, archives and arrays into shards.
     ///
     /// Inputs that the dataset already has are skipped, so the same command can be repeated as data arrives. All shards of a run
     /// become visible in one version, or none.

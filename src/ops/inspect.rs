@@ -208,10 +208,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let mut note = None;
     if !others.is_empty() {
-        let mut sources = others.clone();
-        // Metadata that cannot be read is an error only when it is converted.
-        let _ = convert::leave_out_metadata(None, &mut sources);
-        match classify(sources, &SniffOptions::default()) {
+        match classified(others.clone()) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.layout().is_some())
                     && let Some(opened) = source.reader.arrays()?
@@ -259,6 +256,13 @@ fn by_format(files: Vec<SourceFile>) -> (BTreeMap<OutputFormat, Vec<SourceFile>>
         }
     }
     (shards, others)
+}
+
+/// Classifies files that are no shards, without the metadata of an imagefolder.
+fn classified(mut files: Vec<SourceFile>) -> Result<Input> {
+    // Metadata that cannot be read is an error only when it is converted.
+    let _ = convert::leave_out_metadata(None, &mut files);
+    classify(files, &SniffOptions::default())
 }
 
 /// Returns the dataset at a location, which may have no version; `None` if there cannot be one.

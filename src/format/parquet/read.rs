@@ -398,8 +398,9 @@ mod tests {
 
     #[test]
     fn ranges_of_rows_are_read_from_their_row_groups() {
-        let ids = |ranges: &[Range<u64>]| -> Vec<i64> {
-            let file = open(Bytes::from(small_file()), "test").unwrap().with_rows(ranges);
+        let ids = |ranges: &[(u64, u64)]| -> Vec<i64> {
+            let ranges: Vec<Range<u64>> = ranges.iter().map(|(from, to)| *from..*to).collect();
+            let file = open(Bytes::from(small_file()), "test").unwrap().with_rows(&ranges);
             let batches: Vec<RecordBatch> = file.batches(7).map(Result::unwrap).collect();
             let values = batches.iter().flat_map(|batch| {
                 let ids: &Int64Array = arrow::array::AsArray::as_primitive(batch.column(0));
@@ -407,9 +408,9 @@ mod tests {
             });
             values.collect()
         };
-        assert_eq!(ids(&[58..62, 98..100]), [58, 59, 60, 61, 98, 99]);
-        assert_eq!(ids(&[60..61]), [60]);
-        assert_eq!(ids(&[0..100]), (0..100).collect::<Vec<_>>());
+        assert_eq!(ids(&[(58, 62), (98, 100)]), [58, 59, 60, 61, 98, 99]);
+        assert_eq!(ids(&[(60, 61)]), [60]);
+        assert_eq!(ids(&[(0, 100)]), (0..100).collect::<Vec<_>>());
         assert!(ids(&[]).is_empty());
     }
 

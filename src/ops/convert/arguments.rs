@@ -38,8 +38,7 @@ pub(super) fn arguments(
     set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
-    subjects(options, settings).into_iter().for_each(|(name, text)| set(name, text));
-    labels(options, settings).into_iter().for_each(|(name, text)| set(name, text));
+    beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
@@ -78,30 +77,6 @@ pub(super) fn arguments(
     out
 }
 
-/// Returns where subject ids come from, if they are in no column.
-fn subjects(options: &ConvertOptions, settings: &Settings) -> [(&'static str, String); 2] {
-    let pattern = match &settings.subjects_from {
-        Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
-        _ => String::new(),
-    };
-    let table = match &options.subjects {
-        Some(SubjectSource::Table { .. }) => "true".to_owned(),
-        _ => String::new(),
-    };
-    [("subject-from-path", pattern), ("subject-table", table)]
-}
-
-/// Returns where labels of samples come from.
-fn labels(options: &ConvertOptions, settings: &Settings) -> [(&'static str, String); 2] {
-    let source = match &options.labels {
-        Some(LabelSource::None) => "none",
-        Some(LabelSource::Table(_)) => "true",
-        None => "",
-    };
-    let from_folder = if settings.classes.is_some() { "true" } else { "" };
-    [("labels", source.to_owned()), ("label-from-folder", from_folder.to_owned())]
-}
-
 /// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log of
 /// private ids must not state.
 fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
@@ -117,4 +92,23 @@ fn ends(options: &ConvertOptions) -> Option<(&'static str, String)> {
         ShardEnds::Records(records) => ("records-per-shard", records.to_string()),
         ShardEnds::Parts(shards) => ("shards", shards.to_string()),
     })
+}
+
+/// Returns where subjects and labels come from that are beside the sources, or in their paths.
+fn beside_sources(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
+    let is = |holds: bool| if holds { "true".to_owned() } else { String::new() };
+    let pattern = match &settings.subjects_from {
+        Some(SubjectsFrom::Path(pattern)) => pattern.to_string(),
+        _ => String::new(),
+    };
+    let labels = match &options.labels {
+        Some(LabelSource::None) => "none".to_owned(),
+        source => is(source.is_some()),
+    };
+    vec![
+        ("subject-from-path", pattern),
+        ("subject-table", is(matches!(options.subjects, Some(SubjectSource::Table { .. })))),
+        ("labels", labels),
+        ("label-from-folder", is(settings.classes.is_some())),
+    ]
 }

@@ -30,6 +30,7 @@ use crate::{
     record::{json::RowJson, key::cut},
     scan::{InputFormat, SourceFile, content_hash, names_records},
     schema::hint_columns,
+    storage::plain_urls,
     units::Size,
 };
 
@@ -80,8 +81,8 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// Reads the labels of the listed files: from the table that the user names, or from the metadata of an imagefolder among
-    /// the files. Tables are removed from the list; their number is added to `ignored`.
+    /// Reads the labels of the listed files: from the table that the user names, or from the metadata of an imagefolder
+    /// among the files. Tables are removed from the list; their number is added to `ignored`.
     ///
     /// # Errors
     /// When a table cannot be read, or two rows name one sample.
@@ -99,7 +100,7 @@ impl Labels {
             }
             Some(LabelSource::Table(text)) => {
                 let (place, column) = place_and_column(context, text);
-                let table = Opened::new(side_table::locate(context, place, OPTION)?, place.to_owned())?;
+                let table = Opened::new(side_table::locate(context, place, OPTION)?, plain_urls(place))?;
                 files.retain(|other| other.uri() != table.table.uri());
                 (vec![table], column)
             }
@@ -277,17 +278,13 @@ fn examples(job: &Job<'_>, names: &[String]) -> String {
 
 /// Splits `FILE:KEY`. A path that exists is not split, and neither is the colon of a URL.
 fn place_and_column<'a>(context: &Context<'_>, text: &'a str) -> (&'a str, Option<&'a str>) {
+    let has_query = |place: &str| place.contains("://") && place.contains('?');
     match text.rsplit_once(':') {
-        Some((place, column))
-            if !place.is_empty()
-                && !column.is_empty()
-                && !column.contains('/')
-                && !(place.contains("://") && place.contains('?'))
-                && !context.folder.join(text).exists() =>
-        {
-            (place, Some(column))
+        None | Some(("", _) | (_, "")) => (text, None),
+        Some((place, column)) if column.contains('/') || has_query(place) || context.folder.join(text).exists() => {
+            (text, None)
         }
-        _ => (text, None),
+        Some((place, column)) => (place, Some(column)),
     }
 }
 
@@ -532,15 +529,14 @@ impl Join<'_> {
 
     /// Joins rows that name a longer path than the listing, such as `data/a.jpg` for the file `a.jpg` of the source `data`.
     fn longer_paths(&mut self, files: &[SourceFile], samples: &Samples) -> Result<()> {
-        let keys: HashMap<&str, u32> = match self.joined.owners.iter().zip(&self.rows.texts).any(is_left_and_longer) {
-            true => (0..)
-                .zip(samples.range(0..samples.len(), files))
-                .map(|(number, sample)| (sample.key(), number))
-                .collect(),
-            false => return Ok(()),
-        };
+        let mut left = self.joined.owners.iter().zip(&self.rows.texts);
+        if !left.any(|(owner, text)| is_left_and_longer(*owner, text)) {
+            return Ok(());
+        }
+        let keys: HashMap<&str, u32> =
+            samples.range(0..samples.len(), files).map(files::SampleFiles::key).zip(0..).collect();
         for (row, text) in self.rows.texts.iter().enumerate() {
-            if !is_left_and_longer((&self.joined.owners[row], text)) {
+            if !is_left_and_longer(self.joined.owners[row], text) {
                 continue;
             }
             let ending = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').find_map(|(slash, _)| {
@@ -557,6 +553,6 @@ impl Join<'_> {
 }
 
 /// Whether a row has no sample yet, and names a path with folders.
-fn is_left_and_longer((owner, text): (&u32, &Box<str>)) -> bool {
-    *owner == NONE && text.contains('/')
+fn is_left_and_longer(owner: u32, text: &str) -> bool {
+    owner == NONE && text.contains('/')
 }

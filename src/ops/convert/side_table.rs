@@ -17,6 +17,7 @@ use crate::{
     record::{Payload, Split},
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{is_scalar, schema_of, unite_lists},
+    storage::plain_urls,
 };
 
 /// Bytes of a table read at a time.
@@ -40,7 +41,7 @@ pub(super) fn locate(context: &Context<'_>, place: &str, option: &str) -> Result
         Ok([file]) => Ok(file),
         Err(files) => {
             Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))
-                .at(place.to_owned()))
+                .at(plain_urls(place)))
         }
     }
 }

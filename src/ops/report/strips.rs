@@ -95,7 +95,7 @@ impl Strips {
         let finite = || numbers.iter().copied().filter(|number| number.is_finite());
         let (min, max) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
         let width = shape.last().and_then(|width| usize::try_from(*width).ok()).unwrap_or(0);
-        if width == 0 || numbers.len() % width != 0 || min > max {
+        if width == 0 || !numbers.len().is_multiple_of(width) || min > max {
             return;
         }
         let cells = cells(numbers, width);
