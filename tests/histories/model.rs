@@ -88,6 +88,25 @@ fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
         .collect()
 }
 
+/// Returns the step with conversions in place of adoptions, which datasets that are divided refuse.
+fn without_adoptions(step: Step) -> Step {
+    let converted = |command: Command| match command {
+        Command::AdoptLinked(number) => Command::Convert(number % SOURCES),
+        Command::AdoptInPlace => Command::Compact,
+        other => other,
+    };
+    match step {
+        Step::Run(command) => Step::Run(converted(command)),
+        Step::Give(number) => Step::Run(Command::Convert(number % SOURCES)),
+        Step::Interleave { first, stop_at, others, ended } => Step::Interleave {
+            first: converted(first),
+            stop_at,
+            others: others.into_iter().map(converted).collect(),
+            ended,
+        },
+    }
+}
+
 /// Executes a step and compares the dataset with the model.
 fn execute(world: &mut World, step: &Step) -> Result<(), String> {
     match step {
@@ -145,10 +164,15 @@ fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     let mut world = World::new(ground, format, target, 1 + dice.below(4), pipe);
     let mut todo = vec![Step::Run(Command::Convert(dice.below(SOURCES)))];
     todo.extend(steps(&mut dice, format));
+    let divided = number % 3 == 2;
+    if divided {
+        world.divide();
+        todo = todo.into_iter().map(without_adoptions).collect();
+    }
     for (at, step) in todo.iter().enumerate() {
         execute(&mut world, step).map_err(|e| {
             let before: Vec<String> = todo[..=at].iter().map(|step| format!("    {step:?}")).collect();
-            format!("{ground:?} {format} target {target}: {e}\n{}", before.join("\n"))
+            format!("{ground:?} {format} target {target} divided {divided}: {e}\n{}", before.join("\n"))
         })?;
         if at == 0 {
             world.plant_beside_shards();
@@ -156,7 +180,7 @@ fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     }
     world.finish().map_err(|e| {
         let steps: Vec<String> = todo.iter().map(|step| format!("    {step:?}")).collect();
-        format!("{ground:?} {format} target {target}, at the end: {e}\n{}", steps.join("\n"))
+        format!("{ground:?} {format} target {target} divided {divided}, at the end: {e}\n{}", steps.join("\n"))
     })?;
     Ok(todo.len())
 }

@@ -32,7 +32,7 @@ use shardify::{
     id::Version,
     ops::{
         Context, adopt, compact,
-        convert::{ConvertOptions, convert},
+        convert::{ConvertOptions, SplitChoice, convert},
         erase::{EraseId, EraseOptions, erase},
         export, manifest, prove,
         remove::{RemoveOptions, remove},
@@ -222,6 +222,8 @@ pub(crate) struct World {
     /// Slot of standard input.
     pipe: usize,
     target: u64,
+    /// Whether subjects are divided for training and evaluation.
+    divided: bool,
 }
 
 fn own_names() -> bool {
@@ -297,6 +299,7 @@ impl World {
             rows,
             pipe,
             target,
+            divided: false,
         };
         world.plant("notes.txt", b"mine");
         world.plant("ds/notes.txt", b"mine too");
@@ -318,6 +321,16 @@ impl World {
             world.canaries.insert("ds/link.txt".into(), b"mine".to_vec());
         }
         world
+    }
+
+    /// Divides the subjects of the dataset, which must be empty.
+    pub(crate) fn divide(&mut self) {
+        self.divided = true;
+    }
+
+    fn split(&self) -> Option<SplitChoice> {
+        let choice = || SplitChoice { shares: "train=0.5,val=0.25,test=0.25".parse().unwrap(), by: None, seed: 0 };
+        self.divided.then(choice)
     }
 
     /// Copies the world, to be used for another case.
@@ -496,6 +509,7 @@ impl World {
                     id: vec!["rid".into()],
                     subject: Some("who".into()),
                     index: Some(Vec::new()),
+                    split: self.split(),
                     ..ConvertOptions::default()
                 };
                 // A run with nothing to do reports the newest version, which another command made.
