@@ -12,7 +12,6 @@ use std::{
 use super::{
     encode::{EncodeUnit, SourceBatch},
     gather::Gathered,
-    sides::divided,
 };
 use crate::{
     error::{Error, Result},
@@ -468,10 +467,9 @@ impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
             }
             match self.input.next() {
                 Some(gathered) => {
-                    for (side, gathered) in divided(gathered?) {
-                        let cut = self.cuts.get_mut(usize::from(side));
-                        cut.ok_or_else(|| Error::internal("a record has no side"))?.push(gathered);
-                    }
+                    let gathered = gathered?;
+                    let cut = self.cuts.get_mut(usize::from(gathered.side));
+                    cut.ok_or_else(|| Error::internal("a record has no side"))?.push(gathered);
                 }
                 None => {
                     self.ended = true;

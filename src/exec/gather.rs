@@ -4,6 +4,7 @@
 //! filtered is counted.
 
 use std::{
+    collections::VecDeque,
     io::Read as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -11,6 +12,7 @@ use std::{
 use super::{
     encode::{SourceBatch, SourceName},
     rejects::{RejectLine, RejectsFile},
+    sides::SideRecords,
     suppress::without_origins,
 };
 use crate::{
@@ -53,6 +55,8 @@ pub enum ReadOutcome {
         offset: u64,
         /// Parsed content, or a value that does not fit its column.
         parsed: Parsed,
+        /// Records of each side, taken out of the block; empty if the dataset is not divided.
+        sides: Vec<SideRecords>,
         /// Valid records that are filtered out, regardless of `on_error`.
         rejected: Vec<Reject>,
         /// Number of valid records skipped because they were erased before.
@@ -128,10 +132,11 @@ pub struct Tally {
 pub struct Gathered {
     /// The records; empty if all records of a split were rejected.
     pub records: SourceBatch,
-    /// Stored bytes of input that they account for: over a whole run, at most the size of the input.
+    /// Stored bytes of input that they account for: over a whole run, at most the size of the input. Records of one side account for what
+    /// was read since the last ones of that side.
     pub bytes_in: u64,
-    /// Side of each record, ascending; empty if all belong to the first.
-    pub sides: Vec<Side>,
+    /// Side of the dataset that they belong to.
+    pub side: Side,
 }
 
 /// Returns the bytes of input that count for a file of a sample.
@@ -163,14 +168,26 @@ pub struct Gather<'a, I> {
     input: I,
     setup: GatherSetup<'a>,
     accepted: u64,
-    /// Accepted records of each side; empty if the dataset is not divided.
-    accepted_by_side: Vec<u64>,
+    /// What each side got; empty if the dataset is not divided.
+    by_side: Vec<SideCount>,
+    /// Records that are to be passed on.
+    ready: VecDeque<Gathered>,
     /// Stored bytes of input up to the newest record.
     read: u64,
     /// Stored bytes of the sources before the current one.
     read_before: u64,
     /// Position in the source that is being read.
     position: Position,
+}
+
+/// What a side of a divided dataset got.
+#[derive(Debug, Clone, Default)]
+struct SideCount {
+    /// Accepted records.
+    accepted: u64,
+    /// Bytes of input since its last records. They account for all sides, so that the rest of a side can be estimated from the rest of
+    /// the input, however large its share is.
+    bytes_in: u64,
 }
 
 /// Properties of a source that gathering needs.
@@ -231,7 +248,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             input,
             setup,
             accepted: 0,
-            accepted_by_side: vec![0; sides],
+            by_side: vec![SideCount::default(); sides],
+            ready: VecDeque::new(),
             read: 0,
             read_before: 0,
             position: Position::default(),
@@ -242,19 +260,19 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the records to pass on, if there are any.
-    fn process(&mut self, read: ReadOutcome) -> Result<Option<Gathered>> {
+    /// Makes the records that are passed on ready.
+    fn process(&mut self, read: ReadOutcome) -> Result<()> {
         match read {
             ReadOutcome::Entered { source, part } => {
                 self.enter_part(source, &part);
-                Ok(None)
+                Ok(())
             }
             ReadOutcome::End { source, hash } => {
                 self.enter(source);
                 self.tally().sources[source].hash = hash;
-                Ok(None)
+                Ok(())
             }
-            ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records).map(|()| None),
+            ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records),
             ReadOutcome::Parsed { source, parsed: Parsed::Mismatch(mismatch), .. } => {
                 let error = Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
                     .at(self.setup.sources[source].file.uri())
@@ -263,11 +281,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 self.tally().mismatch = Some((source, mismatch));
                 Err(error)
             }
-            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), rejected, erased, filtered } => {
+            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), sides, rejected, erased, filtered } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, block, &rejected, (erased, filtered)).map(Some)
+                self.block(source, (block, sides), &rejected, (erased, filtered))
             }
         }
     }
@@ -326,19 +344,13 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     fn block(
         &mut self,
         source: usize,
-        block: RecordBlock,
+        (block, sides): (RecordBlock, Vec<SideRecords>),
         rejected: &[Reject],
         (erased, filtered): (u64, u64),
-    ) -> Result<Gathered> {
-        let records = block.records_in() + rejected.len() as u64 + erased + filtered;
-        let name = &self.setup.sources[source].name.name;
-        let (block, by_origin) = match self.setup.suppress.filter(|list| list.has_origins_in(name)) {
-            Some(list) => {
-                let hashes_bytes = self.setup.sources[source].hashes_bytes;
-                without_origins(list, name, self.position.records, hashes_bytes, block)?
-            }
-            None => (block, 0),
-        };
+    ) -> Result<()> {
+        let accepted: usize = sides.iter().map(|part| part.records.payload.len()).sum();
+        let records = block.records_in() + (accepted + rejected.len()) as u64 + erased + filtered;
+        let (block, sides, by_origin) = self.without_erased_origins(source, block, sides)?;
         let erased = erased + by_origin;
         for reject in &block.rejects {
             self.reject(source, reject, self.setup.on_error)?;
@@ -373,8 +385,43 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             tally.sources[source].records += records + block.deleted;
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
+        let bytes_in = self.account(source, block.bytes_in, &block.payload, &sides);
+        if sides.is_empty() {
+            self.pass_on(source, base, SideRecords { side: 0, records: block }, bytes_in);
+            return Ok(());
+        }
+        self.by_side.iter_mut().for_each(|side| side.bytes_in += bytes_in);
+        for part in sides {
+            let bytes_in = self.count_side(source, part.side, part.records.payload.len());
+            self.pass_on(source, base, part, bytes_in);
+        }
+        Ok(())
+    }
+
+    /// Takes out the records whose origins were erased, and counts them.
+    fn without_erased_origins(
+        &self,
+        source: usize,
+        mut block: RecordBlock,
+        mut sides: Vec<SideRecords>,
+    ) -> Result<(RecordBlock, Vec<SideRecords>, u64)> {
+        let SourceFacts { name, hashes_bytes, .. } = &self.setup.sources[source];
+        let Some(list) = self.setup.suppress.filter(|list| list.has_origins_in(&name.name)) else {
+            return Ok((block, sides, 0));
+        };
+        let mut erased = 0;
+        for records in std::iter::once(&mut block).chain(sides.iter_mut().map(|part| &mut part.records)) {
+            let whole = std::mem::replace(records, RecordBlock::empty());
+            let (rest, count) = without_origins(list, &name.name, self.position.records, *hashes_bytes, whole)?;
+            *records = rest;
+            erased += count;
+        }
+        Ok((block, sides, erased))
+    }
+
+    /// Makes records ready to be passed on; `base` is the number of the source's records before their block.
+    fn pass_on(&mut self, source: usize, base: u64, SideRecords { side, records: block }: SideRecords, bytes_in: u64) {
         self.accepted += block.payload.len() as u64;
-        self.count_sides(source, &block.sides);
         let records = SourceBatch {
             source: Arc::clone(&self.setup.sources[source].name),
             rows: match block.rows.as_slice() {
@@ -384,35 +431,35 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             hashes: Numbers::shared(block.hashes, block.sharing),
             payload: block.payload,
         };
-        let bytes_in = self.account(source, block.bytes_in, &records.payload);
-        Ok(Gathered { records, bytes_in, sides: block.sides })
+        self.ready.push_back(Gathered { records, bytes_in, side });
     }
 
-    /// Notes where the records of a source begin on each side, as numbers among the records of that side.
-    fn count_sides(&mut self, source: usize, sides: &[Side]) {
-        if sides.is_empty() {
-            return;
-        }
+    /// Notes where the records of a source begin on a side, as a number among the records of that side. Returns the bytes of input
+    /// since its last records.
+    fn count_side(&mut self, source: usize, side: Side, records: usize) -> u64 {
+        let number = usize::from(side);
         let mut tally = self.tally();
-        for (number, accepted) in self.accepted_by_side.iter_mut().enumerate() {
-            let of_side = |end: usize| sides.partition_point(|side| usize::from(*side) < end);
-            let count = of_side(number + 1) - of_side(number);
-            if count > 0
-                && let Some(first) = tally.firsts.get_mut(number).and_then(|firsts| firsts.get_mut(source))
-            {
-                first.get_or_insert(*accepted);
-            }
-            *accepted += count as u64;
+        let Some(side) = self.by_side.get_mut(number) else { return 0 };
+        let first = tally.firsts.get_mut(number).and_then(|firsts| firsts.get_mut(source)).filter(|_| records > 0);
+        if let Some(first) = first {
+            first.get_or_insert(side.accepted);
         }
+        side.accepted += records as u64;
+        std::mem::take(&mut side.bytes_in)
     }
 
     /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a
     /// broken part, counts with the first records of the next source.
-    fn account(&mut self, source: usize, bytes: u64, payload: &Payload) -> u64 {
+    fn account(&mut self, source: usize, bytes: u64, payload: &Payload, sides: &[SideRecords]) -> u64 {
         let facts = &self.setup.sources[source];
-        if let (true, Payload::Samples(samples)) = (facts.is_samples(), payload) {
+        if facts.is_samples() {
             // Each file counts as its member does, because many may be smaller than their headers.
-            let parts = samples.iter().flat_map(|sample| &sample.parts);
+            let payloads = std::iter::once(payload).chain(sides.iter().map(|part| &part.records.payload));
+            let samples = payloads.filter_map(|payload| match payload {
+                Payload::Samples(samples) => Some(samples),
+                Payload::Rows(_) => None,
+            });
+            let parts = samples.flatten().flat_map(|sample| &sample.parts);
             return parts.map(|part| counted_size(self.setup.framing, part.bytes.len() as u64)).sum();
         }
         // A compressed source has more bytes than are stored.
@@ -495,14 +542,15 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
 
     fn next(&mut self) -> Option<Result<Gathered>> {
         loop {
+            if let Some(gathered) = self.ready.pop_front() {
+                return Some(Ok(gathered));
+            }
             let Some(read) = self.input.next() else {
                 self.report_remarks();
                 return None;
             };
-            match read.and_then(|read| self.process(read)) {
-                Ok(None) => {}
-                Ok(Some(gathered)) => return Some(Ok(gathered)),
-                Err(error) => return Some(Err(error)),
+            if let Err(error) = read.and_then(|read| self.process(read)) {
+                return Some(Err(error));
             }
         }
     }

@@ -129,8 +129,6 @@ pub(super) fn reject_records(
     block.rows.retain(|_| flags.next().unwrap_or(true));
     let mut flags = keep.iter().copied();
     block.hashes.retain(|_| flags.next().unwrap_or(true));
-    let mut flags = keep.iter().copied();
-    block.sides.retain(|_| flags.next().unwrap_or(true));
     block.payload = match block.payload {
         Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
         Payload::Samples(samples) => {

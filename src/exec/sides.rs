@@ -1,22 +1,22 @@
-//! Divides records among the sides of a dataset: where they are parsed, each gets its side, and the records of a block are ordered by
-//! their sides; where they are gathered, the records of each side go their own way.
+//! Divides the records of a block among the sides of a dataset, where they are parsed.
 //!
 //! ```text
-//! block   t v t t s t      parsed, by workers
-//!         t t t t | v | s  ordered by side: the order within a side is that of the input
+//! block t v t t s t  ->  t t t t | v | s      the order within a side is that of the input
 //! ```
+//!
+//! The records of a side are copied, so that a side which fills its units slowly keeps nothing of the others in memory.
 
 use arrow::{
     array::{Array, StringArray, UInt32Array},
     compute::take_record_batch,
 };
 
-use super::{encode::id_column, gather::Gathered};
+use super::encode::id_column;
 use crate::{
     dataset::{Pseudonymizer, token_of},
     error::{Error, Result},
     record::{
-        Payload, RecordBlock,
+        Payload, RecordBlock, Sample,
         path::field_at,
         side::{Side, SideBy, Sides},
     },
@@ -35,23 +35,45 @@ pub struct SideGate<'a> {
     pub pseudonymizer: Option<&'a Pseudonymizer>,
 }
 
+/// Records of a block that belong to one side.
+#[derive(Debug)]
+pub struct SideRecords {
+    /// The side.
+    pub side: Side,
+    /// The records; everything else of the block is empty.
+    pub records: RecordBlock,
+}
+
 impl SideGate<'_> {
-    /// Orders the records of a block by their sides, and notes these. `subject` is that of all rows of the source, if it is in no
-    /// column.
+    /// Takes the records out of a block, and returns those of each side that has some. `subject` is that of all rows of the source, if it
+    /// is in no column.
     ///
     /// # Errors
     /// When the rows lack the column that the side follows from.
-    pub fn pass(&self, mut block: RecordBlock, subject: Option<&str>) -> Result<RecordBlock> {
+    pub fn pass(&self, block: &mut RecordBlock, subject: Option<&str>) -> Result<Vec<SideRecords>> {
         block.expand();
-        let sides = self.sides_of(&block, subject)?;
-        if !sides.is_sorted() {
-            let mut order: Vec<u32> = (0..).take(sides.len()).collect();
-            order.sort_by_key(|row| sides[*row as usize]);
-            block = reordered(block, &order)?;
+        let sides = self.sides_of(block, subject)?;
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.sides.count()];
+        for (row, side) in (0..).zip(&sides) {
+            if let Some(rows) = rows_of.get_mut(usize::from(*side)) {
+                rows.push(row);
+            }
         }
-        block.sides = sides;
-        block.sides.sort_unstable();
-        Ok(block)
+        let whole = std::mem::replace(&mut block.payload, Payload::Samples(Vec::new()));
+        let (rows, hashes) = (std::mem::take(&mut block.rows), std::mem::take(&mut block.hashes));
+        let payloads = divided(whole, &sides, &rows_of)?;
+        let of_side = |(side, (payload, order)): (Side, (Payload, &Vec<u32>))| {
+            let at = |row: &u32| *row as usize;
+            let records = RecordBlock {
+                payload,
+                rows: order.iter().filter_map(|row| rows.get(at(row)).copied()).collect(),
+                hashes: order.iter().filter_map(|row| hashes.get(at(row)).copied()).collect(),
+                ..RecordBlock::empty()
+            };
+            SideRecords { side, records }
+        };
+        let all = (0..).zip(payloads.into_iter().zip(&rows_of)).map(of_side);
+        Ok(all.filter(|part| !part.records.payload.is_empty()).collect())
     }
 
     fn sides_of(&self, block: &RecordBlock, subject: Option<&str>) -> Result<Vec<Side>> {
@@ -122,36 +144,24 @@ pub fn side_of_stored(sides: &Sides, is_private: bool, stored: &str) -> Side {
     sides.of(if is_private { token_of(stored) } else { stored })
 }
 
-fn reordered(mut block: RecordBlock, order: &[u32]) -> Result<RecordBlock> {
-    block.hashes = order.iter().filter_map(|row| block.hashes.get(*row as usize).copied()).collect();
-    block.rows = order.iter().filter_map(|row| block.rows.get(*row as usize).copied()).collect();
-    block.payload = match block.payload {
+/// Divides records: those of each side, in their order.
+fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
+    match whole {
         Payload::Rows(batch) => {
-            Payload::Rows(take_record_batch(&batch, &UInt32Array::from_iter_values(order.iter().copied()))?)
+            let take = |rows: &Vec<u32>| -> Result<Payload> {
+                let rows = UInt32Array::from_iter_values(rows.iter().copied());
+                Ok(Payload::Rows(take_record_batch(&batch, &rows)?))
+            };
+            rows_of.iter().map(take).collect()
         }
         Payload::Samples(samples) => {
-            let mut samples: Vec<_> = samples.into_iter().map(Some).collect();
-            let take = |row: &u32| samples.get_mut(*row as usize).and_then(Option::take);
-            Payload::Samples(order.iter().filter_map(take).collect())
+            let mut out: Vec<Vec<Sample>> = rows_of.iter().map(|rows| Vec::with_capacity(rows.len())).collect();
+            for (sample, side) in samples.into_iter().zip(sides) {
+                if let Some(own) = out.get_mut(usize::from(*side)) {
+                    own.push(sample);
+                }
+            }
+            Ok(out.into_iter().map(Payload::Samples).collect())
         }
-    };
-    Ok(block)
-}
-
-/// Divides gathered records by their sides; each part accounts for its share of the input.
-pub fn divided(gathered: Gathered) -> Vec<(Side, Gathered)> {
-    let Gathered { records, mut bytes_in, sides } = gathered;
-    let mut out = Vec::new();
-    let (mut rest, mut left) = (Some(records), sides.as_slice());
-    while let Some(records) = rest.take() {
-        let side = left.first().copied().unwrap_or_default();
-        let (of_side, others) = left.split_at(left.partition_point(|other| *other == side));
-        let (head, tail) = if others.is_empty() { (Some(records), None) } else { records.split_at(of_side.len()) };
-        let share = u128::from(bytes_in) * of_side.len() as u128 / left.len().max(1) as u128;
-        let share = if others.is_empty() { bytes_in } else { u64::try_from(share).unwrap_or(bytes_in) };
-        bytes_in -= share;
-        out.extend(head.map(|records| (side, Gathered { records, bytes_in: share, sides: Vec::new() })));
-        (rest, left) = (tail, others);
     }
-    out
 }

@@ -156,6 +156,9 @@ const LAST_ROOM: f64 = 1.1;
 /// Divisor of the target that gives the size of a run's first row group: small, because nothing is known yet.
 const FIRST_DIVISOR: u64 = 8;
 
+/// Divisor of the maximum size of a row group that gives the least size of those in the last shard.
+const LEAST_DIVISOR: f64 = 16.0;
+
 /// Decides the size of each row group and where shards begin.
 #[derive(Debug)]
 pub struct RowGroupPlanner {
@@ -246,8 +249,8 @@ impl RowGroupPlanner {
         let missing = (aim.bytes - used).max(0.0) / ratio * room;
         let groups = (missing / self.unit_bytes as f64).ceil().max(1.0);
         let raw = if aim.is_last || groups >= 3.0 {
-            // Make the groups that remain equal, so that none is tiny.
-            missing / groups
+            // Make the groups that remain equal, so that none is tiny, also where there is more input than was expected.
+            (missing / groups).max(if aim.is_last { self.unit_bytes as f64 / LEAST_DIVISOR } else { 0.0 })
         } else if aim.bytes - used > MAX_LAST_FRACTION * aim.bytes {
             // The estimate may be off, so the last group must be small enough for the error not to matter.
             missing * APPROACH_FRACTION
@@ -479,5 +482,23 @@ mod tests {
         assert!(!rolls_before(90, 10, 100));
         assert!(rolls_before(95, 20, 100));
         assert!(!rolls_before(80, 30, 100));
+    }
+
+    #[test]
+    fn more_input_than_expected_makes_no_tiny_row_groups() {
+        let (target, unit, total) = (10_000_u64, 1_000_u64, 40_000_u64);
+        let mut planner = RowGroupPlanner::new(target, unit, Some(InputSize { bytes: 8_000, error: 0 }));
+        let (mut at, mut cuts) = (0, Vec::new());
+        while at < total {
+            for (number, raw) in cuts.iter().enumerate().take(planner.must_know()) {
+                planner.encoded(number, *raw);
+            }
+            let raw = planner.cut().raw_bytes.min(total - at);
+            planner.push(raw, raw);
+            cuts.push(raw);
+            at += raw;
+        }
+        let most = usize::try_from(total / (unit / 16)).unwrap_or_default();
+        assert!(cuts.len() <= most, "{} row groups", cuts.len());
     }
 }

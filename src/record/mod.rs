@@ -29,8 +29,8 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
+use self::numbers::Numbers;
 pub use self::source_part::{PartExtent, PartSizes, SourcePart};
-use self::{numbers::Numbers, side::Side};
 
 /// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
 pub const BATCH_ROWS: usize = 8_192;
@@ -216,8 +216,6 @@ pub struct RecordBlock {
     pub hashes: Vec<u64>,
     /// Number of consecutive records that share a hash: one, or the cells of a record.
     pub sharing: usize,
-    /// For each record, its side of the dataset, ascending; empty if the dataset is not divided.
-    pub sides: Vec<Side>,
     /// Rejected records, in input order.
     pub rejects: Vec<Reject>,
     /// Line terminators within the split, for summing line numbers over splits.
@@ -244,7 +242,6 @@ impl RecordBlock {
             rows: Vec::new(),
             hashes: Vec::new(),
             sharing: 1,
-            sides: Vec::new(),
             rejects: Vec::new(),
             lines: 0,
             blank_lines: 0,

@@ -30,7 +30,7 @@ use super::{
     rejects::RejectsFile,
     select::SelectGate,
     shard::{Appender, FinishedShard, ShardNaming},
-    sides::SideGate,
+    sides::{SideGate, SideRecords},
     subjects::SubjectResolver,
     suppress::SuppressGate,
 };
@@ -189,20 +189,12 @@ impl Pipeline<'_> {
         self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
     }
 
-    /// Divides the records of a block among the sides, if there are several. `subject` is that of all rows of their source.
-    fn with_sides(&self, block: RecordBlock, subject: Option<&str>) -> Result<RecordBlock> {
-        match self.sides {
-            Some(gate) => gate.pass(block, subject),
-            None => Ok(block),
+    /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of all rows of their source.
+    fn divide(&self, parsed: &mut Parsed, subject: Option<&str>) -> Result<Vec<SideRecords>> {
+        match (self.sides, parsed) {
+            (Some(gate), Parsed::Block(block)) => gate.pass(block, subject),
+            _ => Ok(Vec::new()),
         }
-    }
-
-    /// Returns the part of the input that a side is expected to get.
-    fn input_of(&self, side: Side, input: InputSize) -> InputSize {
-        let share = self.sides.and_then(|gate| gate.sides.shares.shares().nth(side.into())).unwrap_or(1.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive share of a size")]
-        let bytes = (input.bytes as f64 * share) as u64;
-        InputSize { bytes: if self.sides.is_some() { bytes } else { input.bytes }, ..input }
     }
 }
 
@@ -251,10 +243,7 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             suppress: pipeline.suppress.map(|gate| gate.list),
             framing,
         };
-        let cut = |side: Side| {
-            let input = pipeline.input_of(side, size);
-            Cut::new(side, cutting(pipeline, input)).ending(pipeline.ends, input.bytes)
-        };
+        let cut = |side: Side| Cut::new(side, cutting(pipeline, size)).ending(pipeline.ends, size.bytes);
         let cuts = (0..pipeline.side_count()).map(cut).collect();
         let units = Units::new(Gather::new(outcomes, setup), cuts, &feedback);
         let encode = {
@@ -334,8 +323,7 @@ fn append(
             None => pipeline.naming.clone(),
             Some(gate) => pipeline.naming.within(&format!("/{}/", gate.sides.folder(side))),
         };
-        let (store, spread) =
-            (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(pipeline.input_of(side, input))));
+        let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
             .of_side(side, pipeline.side_count().into())

@@ -206,7 +206,8 @@ impl Parser<'_> {
         if let Some(block) = self.pipeline.select.and_then(|gate| gate.pruned(reader, split, self.pipeline.given)) {
             let filtered = split.rows().unwrap_or_default();
             let (offset, parsed, rejected) = (split.offset, Parsed::Block(block), Vec::new());
-            return Ok(ReadOutcome::Parsed { source, offset, parsed, rejected, erased: 0, filtered });
+            let sides = Vec::new();
+            return Ok(ReadOutcome::Parsed { source, offset, parsed, sides, rejected, erased: 0, filtered });
         }
         let result = match self.pipeline.given {
             given if !given.is_empty() && !self.sources[source].format.is_text() => {
@@ -243,15 +244,14 @@ impl Parser<'_> {
                 rejected.extend(incomplete);
             }
         }
-        let parsed = match parsed {
-            Parsed::Block(block) => {
-                let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
-                let subject = self.pipeline.facts[source].name.subject.as_deref();
-                fitting(self.pipeline.with_sides(block, subject).map_err(at)?, self.columns)
-            }
+        let mut parsed = match parsed {
+            Parsed::Block(block) => fitting(block, self.columns),
             mismatch @ Parsed::Mismatch(_) => mismatch,
         };
-        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, rejected, erased, filtered })
+        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
+        let subject = self.pipeline.facts[source].name.subject.as_deref();
+        let sides = self.pipeline.divide(&mut parsed, subject).map_err(at)?;
+        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, sides, rejected, erased, filtered })
     }
 }
 

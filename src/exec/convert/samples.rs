@@ -106,14 +106,9 @@ impl SampleReader<'_> {
         let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, pool)?;
         annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
         renumber(&mut block, &wanted, range.start);
-        Ok(ReadOutcome::Parsed {
-            source: 0,
-            offset: 0,
-            parsed: fitting(self.pipeline.with_sides(block, None)?, self.columns),
-            rejected: rejects,
-            erased: 0,
-            filtered: 0,
-        })
+        let mut parsed = fitting(block, self.columns);
+        let sides = self.pipeline.divide(&mut parsed, None)?;
+        Ok(ReadOutcome::Parsed { source: 0, offset: 0, parsed, sides, rejected: rejects, erased: 0, filtered: 0 })
     }
 }
 

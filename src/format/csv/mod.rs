@@ -453,7 +453,6 @@ impl<'a> Parse<'a> {
             rows: self.rows,
             hashes: self.hashes,
             sharing: 1,
-            sides: Vec::new(),
             lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.lines() },
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,

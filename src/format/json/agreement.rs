@@ -154,7 +154,6 @@ fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<Rec
         rows: accepted.rows,
         hashes: accepted.hashes,
         sharing: 1,
-        sides: Vec::new(),
         rejects: accepted.rejects,
         lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
         blank_lines,

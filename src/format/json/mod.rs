@@ -233,7 +233,6 @@ impl RecordReader for JsonSource {
             rows,
             hashes,
             sharing: 1,
-            sides: Vec::new(),
             rejects,
             lines,
             blank_lines,

@@ -93,7 +93,6 @@ impl RecordReader for TarReader {
         Ok(Parsed::Block(RecordBlock {
             hashes: taken.iter().map(Sample::hash).collect(),
             sharing: 1,
-            sides: Vec::new(),
             payload: Payload::Samples(taken),
             rows,
             rejects,

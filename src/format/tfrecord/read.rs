@@ -142,7 +142,6 @@ impl RecordReader for TfRecordReader {
             rows,
             hashes,
             sharing: 1,
-            sides: Vec::new(),
             rejects,
             lines: 0,
             blank_lines: 0,
