@@ -525,7 +525,7 @@ impl Copying<'_, '_> {
                 }
                 Some(kept) => {
                     self.reencoded += stored.len() as u64;
-                    self.unit(kept)?;
+                    self.out.append_unit(self.shard.codec, kept)?;
                 }
             }
             at += u64::from(*raw_bytes);
@@ -555,25 +555,13 @@ impl Copying<'_, '_> {
                 self.proof.update(&kept[from..])?;
                 left -= taken as u64;
                 if kept.len() >= UNIT_BYTES {
-                    self.unit(std::mem::take(&mut kept))?;
+                    self.out.append_unit(self.shard.codec, std::mem::take(&mut kept))?;
                 }
             }
             at = piece.end;
         }
         self.reencoded = self.shard.bytes;
-        self.unit(kept)
-    }
-
-    fn unit(&mut self, raw: Vec<u8>) -> Result<()> {
-        if raw.is_empty() {
-            return Ok(());
-        }
-        let unit = self.shard.codec.compress_unit(raw)?;
-        let mut one = stream::Frames::default();
-        one.push(unit.bytes.len() as u64, unit.raw_bytes);
-        self.out.append_bytes(&unit.bytes)?;
-        self.out.end_bytes(unit.raw_bytes, unit.crc32, &one);
-        Ok(())
+        self.out.append_unit(self.shard.codec, kept)
     }
 
     /// Returns the kept raw bytes of a unit; `None` if all are kept.

@@ -540,6 +540,22 @@ impl<'a> StreamShardWriter<'a> {
         self.tail.join(raw_bytes, crc32, frames);
     }
 
+    /// Compresses bytes of records as a unit and appends it; nothing if there are none.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn append_unit(&mut self, codec: Codec, raw: Vec<u8>) -> Result<()> {
+        if raw.is_empty() {
+            return Ok(());
+        }
+        let unit = codec.compress_unit(raw)?;
+        let mut one = Frames::default();
+        one.push(unit.bytes.len() as u64, unit.raw_bytes);
+        self.append_bytes(&unit.bytes)?;
+        self.end_bytes(unit.raw_bytes, unit.crc32, &one);
+        Ok(())
+    }
+
     /// Appends rows of another sidecar, with offsets moved by `shift` bytes.
     ///
     /// # Errors

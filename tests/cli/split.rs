@@ -283,3 +283,33 @@ fn what_cannot_be_divided_is_refused() {
     }
     folder.run("convert b.csv --out divided --split a=0.5,b=0.5").ok();
 }
+
+/// A dataset that is cut from a divided one is divided alike, and its records are found by their origins.
+#[test]
+fn datasets_cut_from_others_are_divided_alike() {
+    let folder = Folder::new();
+    for table in 0..3 {
+        let rows: String = (0..300).map(|row| format!("{},{}\n", table * 1000 + row, row % 7)).collect();
+        folder.write(&format!("in/{table}.csv"), format!("n,m\n{rows}"));
+    }
+    folder.run("convert in --split a=0.5,b=0.3,c=0.2 --target-shard 2KiB --out whole").ok();
+    folder.run("reshard whole --out some --sample 0.5 --records-per-shard 50").ok();
+    let side_of = |row: &Value| (row["hash"].to_string(), side(row["shard"].as_str().unwrap()));
+    let whole: BTreeMap<String, String> = rows(&folder, "whole", "").iter().map(side_of).collect();
+    let some = rows(&folder, "some", "");
+    assert!((300..600).contains(&some.len()), "{}", some.len());
+    let mut ids = String::new();
+    for row in &some {
+        let (hash, side) = side_of(row);
+        assert_eq!(whole[&hash], side, "{row}");
+        ids.push_str(&format!("{}#{}\n", row["source"].as_str().unwrap(), row["row"]));
+    }
+    folder.write("ids.txt", ids);
+    let found = folder.run("manifest some --find-file ids.txt --json").ok().objects();
+    let place = |object: &Value| (object["shard"].to_string(), object["ordinal"].to_string());
+    let found: BTreeSet<(String, String)> = found.iter().filter(|o| o["type"] != "summary").map(place).collect();
+    assert_eq!(found, some.iter().map(place).collect());
+    folder.run("remove some --source 2.csv").ok();
+    assert!(rows(&folder, "some", "").iter().all(|row| row["source"] != "2.csv"));
+    folder.run("verify some --read-data").ok();
+}

@@ -256,16 +256,7 @@ impl Copying<'_, '_> {
 
     /// Compresses what is pending as a unit.
     fn flush(&mut self) -> Result<()> {
-        let raw = std::mem::take(&mut self.pending);
-        if raw.is_empty() {
-            return Ok(());
-        }
-        let unit = self.shard.codec.compress_unit(raw)?;
-        let mut one = stream::Frames::default();
-        one.push(unit.bytes.len() as u64, unit.raw_bytes);
-        self.out.append_bytes(&unit.bytes)?;
-        self.out.end_bytes(unit.raw_bytes, unit.crc32, &one);
-        Ok(())
+        self.out.append_unit(self.shard.codec, std::mem::take(&mut self.pending))
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     job::Job,
     labels::{self, LabelTables},
     listing::{STDIN, Skipped},
-    options::{ConvertOptions, LabelSource},
+    options::{ConvertOptions, LabelSource, SubjectSource},
     plan::ConvertPlan,
 };
 use crate::{
@@ -162,6 +162,8 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
         Some("standard input can be read only once")
     } else if job.options.ends.is_some() {
         Some("--shards and --records-per-shard count over the whole run, and each task has shards of its own")
+    } else if has_signed_subjects(job.options) {
+        Some("the URL of the table of subjects has secrets, and a plan would state them")
     } else if plan.inputs.files().any(|file| file.table().is_some()) {
         Some("the log of a Delta table decides what is read, and a plan does not store that")
     } else if !plan.replaced.is_empty() {
@@ -173,6 +175,11 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
     } else {
         None
     }
+}
+
+/// Whether the place of the table of subjects has what must not be stored, such as a signature.
+fn has_signed_subjects(options: &ConvertOptions) -> bool {
+    matches!(&options.subjects, Some(SubjectSource::Table { place, .. }) if plain_urls(place) != *place)
 }
 
 /// A source of records, or a part of one.
