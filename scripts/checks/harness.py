@@ -52,6 +52,28 @@ def finish(main):
     sys.exit(code or 0)
 
 
+def rounds_of(plan, forms, forget, more=lambda kind: ""):
+    """Runs kinds of rounds, each so many times and with each form in turn; returns how many failed. `forget` deletes what one leaves."""
+    failed = 0
+    for kind, times in plan:
+        bad = 0
+        for number in range(times):
+            form = forms[number % len(forms)]
+            try:
+                forget(kind(*form))
+            except (Failure, subprocess.TimeoutExpired) as failure:
+                bad += 1
+                print(f"FAIL  {kind.__name__} {' '.join(form)}, round {number}: {failure}", flush=True)
+        print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {times} rounds{more(kind)}, {bad} failed", flush=True)
+        failed += bad
+    return failed
+
+
+def forget_folders(folders):
+    for folder in folders or ():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def run(binary, *words, codes=(0,), folder=None, environment=None, timeout=600):
     """Standard output of a command of the program, as bytes, which has to end with one of these exit codes."""
     command = [str(pathlib.Path(binary).resolve()), *map(str, words)]

@@ -22,15 +22,13 @@ import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
 import harness
-from harness import CONFLICT, OK, USAGE, Failure, expect, finish
-from stores_check import ATOMIC_MOTO, S3, Server, free_port
+from harness import CONFLICT, FORMATS, OK, USAGE, Failure, expect, finish, rounds_of
+from stores_check import bucket_of
 
-FORMATS = ("parquet", "tar", "tfrecord")
 FILES = 12
 ROWS = 300
 TASKS = "24KiB"
@@ -247,21 +245,12 @@ class Rounds:
         return dataset
 
     def all(self, rounds):
-        failed = 0
-        for kind in (self.kill, self.commits, self.erase, self.compact, self.merges):
-            bad = 0
-            for number in range(rounds):
-                form = FORMATS[number % len(FORMATS)]
-                try:
-                    self.place.forget(kind(form))
-                except (Failure, subprocess.TimeoutExpired) as failure:
-                    bad += 1
-                    print(f"FAIL  {kind.__name__} {form}, round {number}: {failure}", flush=True)
-            more = f", {self.kills} processes killed" if self.kills else ""
-            self.kills = 0
-            print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {rounds} rounds{more}, {bad} failed", flush=True)
-            failed += bad
-        return failed
+        def killed(_):
+            kills, self.kills = self.kills, 0
+            return f", {kills} processes killed" if kills else ""
+
+        plan = [(kind, rounds) for kind in (self.kill, self.commits, self.erase, self.compact, self.merges)]
+        return rounds_of(plan, [(form,) for form in FORMATS], self.place.forget, killed)
 
 
 def main():
@@ -274,13 +263,8 @@ def main():
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        if options.store == "local":
-            shardify = harness.Shardify(options.shardify)
-            return 1 if Rounds(shardify, Place(root), root / "raw", rng).all(options.rounds) else 0
-        port = free_port()
-        with Server([sys.executable, str(ATOMIC_MOTO), "-p", str(port)], port):
-            bucket = S3(port)
-            shardify = harness.Shardify(options.shardify, bucket.settings)
+        with bucket_of(options.store) as bucket:
+            shardify = harness.Shardify(options.shardify, bucket and bucket.settings)
             return 1 if Rounds(shardify, Place(root, bucket), root / "raw", rng).all(options.rounds) else 0
 
 

@@ -21,13 +21,12 @@ import pathlib
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
 import harness
-from harness import CONFLICT, FORMATS, NO, OK, STORAGE, Failure, expect, finish, not_run
-from stores_check import ATOMIC_MOTO, S3, Server, free_port
+from harness import CONFLICT, FORMATS, NO, OK, STORAGE, Failure, expect, finish, forget_folders, not_run, rounds_of
+from stores_check import bucket_of
 
 FILES, ROWS = 8, 4000
 # Files of a copy that are its own: log, lists, and what runs leave.
@@ -242,23 +241,10 @@ class Rounds:
         return copy, data
 
     def all(self, rounds):
-        failed = 0
         others = max(1, rounds // 10)
         plan = [(self.kill, (rounds + 8) // 9), (self.erase, others), (self.pairs, others), (self.space, others), (self.flips, others), (self.readers, 3)]
-        for kind, times in plan:
-            bad = 0
-            for number in range(times):
-                form = FORMATS[number % len(FORMATS)]
-                try:
-                    for folder in kind(form) or ():
-                        shutil.rmtree(folder, ignore_errors=True)
-                except (Failure, subprocess.TimeoutExpired) as failure:
-                    bad += 1
-                    print(f"FAIL  {kind.__name__} {form}, round {number}: {failure}", flush=True)
-            more = f", {self.kills} pulls killed" if kind == self.kill else ""
-            print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {times} rounds{more}, {bad} failed", flush=True)
-            failed += bad
-        return failed
+        forms = [(form,) for form in FORMATS]
+        return rounds_of(plan, forms, forget_folders, lambda kind: f", {self.kills} pulls killed" if kind == self.kill else "")
 
 
 def read(folder, form):
@@ -292,13 +278,8 @@ def main():
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        if options.store == "local":
-            shardify = harness.Shardify(options.shardify)
-            return 1 if Rounds(shardify, root, None, rng).all(options.rounds) else 0
-        port = free_port()
-        with Server([sys.executable, str(ATOMIC_MOTO), "-p", str(port)], port):
-            bucket = S3(port)
-            shardify = harness.Shardify(options.shardify, bucket.settings)
+        with bucket_of(options.store) as bucket:
+            shardify = harness.Shardify(options.shardify, bucket and bucket.settings)
             return 1 if Rounds(shardify, root, bucket, rng).all(options.rounds) else 0
 
 

@@ -19,7 +19,6 @@ import argparse
 import hashlib
 import pathlib
 import random
-import shutil
 import subprocess
 import tempfile
 import time
@@ -30,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import readers
 import webdataset
-from harness import CONFLICT, OK, USAGE, Failure, expect, finish
+from harness import CONFLICT, OK, USAGE, Failure, expect, finish, forget_folders, rounds_of
 from tfrecord.reader import tfrecord_loader
 
 KINDS = [
@@ -260,22 +259,9 @@ class Rounds:
         return dataset, child
 
     def all(self, rounds):
-        failed = 0
         others = max(1, rounds // 10)
-        for kind, times in [(self.readers, rounds), (self.kill, others), (self.pairs, others), (self.private, max(len(KINDS), others))]:
-            bad = 0
-            for number in range(times):
-                form, codec = KINDS[number % len(KINDS)]
-                try:
-                    for folder in kind(form, codec) or ():
-                        shutil.rmtree(folder, ignore_errors=True)
-                except (Failure, subprocess.TimeoutExpired) as failure:
-                    bad += 1
-                    print(f"FAIL  {kind.__name__} {form} {codec}, round {number}: {failure}", flush=True)
-            more = f", {self.kills} runs killed" if kind == self.kill else ""
-            print(f"{'FAIL' if bad else 'ok'}    {kind.__name__}: {times} rounds{more}, {bad} failed", flush=True)
-            failed += bad
-        return failed
+        plan = [(self.readers, rounds), (self.kill, others), (self.pairs, others), (self.private, max(len(KINDS), others))]
+        return rounds_of(plan, KINDS, forget_folders, lambda kind: f", {self.kills} runs killed" if kind == self.kill else "")
 
 
 def main():

@@ -14,6 +14,7 @@ Prints a line per check; exit code 1 if one failed.
 """
 
 import argparse
+import contextlib
 import array
 import concurrent.futures
 import http.client
@@ -125,6 +126,17 @@ class S3:
     def forget_uploads(self):
         for upload in self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
             self.client.abort_multipart_upload(Bucket=BUCKET, Key=upload["Key"], UploadId=upload["UploadId"])
+
+
+@contextlib.contextmanager
+def bucket_of(store):
+    """A bucket on a server of its own for the store `s3`; None for `local`."""
+    if store == "local":
+        yield None
+        return
+    port = free_port()
+    with Server([sys.executable, str(ATOMIC_MOTO), "-p", str(port)], port):
+        yield S3(port)
 
 
 class Azure:

@@ -85,7 +85,7 @@ pub use self::{
         runs::{Run, RunTable, Scattered},
         shards::{NewShard, ShardMeta, check_folders, record_beside},
         snapshot::{Dataset, Snapshot},
-        sources::{NewSources, SourceRow},
+        sources::{NewSources, Optional, SourceRow},
         tags::{tag, untag},
         transaction::{Numbers, SegmentMerge, Transaction},
     },

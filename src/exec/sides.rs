@@ -117,16 +117,17 @@ impl SideGate<'_> {
     fn of_groups(&self, groups: &StringArray, are_ids: bool, of_content: impl Fn(usize) -> Side) -> Result<Vec<Side>> {
         // Neighbouring records often belong to one group.
         let mut last: Option<(&str, Side)> = None;
-        let side = |(row, group): (usize, Option<&'_ str>)| -> Result<Side> {
-            let Some(group) = group else { return Ok(of_content(row)) };
-            Ok(if are_ids { self.of_id(group)? } else { self.sides.of(group) })
-        };
         let mut out = Vec::with_capacity(groups.len());
         for (row, group) in groups.iter().enumerate() {
-            let known = last.filter(|(text, _)| Some(*text) == group).map(|(_, side)| side);
-            let found = known.map_or_else(|| side((row, group)), Ok)?;
-            last = group.map(|group| (group, found));
-            out.push(found);
+            out.push(match (group, last) {
+                (None, _) => of_content(row),
+                (Some(group), Some((known, side))) if known == group => side,
+                (Some(group), _) => {
+                    let side = if are_ids { self.of_id(group)? } else { self.sides.of(group) };
+                    last = Some((group, side));
+                    side
+                }
+            });
         }
         Ok(out)
     }
@@ -149,6 +150,9 @@ fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<P
     match whole {
         Payload::Rows(batch) => {
             let take = |rows: &Vec<u32>| -> Result<Payload> {
+                if rows.len() == batch.num_rows() {
+                    return Ok(Payload::Rows(batch.clone()));
+                }
                 let rows = UInt32Array::from_iter_values(rows.iter().copied());
                 Ok(Payload::Rows(take_record_batch(&batch, &rows)?))
             };

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::tasks::{self, Operation};
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Outcome, OutcomeCounts, PlanRecord, SealedRef,
-        SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Optional, Outcome, OutcomeCounts, PlanRecord,
+        SealedRef, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
     },
     error::Result,
     storage::Store,
@@ -31,9 +31,7 @@ pub(super) struct Stacked {
 pub(super) struct StackedSources {
     store: Arc<dyn Store>,
     tables: Vec<(ListRef, u64)>,
-    arrays: bool,
-    part_hashes: bool,
-    divided: bool,
+    optional: Optional,
 }
 
 impl NewSources for StackedSources {
@@ -45,7 +43,7 @@ impl NewSources for StackedSources {
                 Some(before) if before.uri == row.uri => {
                     before.records += row.records;
                     // On each side, the records of other sources are between those of two parts.
-                    if self.divided {
+                    if self.optional.other_firsts {
                         before.other_firsts.extend(row.firsts());
                     }
                     Ok(())
@@ -56,16 +54,8 @@ impl NewSources for StackedSources {
         last.map_or(Ok(()), visit)
     }
 
-    fn have_arrays(&self) -> bool {
-        self.arrays
-    }
-
-    fn have_part_hashes(&self) -> bool {
-        self.part_hashes
-    }
-
-    fn have_other_firsts(&self) -> bool {
-        self.divided
+    fn optional(&self) -> Optional {
+        self.optional
     }
 }
 
@@ -77,7 +67,7 @@ impl Stacked {
         settings: Settings,
         operation: Operation,
     ) -> Transaction<'_> {
-        self.sources.divided = settings.split.is_some();
+        self.sources.optional.other_firsts = settings.split.is_some();
         Transaction {
             counts: self.counts,
             adds: std::mem::take(&mut self.adds),
@@ -99,19 +89,16 @@ impl Stacked {
             sources: StackedSources {
                 store: Arc::clone(dataset.store()),
                 tables: Vec::new(),
-                arrays: false,
-                part_hashes: false,
-                divided: false,
+                optional: Optional::default(),
             },
             rejects: Vec::new(),
         };
         let mut base = 0;
         for outcome in outcomes {
             all.adds.extend(outcome.shards.into_iter().map(|shard| shard.stacked(base)));
-            let shifted = |segment: SegmentRef| SegmentRef { record_base: segment.record_base + base, ..segment };
-            all.segments.extend(outcome.segments.into_iter().map(shifted));
-            all.sources.arrays |= outcome.arrays;
-            all.sources.part_hashes |= outcome.part_hashes;
+            all.segments.extend(outcome.segments.into_iter().map(|segment| segment.moved(base)));
+            all.sources.optional.arrays |= outcome.arrays;
+            all.sources.optional.part_hashes |= outcome.part_hashes;
             all.sources.tables.extend(outcome.sources.map(|list| (list, base)));
             all.rejects.extend(outcome.rejects);
             all.others += outcome.others;

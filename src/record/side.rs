@@ -159,12 +159,12 @@ impl Sides {
         // The upper 53 bits are a number of this type without rounding.
         let place = (hash >> 11) as f64 / (1_u64 << 53) as f64;
         let mut end = 0.0;
-        let reaches = |share: &f64| {
+        let reaches = |share: f64| {
             end += share;
             place < end
         };
         let last = self.count().saturating_sub(1);
-        let side = self.shares.shares().take(last).collect::<Vec<_>>().iter().position(reaches).unwrap_or(last);
+        let side = self.shares.shares().take(last).position(reaches).unwrap_or(last);
         Side::try_from(side).unwrap_or_default()
     }
 
@@ -175,8 +175,7 @@ impl Sides {
 
     /// Returns the side in whose folder a shard lies; `None` if it lies in none.
     pub fn of_path(&self, path: &str) -> Option<Side> {
-        let name =
-            path.split('/').rev().skip(1).find_map(|folder| folder.strip_prefix(FOLDER_KEY)?.strip_prefix('='))?;
+        let name = side_of_path(path)?;
         let side = self.shares.names().position(|known| known == name)?;
         Side::try_from(side).ok()
     }

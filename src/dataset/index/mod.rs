@@ -96,6 +96,12 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl SegmentRef {
+    /// Returns the segment with `base` added to the numbers of its records.
+    #[must_use]
+    pub fn moved(self, base: u64) -> Self {
+        Self { record_base: self.record_base + base, ..self }
+    }
+
     pub(in crate::dataset) fn bucket_path(&self, bucket: u64) -> String {
         Self::bucket_at(&self.path, bucket)
     }

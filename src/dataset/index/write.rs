@@ -33,8 +33,7 @@ pub struct Segments {
 impl Segments {
     /// Adds segments whose records follow the first `base` ones.
     pub fn append(&mut self, more: Self, base: u64) {
-        let moved = |segment: SegmentRef| SegmentRef { record_base: segment.record_base + base, ..segment };
-        self.refs.extend(more.refs.into_iter().map(moved));
+        self.refs.extend(more.refs.into_iter().map(|segment| segment.moved(base)));
         self.staged.extend(more.staged);
         self.repeated += more.repeated;
     }

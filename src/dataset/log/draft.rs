@@ -114,8 +114,7 @@ impl Draft<'_> {
     }
 
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
-        let rebased =
-            self.transaction.segments.iter().map(|s| SegmentRef { record_base: s.record_base + shift, ..s.clone() });
+        let rebased = self.transaction.segments.iter().map(|segment| segment.clone().moved(shift));
         let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
         for merge in &self.transaction.merges {
             let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
@@ -210,9 +209,7 @@ impl Draft<'_> {
             }
         }
         let sources = self.transaction.sources;
-        let (arrays, part_hashes) = (sources.have_arrays(), sources.have_part_hashes());
-        let other_firsts = sources.have_other_firsts();
-        let optional = Optional { arrays, part_hashes, removed: false, other_firsts };
+        let optional = sources.optional();
         lists.write(0, &mut |add| {
             let mut pending = Vec::new();
             self.transaction.sources.each(&mut |source| {

@@ -79,19 +79,9 @@ pub trait NewSources {
     /// Those of `visit`, and of reading the rows if they are stored.
     fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>;
 
-    /// Whether some of them hold arrays.
-    fn have_arrays(&self) -> bool {
-        false
-    }
-
-    /// Whether some of them are parts of samples with known hashes.
-    fn have_part_hashes(&self) -> bool {
-        false
-    }
-
-    /// Whether the records of some of them are not consecutive.
-    fn have_other_firsts(&self) -> bool {
-        false
+    /// Returns the optional columns that some of them have a value in.
+    fn optional(&self) -> Optional {
+        Optional::default()
     }
 }
 
@@ -121,13 +111,17 @@ const PART_HASH: &str = "part_hash";
 /// Name of the column that only lists of divided datasets have.
 const OTHER_FIRSTS: &str = "other_first_records";
 
-/// The optional columns of a list.
+/// The optional columns of a list, which are left out where no source has a value in them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::dataset) struct Optional {
-    pub(in crate::dataset) arrays: bool,
-    pub(in crate::dataset) removed: bool,
-    pub(in crate::dataset) part_hashes: bool,
-    pub(in crate::dataset) other_firsts: bool,
+pub struct Optional {
+    /// Some sources hold arrays.
+    pub arrays: bool,
+    /// Some sources were removed.
+    pub removed: bool,
+    /// Some sources are parts of samples with known hashes.
+    pub part_hashes: bool,
+    /// The records of some sources are not consecutive.
+    pub other_firsts: bool,
 }
 
 impl Optional {

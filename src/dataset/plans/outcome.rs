@@ -105,14 +105,13 @@ impl OutcomeShard {
             body_bytes: self.body_bytes,
             body_crc32: self.body_crc32,
             compacted_for: self.compacted_for,
-            first_record: self.first_record + base,
+            first_record: self.first_record,
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
             beside: self.beside.map(Arc::new),
         };
-        let runs = self.runs.into_iter().map(|(first, records, ordinal)| (first + base, records, ordinal)).collect();
-        NewShard { meta, runs, scattered: None }
+        NewShard { meta, runs: self.runs, scattered: None }.moved(base)
     }
 
     /// Returns the path, relative to the dataset.

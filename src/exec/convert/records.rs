@@ -221,9 +221,9 @@ impl Parser<'_> {
             }
             parsed => parsed?,
         };
+        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
         let (mut rejected, mut erased, mut filtered) = (Vec::new(), 0, 0);
         if let Parsed::Block(block) = &mut parsed {
-            let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.sources[source].file.uri()) };
             if let Some(gate) = self.pipeline.select {
                 (*block, filtered) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
             }
@@ -248,7 +248,6 @@ impl Parser<'_> {
             Parsed::Block(block) => fitting(block, self.columns),
             mismatch @ Parsed::Mismatch(_) => mismatch,
         };
-        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
         let subject = self.pipeline.facts[source].name.subject.as_deref();
         let sides = self.pipeline.divide(&mut parsed, subject).map_err(at)?;
         Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, sides, rejected, erased, filtered })

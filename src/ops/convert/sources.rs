@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inputs::Inputs;
 use crate::{
-    dataset::{NewSources, Pseudonymizer, SourceRow},
+    dataset::{NewSources, Optional, Pseudonymizer, SourceRow},
     delta::Mark,
     error::Result,
     exec::gather::{SourceTally, Tally},
@@ -24,17 +24,14 @@ pub(super) struct Fresh<'a> {
 }
 
 impl NewSources for Fresh<'_> {
-    fn have_arrays(&self) -> bool {
-        let Inputs::Records(sources) = self.inputs else { return false };
-        sources.iter().any(|source| source.reader.layout().is_some())
-    }
-
-    fn have_part_hashes(&self) -> bool {
-        !self.part_hashes.is_empty()
-    }
-
-    fn have_other_firsts(&self) -> bool {
-        matches!(self.inputs, Inputs::Records(_)) && !self.tally.firsts.is_empty()
+    fn optional(&self) -> Optional {
+        let (arrays, other_firsts) = match self.inputs {
+            Inputs::Samples { .. } => (false, false),
+            Inputs::Records(sources) => {
+                (sources.iter().any(|source| source.reader.layout().is_some()), !self.tally.firsts.is_empty())
+            }
+        };
+        Optional { arrays, part_hashes: !self.part_hashes.is_empty(), other_firsts, removed: false }
     }
 
     fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {

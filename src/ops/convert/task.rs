@@ -194,6 +194,7 @@ impl<'a> TaskRunner<'a> {
             tally: &tally,
             pseudonymizer: job.pseudonymizer.as_ref(),
         };
+        let optional = sources.optional();
         let table = stage_sources(store, writer, sources.rows())?;
         let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
         staged.extend(table);
@@ -207,8 +208,8 @@ impl<'a> TaskRunner<'a> {
             counts,
             others,
             sources: list,
-            arrays: sources.have_arrays(),
-            part_hashes: sources.have_part_hashes(),
+            arrays: optional.arrays,
+            part_hashes: optional.part_hashes,
             rejects: rejects_ref,
             ..tasks::empty_outcome(self.record, task, writer)
         };

@@ -2,7 +2,7 @@
 //! may be an id, so files of records that were left out are not listed.
 
 use crate::{
-    dataset::{IdQuery, NewSources, Pseudonymizer, Renumbering, Snapshot, SourceRow},
+    dataset::{IdQuery, NewSources, Optional, Pseudonymizer, Renumbering, Snapshot, SourceRow},
     error::Result,
     id::IdHash,
     record::key::split_key,
@@ -17,9 +17,8 @@ pub(super) struct KeptSources<'a> {
     /// Numbers that sources begin with, ascending, each with the place in the lists of the last source that does.
     firsts: Vec<(u64, usize)>,
     pseudonymizer: Option<Pseudonymizer>,
-    arrays: bool,
-    part_hashes: bool,
-    divided: bool,
+    /// Columns that the list needs.
+    optional: Optional,
 }
 
 impl<'a> KeptSources<'a> {
@@ -31,14 +30,14 @@ impl<'a> KeptSources<'a> {
         // Without the key, it is not known to which record a file belongs.
         let pseudonymizer = crate::dataset::pseudonymizer_of(snapshot).ok().flatten();
         let (mut firsts, mut place) = (Vec::new(), 0);
-        let (mut arrays, mut part_hashes, mut divided) = (false, false, false);
+        let mut optional = Optional::default();
         snapshot.each_source(&mut |row| {
             if !is_part(&row) {
                 firsts.extend(row.firsts().map(|first| (first, place)));
             }
-            arrays |= row.arrays.is_some();
-            part_hashes |= row.part_hash.is_some();
-            divided |= !row.other_firsts.is_empty();
+            optional.arrays |= row.arrays.is_some();
+            optional.part_hashes |= row.part_hash.is_some();
+            optional.other_firsts |= !row.other_firsts.is_empty();
             place += 1;
             Ok(())
         })?;
@@ -50,7 +49,7 @@ impl<'a> KeptSources<'a> {
             }
             same
         });
-        Ok(Self { snapshot, numbering, hashes, firsts, pseudonymizer, arrays, part_hashes, divided })
+        Ok(Self { snapshot, numbering, hashes, firsts, pseudonymizer, optional })
     }
 
     /// Returns the row of a source for the new dataset; `None` if that has no record of it.
@@ -98,15 +97,7 @@ impl NewSources for KeptSources<'_> {
         })
     }
 
-    fn have_arrays(&self) -> bool {
-        self.arrays
-    }
-
-    fn have_part_hashes(&self) -> bool {
-        self.part_hashes
-    }
-
-    fn have_other_firsts(&self) -> bool {
-        self.divided
+    fn optional(&self) -> Optional {
+        self.optional
     }
 }
