@@ -202,7 +202,7 @@ impl fmt::Display for Sides {
 }
 
 /// Key of the folders of sides.
-const FOLDER_KEY: &str = "split";
+pub const FOLDER_KEY: &str = "split";
 
 /// Returns the name of the side in whose folder a shard lies; `None` if the dataset is not divided.
 pub fn side_of_path(path: &str) -> Option<&str> {

@@ -261,6 +261,7 @@ fn what_cannot_be_divided_is_refused() {
     let folder = Folder::new();
     write_visits(&folder);
     folder.write("files/a.txt", "a");
+    folder.write("own.csv", "n,split\n1,train\n");
     folder.run("convert a.csv --out plain").ok();
     folder.run("convert a.csv --id visit --split a=0.5,b=0.5 --out divided").ok();
     folder.run("convert a.csv --out shards").ok();
@@ -273,6 +274,7 @@ fn what_cannot_be_divided_is_refused() {
         ("convert b.csv --out new --split a=0.5,b=0.5 --split-by id", "expected record ids to split by"),
         ("convert b.csv --out new --split a=0.5,b=0.5 --split-by sitte", "there is a column `site`"),
         ("convert files --out new --split a=0.5,b=0.5 --split-by site", "by subject or id"),
+        ("convert own.csv --out new --split a=0.5,b=0.5", "no column `split` beside --split"),
         ("convert b.csv --out new --split-by site", "--split"),
         ("convert b.csv --out new --split a=0.5,b=0.5 --shards 3", "cannot be used with"),
         ("adopt shards --out divided", "records that are divided"),
@@ -282,6 +284,8 @@ fn what_cannot_be_divided_is_refused() {
         assert!(!folder.path().join("new").exists(), "{command}");
     }
     folder.run("convert b.csv --out divided --split a=0.5,b=0.5").ok();
+    folder.run("convert own.csv --columns n --out without --split a=0.5,b=0.5").ok();
+    folder.run("convert own.csv --to tar --out members --split a=0.5,b=0.5").ok();
 }
 
 /// A dataset that is cut from a divided one is divided alike, and its records are found by their origins.

@@ -24,6 +24,7 @@ use super::{
     job::Job,
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
+    select::Selection,
     split, subjects,
 };
 use crate::{
@@ -52,7 +53,7 @@ use crate::{
         key::part_type,
         parts::{KEY_COLUMN, is_table_of_samples},
         path::field_at,
-        side::Sides,
+        side::{FOLDER_KEY, Sides},
     },
     scan::{Input, RecordSource, SourceFile, folders_of, with_partitions},
     schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
@@ -199,7 +200,7 @@ impl Opened {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
-        settings.split = sides(job, &settings, &inputs, &fields)?;
+        settings.split = sides(job, &settings, &inputs, &given.selection, &fields)?;
         let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
@@ -473,7 +474,13 @@ fn with_named_columns(
 }
 
 /// Returns how the records are divided, now that their columns are known.
-fn sides(job: &Job<'_>, settings: &Settings, inputs: &Inputs, fields: &Fields) -> Result<Option<Sides>> {
+fn sides(
+    job: &Job<'_>,
+    settings: &Settings,
+    inputs: &Inputs,
+    selection: &Selection,
+    fields: &Fields,
+) -> Result<Option<Sides>> {
     let are_samples = inputs.give_samples();
     let known = split::Known {
         are_samples,
@@ -483,7 +490,15 @@ fn sides(job: &Job<'_>, settings: &Settings, inputs: &Inputs, fields: &Fields) -
             false => Err(columns::unknown_column(name, &fields.iter().map(|field| field.name()).collect::<Vec<_>>())),
         },
     };
-    split::settled(settings, job.options.split.as_ref(), &known)
+    let sides = split::settled(settings, job.options.split.as_ref(), &known)?;
+    let has_column = selection.stored(fields).find(FOLDER_KEY).is_some();
+    if sides.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {
+        return Err(Error::usage(format!(
+            "expected no column `{FOLDER_KEY}` beside --split, found one: readers take the name of the folder for it"
+        ))
+        .hint("name the columns to keep with --columns, without this one, or leave out such files with --exclude"));
+    }
+    Ok(sides)
 }
 
 /// Returns an error if samples were found and an option applies only to rows.
