@@ -79,11 +79,9 @@ impl Merger<'_> {
         if last != Some(first) {
             return Ok(());
         }
-        Err(Error::usage(format!(
-            "the key `{first}` would appear twice in a row, and readers would merge the two records into one"
-        ))
-        .at(self.rewriter.place(input))
-        .hint("exclude one of the two shards with --since or --until"))
+        Err(twice_in_a_row(first)
+            .at(self.rewriter.place(input))
+            .hint("exclude one of the two shards with --since or --until"))
     }
 
     /// Copies the records of a shard, as stored, and verifies them; returns their offset in the new shard.
@@ -295,6 +293,13 @@ impl Records {
             .byte(record.offset)),
         }
     }
+}
+
+/// Returns the error for two records with one key that would be neighbours.
+pub(super) fn twice_in_a_row(key: &str) -> Error {
+    Error::usage(format!(
+        "the key `{key}` would appear twice in a row, and readers would merge the two records into one"
+    ))
 }
 
 #[cfg(test)]

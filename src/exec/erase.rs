@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
     compact::RowGroups,
-    copy::Records,
+    copy::{Records, twice_in_a_row},
     encode::{framing, parquet_encoder, sorted_parquet_encoder},
     rewrite::Rewriter,
     shard::{FinishedShard, ParquetShardWriter, ShardNaming, StreamShardWriter},
@@ -288,11 +288,8 @@ impl Eraser<'_> {
         let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
-            Some(pair) => Err(Error::usage(format!(
-                "the key `{}` would appear twice in a row, and readers would merge the two records into one",
-                token_of(&id(&pair[0]).unwrap_or_default())
-            ))
-            .hint("erase that record, too, or convert the sources again with a unique --id")),
+            Some(pair) => Err(twice_in_a_row(token_of(&id(&pair[0]).unwrap_or_default()))
+                .hint("erase that record, too, or convert the sources again with a unique --id")),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     dataset::{FrameTable, RecordExtents, ShardMeta, read_frames, token_of},
     error::{Error, Result},
     exec::{
-        copy::Records,
+        copy::{Records, twice_in_a_row},
         shard::{FinishedShard, StreamShardWriter},
     },
     format::{Framing, parquet::Tally},
@@ -97,11 +97,9 @@ impl Seams {
         let mut last = self.last.as_deref();
         for id in ids {
             if id.is_some() && id == last {
-                return Err(Error::usage(format!(
-                    "the key `{}` would appear twice in a row, and readers would merge the two records into one",
-                    token_of(id.unwrap_or_default())
-                ))
-                .hint("leave one of them out with --where or --ids, or convert the sources again with a unique --id"));
+                return Err(twice_in_a_row(token_of(id.unwrap_or_default())).hint(
+                    "leave one of them out with --where or --ids, or convert the sources again with a unique --id",
+                ));
             }
             last = id;
         }
