@@ -10,14 +10,17 @@ use arrow::{
     },
     buffer::BooleanBuffer,
     datatypes::{
-        DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
-        TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type,
-        UInt64Type,
+        ArrowNativeType, DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+        TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, UInt8Type, UInt16Type,
+        UInt32Type, UInt64Type,
     },
 };
 
 use super::{levels::Layout, scratch::Scratch, stats::Order};
 use crate::record::coded::value_type;
+
+/// Maximum length of a text in bytes.
+const MAX_TEXT_BYTES: i64 = i32::MAX as i64;
 
 /// A value of fixed width.
 pub(crate) trait Word: Copy + Eq {
@@ -106,8 +109,8 @@ pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
 /// Returns whether values of this type, or keys of such values, can be encoded as a column like this.
 pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
     use DataType::{
-        Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, Timestamp, UInt8, UInt16, UInt32, UInt64,
-        Utf8,
+        Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8, Timestamp, UInt8,
+        UInt16, UInt32, UInt64, Utf8,
     };
     let stored = match &*value_type(of) {
         Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 | Date32 => Physical::INT32,
@@ -117,7 +120,7 @@ pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
         Float32 => Physical::FLOAT,
         Float64 => Physical::DOUBLE,
         Boolean => Physical::BOOLEAN,
-        Utf8 | Binary => Physical::BYTE_ARRAY,
+        Utf8 | LargeUtf8 | Binary | LargeBinary => Physical::BYTE_ARRAY,
         _ => return false,
     };
     stored == column.physical_type()
@@ -171,16 +174,24 @@ pub(super) fn words(
 
 /// Returns the values of text or binary arrays, and their order.
 pub(super) fn texts<'a>(arrays: &'a [ArrayRef], scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
-    match arrays.first()?.data_type() {
-        DataType::Utf8 => {
-            let arrays = arrays.iter().map(|array| array.as_string::<i32>());
-            Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: true }))
-        }
-        DataType::Binary => {
-            let arrays = arrays.iter().map(|array| array.as_binary::<i32>());
-            Some((Values::Bytes(slices(scratch.texts(), arrays)), Order::Bytes { utf8: false }))
-        }
-        _ => None,
+    let room = scratch.texts();
+    let (values, utf8) = match arrays.first()?.data_type() {
+        DataType::Utf8 => (slices(room, arrays.iter().map(|array| array.as_string::<i32>())), true),
+        DataType::LargeUtf8 => (slices(room, arrays.iter().map(|array| array.as_string::<i64>())), true),
+        DataType::Binary => (slices(room, arrays.iter().map(|array| array.as_binary::<i32>())), false),
+        DataType::LargeBinary => (slices(room, arrays.iter().map(|array| array.as_binary::<i64>())), false),
+        _ => return None,
+    };
+    Some((Values::Bytes(values), Order::Bytes { utf8 }))
+}
+
+/// Returns whether some text is too long for a page.
+pub(super) fn is_too_long(array: &dyn Array) -> bool {
+    let long = |offsets: &[i64]| offsets.windows(2).any(|pair| pair[1] - pair[0] > MAX_TEXT_BYTES);
+    match array.data_type() {
+        DataType::LargeUtf8 => long(array.as_string::<i64>().value_offsets()),
+        DataType::LargeBinary => long(array.as_binary::<i64>().value_offsets()),
+        _ => false,
     }
 }
 
@@ -224,14 +235,14 @@ fn bits(arrays: &[ArrayRef]) -> BooleanBuffer {
     out.finish()
 }
 
-fn slices<'a, T: ByteArrayType<Offset = i32> + 'a>(
+fn slices<'a, T: ByteArrayType + 'a>(
     mut out: Vec<&'a [u8]>,
     arrays: impl Iterator<Item = &'a GenericByteArray<T>> + Clone,
 ) -> Vec<&'a [u8]> {
     out.reserve(arrays.clone().map(|array| array.len() - array.null_count()).sum());
     for array in arrays {
         let (offsets, data) = (array.value_offsets(), array.value_data());
-        let place = |offset: i32| usize::try_from(offset).unwrap_or_default();
+        let place = |offset: T::Offset| offset.as_usize();
         let mut take = |start: usize, end: usize| {
             let pairs = offsets[start..=end].windows(2);
             out.extend(pairs.map(|pair| &data[place(pair[0])..place(pair[1])]));

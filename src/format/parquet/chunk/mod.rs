@@ -121,7 +121,10 @@ fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], opti
         let allowed =
             |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
         (column.max_def_level(), column.max_rep_level()) == (definition, repetition)
-            && leaf.arrays.iter().all(|array| column::takes(array.data_type(), column) && allowed(array))
+            && leaf
+                .arrays
+                .iter()
+                .all(|array| column::takes(array.data_type(), column) && allowed(array) && !column::is_too_long(array))
     };
     (leaves.len() == columns.len() && leaves.iter().zip(columns).all(fits)).then_some(leaves)
 }

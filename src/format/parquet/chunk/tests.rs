@@ -17,8 +17,8 @@ use ::parquet::{
 };
 use arrow::{
     array::{
-        ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Int32Array, ListArray, PrimitiveArray,
-        RecordBatch, StringArray, StructArray, new_null_array,
+        ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, Int32Array, LargeBinaryArray,
+        LargeStringArray, ListArray, PrimitiveArray, RecordBatch, StringArray, StructArray, new_null_array,
     },
     buffer::{NullBuffer, OffsetBuffer},
     compute::{cast, concat, concat_batches},
@@ -104,6 +104,8 @@ fn columns(shape: Shape) -> Vec<(&'static str, ArrayRef)> {
             Arc::new(n.iter().map(|n| n.map(|v| "\u{10ffff}".repeat((v % 19) as usize))).collect::<StringArray>()),
         ),
         ("file", Arc::new(n.iter().map(|n| n.map(|v| v.to_le_bytes())).collect::<BinaryArray>())),
+        ("large_text", Arc::new(n.iter().map(|n| n.map(text)).collect::<LargeStringArray>())),
+        ("large_file", Arc::new(n.iter().map(|n| n.map(|v| v.to_le_bytes())).collect::<LargeBinaryArray>())),
     ]
 }
 

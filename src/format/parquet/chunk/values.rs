@@ -72,7 +72,7 @@ pub(crate) fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
     words + one[words..].iter().zip(&other[words..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns the length of a text; arrays have offsets of 31 bits, so it always fits.
+/// Returns the length of a text; longer ones than 31 bits can count are left to the general writer.
 fn length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).unwrap_or(u32::MAX)
 }
