@@ -6,15 +6,16 @@
 //! new shards              | 0 2 3 | 4 5 8 |                bytes, sidecar rows and, under new numbers, runs
 //! ```
 //!
-//! Records of tar and TFRecord are copied as they are stored (`stream`), row groups of Parquet page by page (`rows`).
-//! Only units and row groups of which some records are left out, or go to another shard, are decoded. Nothing of a record
-//! that is left out is copied.
+//! Records of tar and TFRecord are copied as they are stored (`stream`), row groups of Parquet page by page (`rows`); ends
+//! of new shards are moved a little to where pages begin. Only units and row groups of which some records are left out,
+//! and columns whose pages do not begin where a shard does, are decoded. Nothing of a record that is left out is copied.
 
 pub mod filter;
 mod rows;
 mod stream;
 
 use std::{
+    cmp::Reverse,
     ops::Range,
     sync::{Mutex, PoisonError},
 };
@@ -37,7 +38,10 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    format::parquet::Tally,
+    format::{
+        parquet::{Source, Tally},
+        ranged::RangedInput,
+    },
     id::Version,
     plan::reshard::Share,
     record::BATCH_ROWS,
@@ -46,6 +50,9 @@ use crate::{
 
 /// The end of a Parquet shard may be moved by a shard's size divided by this to the next end of a row group.
 const SNAP: u128 = 20;
+
+/// The same for the end of a page.
+const PAGE_SNAP: u128 = 10;
 
 /// A shard of the parent, and which of its records are kept.
 #[derive(Debug)]
@@ -189,17 +196,25 @@ impl Resharder<'_> {
         if is_framed(stock) {
             return self.ends_of_records(stock, marks);
         }
+        let shard = &stock.shard;
+        let object = self.rewriter.dataset.object(&shard.path, shard.bytes);
+        let source = Source::open(RangedInput::Object(object), &self.rewriter.place(shard))?;
         let mut places: Vec<(u64, u128)> = Vec::new();
         let (mut records, mut bytes) = (0, 0_u128);
         let mut at = 0;
-        for group in self.rewriter.open(&stock.shard)?.row_groups() {
+        for group in source.row_groups() {
             let rows = stock.kept.as_ref().map_or(group.rows, |kept| count(kept, at, group.rows));
             records += rows;
             bytes += u128::from(group.encoded_bytes) * u128::from(rows) / u128::from(group.rows.max(1));
             places.push((records, bytes));
             at += group.rows;
         }
-        Ok(marks.iter().map(|mark| within(&places, *mark, even, stock.share)).collect())
+        let ends: Vec<End> = marks.iter().map(|mark| within(&places, *mark, even, stock.share)).collect();
+        if stock.kept.is_some() || ends.iter().all(|end| end.inside.is_none()) {
+            return Ok(ends.into_iter().map(|end| end.records).collect());
+        }
+        let source = source.with_indexes()?;
+        Ok(ends.iter().map(|end| end.at_page(&source)).collect())
     }
 
     /// Returns the ends of records that are nearest to some ascending marks.
@@ -408,19 +423,39 @@ fn count(kept: &BooleanBuffer, first: u64, rows: u64) -> u64 {
     kept.slice(first, place(rows).min(kept.len() - first)).count_set_bits() as u64
 }
 
-/// Returns the number of rows before a mark, or before the end of a row group that is near; `places` are the rows and bytes
-/// up to the end of each row group.
-fn within(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> u64 {
+/// Where a new shard may end.
+struct End {
+    /// Records before it.
+    records: u64,
+    /// If it is inside of a row group: its number, its first record, and by how many records the end may be moved.
+    inside: Option<(usize, u64, u64)>,
+}
+
+impl End {
+    /// Returns the records before the nearest row where pages begin: of as many bytes of columns as possible, for the
+    /// other columns are decoded.
+    fn at_page(&self, source: &Source) -> u64 {
+        let Some((group, first, room)) = self.inside else { return self.records };
+        let row = self.records - first;
+        let near = source.page_starts(group).into_iter().filter(|(start, _)| start.abs_diff(row) <= room);
+        let best = near.max_by_key(|(start, bytes)| (*bytes, Reverse(start.abs_diff(row))));
+        best.map_or(self.records, |(start, _)| first + start)
+    }
+}
+
+/// Returns the place of a mark, or the end of a row group that is near; `places` are the rows and bytes up to the end of
+/// each row group.
+fn within(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> End {
     let total = places.last().map_or(0, |(_, bytes)| *bytes);
     let scaled = |bytes: u64| u128::from(bytes) * total / u128::from(share.bytes.max(1));
-    let (mark, snap) = (scaled(mark), scaled(even) / SNAP);
+    let (mark, even) = (scaled(mark), scaled(even));
     let after = places.partition_point(|(_, bytes)| *bytes < mark);
     let (first, start) = after.checked_sub(1).and_then(|i| places.get(i)).copied().unwrap_or((0, 0));
-    let Some((last, end)) = places.get(after).copied() else { return first };
+    let Some((last, end)) = places.get(after).copied() else { return End { records: first, inside: None } };
     let (behind, ahead) = (mark - start, end - mark);
-    if behind.min(ahead) <= snap {
-        return if behind <= ahead { first } else { last };
+    if behind.min(ahead) <= even / SNAP {
+        return End { records: if behind <= ahead { first } else { last }, inside: None };
     }
-    let rows = behind * u128::from(last - first) / (end - start).max(1);
-    first + u64::try_from(rows).unwrap_or(0)
+    let rows = |bytes: u128| u64::try_from(bytes * u128::from(last - first) / (end - start).max(1)).unwrap_or(0);
+    End { records: first + rows(behind), inside: Some((after, first, rows(even / PAGE_SNAP))) }
 }

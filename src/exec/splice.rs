@@ -211,7 +211,7 @@ impl<'a> Splicing<'a> {
         let Loaded { source, sidecar } = loaded;
         self.hold(&source);
         for (group, _) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            if !self.add_group(&source, group)? {
+            if !self.add_part(GroupPart::whole(&source, group))? {
                 return Ok(false);
             }
         }
@@ -229,15 +229,15 @@ impl<'a> Splicing<'a> {
         Ok((self.held as f64) < LARGE_RATIO * self.row_group as f64 || self.end_group()?)
     }
 
-    /// Adds a row group of a file; returns false if it cannot be spliced.
-    pub(super) fn add_group(&mut self, source: &Arc<Source>, group: usize) -> Result<bool> {
+    /// Adds a row group of a file, or a slice of one; returns false if it cannot be spliced.
+    pub(super) fn add_part(&mut self, part: GroupPart) -> Result<bool> {
         self.end_rows()?;
-        let bytes = source.row_groups().get(group).map_or(0, |size| size.uncompressed_bytes);
+        let bytes = part.uncompressed_bytes();
         let wanted = self.row_group as f64;
         if (self.bytes.saturating_add(bytes)) as f64 > LARGE_RATIO * wanted && !self.end_group()? {
             return Ok(false);
         }
-        self.parts.push(GroupPart { source: Arc::clone(source), group });
+        self.parts.push(part);
         self.bytes += bytes;
         let enough = if self.parts.len() == 1 { wanted } else { SURPLUS_RATIO * wanted / self.ratio };
         Ok((self.bytes as f64) < enough || self.end_group()?)
@@ -245,12 +245,11 @@ impl<'a> Splicing<'a> {
 
     /// Adds a row group of a file that becomes one of the output, whose pages stay as they are; returns false if it, or
     /// those before it, cannot be spliced. Small row groups are gathered.
-    pub(super) fn add_whole(&mut self, source: &Arc<Source>, group: usize) -> Result<bool> {
-        let bytes = source.row_groups().get(group).map_or(0, |size| size.uncompressed_bytes);
-        if bytes < self.row_group / SMALL_GROUPS {
-            return self.add_group(source, group);
+    pub(super) fn add_whole(&mut self, part: GroupPart) -> Result<bool> {
+        if part.uncompressed_bytes() < self.row_group / SMALL_GROUPS {
+            return self.add_part(part);
         }
-        Ok(self.end_group()? && self.add_group(source, group)? && self.end_group()?)
+        Ok(self.end_group()? && self.add_part(part)? && self.end_group()?)
     }
 
     /// Adds decoded rows; returns false if the row groups before them cannot be spliced.

@@ -131,7 +131,7 @@ impl SidecarWriter {
     pub fn append_part(&mut self, part: &SidecarPart) -> Result<()> {
         let alike = part.source.root_schema().get_fields() == self.columns.root_schema().get_fields();
         for (group, size) in part.source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            let part = GroupPart { source: Arc::clone(&part.source), group };
+            let part = GroupPart::whole(&part.source, group);
             if !alike || size.rows < MIN_SPLICED_ROWS {
                 self.append_decoded(&part)?;
                 continue;

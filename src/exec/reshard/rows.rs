@@ -1,5 +1,5 @@
-//! Takes rows of Parquet shards: row groups of which all rows go to one new shard are spliced page by page, as in a
-//! compaction; of others, the rows are decoded and encoded.
+//! Takes rows of Parquet shards: row groups of which consecutive rows go to one new shard are spliced page by page, as in
+//! a compaction; of others, the rows are decoded and encoded.
 
 use std::{ops::Range, sync::Arc};
 
@@ -83,8 +83,7 @@ impl Resharder<'_> {
             for group in source.row_groups() {
                 let range = first..first + group.rows;
                 first = range.end;
-                let kept = within(&rows, &range).map(|rows| rows.end - rows.start).sum::<u64>();
-                decode |= kept > 0 && kept < group.rows;
+                decode |= within(&rows, &range).nth(1).is_some();
             }
         }
         if !decode {
@@ -109,19 +108,21 @@ fn take(
     rows: &[Range<u64>],
 ) -> Result<bool> {
     let wanted: Vec<Range<u64>> = within(rows, range).collect();
+    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(true) };
+    let part = GroupPart::whole(source, group);
+    if wanted.len() == 1 && first == range {
+        return splicing.add_whole(part);
+    }
+    let span = first.start..last.end;
+    let part = part.slice(span.start - range.start..span.end - range.start);
+    if wanted.len() == 1 {
+        return splicing.add_part(part);
+    }
     let kept: u64 = wanted.iter().map(|rows| rows.end - rows.start).sum();
-    if kept == 0 {
-        return Ok(true);
-    }
-    if kept == range.end - range.start {
-        return splicing.add_whole(source, group);
-    }
-    let span = wanted.first().map_or(0, |rows| rows.start)..wanted.last().map_or(0, |rows| rows.end);
-    let share = u128::from(source.row_groups()[group].encoded_bytes) * u128::from(kept);
-    splicing.tally.reencoded += u64::try_from(share / u128::from(range.end - range.start)).unwrap_or(0);
+    let share = u128::from(part.encoded_bytes()) * u128::from(kept) / u128::from(part.rows().max(1));
+    splicing.tally.reencoded += u64::try_from(share).unwrap_or(0);
     let mut picker = RowPicker::new(&wanted, span.start);
-    let rows = span.start - range.start..span.end - range.start;
-    for batch in (GroupPart { source: Arc::clone(source), group }).decode_range(rows)? {
+    for batch in part.decode()? {
         let batch = picker.pick(&batch)?;
         if batch.num_rows() > 0 && !splicing.add_rows(cast_to(&batch, parquet.schema())?)? {
             return Ok(false);

@@ -125,7 +125,7 @@ impl<R: ChunkReader> ChunkReader for Shared<R> {
 }
 
 /// A row group's sizes, from the footer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RowGroupSize {
     /// Number of rows.
     pub rows: u64,

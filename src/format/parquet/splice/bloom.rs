@@ -3,7 +3,7 @@
 //!
 //! Only columns that have filters require this; others are not decoded.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use ::parquet::{
     bloom_filter::Sbbf,
@@ -34,13 +34,16 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
     if !parts.iter().any(|part| part.chunk.bloom_filter_offset().is_some()) {
         return Ok(None);
     }
-    if let [alone] = parts {
+    if let [alone] = parts
+        && alone.is_whole()
+    {
         // A filter that cannot be read counts as missing.
         let filter = guard(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
         return Ok(filter.ok().flatten());
     }
     let present = |part: &Part<'_>| {
         let nulls = part.chunk.statistics().and_then(Statistics::null_count_opt).unwrap_or(0);
+        // Of slices an upper bound.
         u64::try_from(part.chunk.num_values()).unwrap_or(0).saturating_sub(nulls)
     };
     let most: u64 = parts.iter().map(present).sum();
@@ -51,17 +54,18 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
                 check_chunk(part.input, part.chunk, MAX_BROTLI_BYTES)?;
             }
             let input = Arc::new(part.input.clone());
-            let rows = usize::try_from(part.rows)?;
+            let rows = usize::try_from(part.group_rows)?;
+            let wanted = usize::try_from(part.rows.start)?..usize::try_from(part.rows.end)?;
             let pages = Box::new(SerializedPageReader::new(input, part.chunk, rows, None)?);
             match get_column_reader(ColumnDescPtr::clone(column), pages) {
-                ColumnReader::BoolColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::Int32ColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::Int64ColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::Int96ColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::FloatColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::DoubleColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::ByteArrayColumnReader(reader) => insert_all(reader, &mut filter),
-                ColumnReader::FixedLenByteArrayColumnReader(reader) => insert_all(reader, &mut filter),
+                ColumnReader::BoolColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::Int32ColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::Int64ColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::Int96ColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::FloatColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::DoubleColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::ByteArrayColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
+                ColumnReader::FixedLenByteArrayColumnReader(reader) => insert_all(reader, &wanted, &mut filter),
             }
         })?;
     }
@@ -70,16 +74,24 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
     Ok(Some(filter))
 }
 
-fn insert_all<T: DataType>(mut reader: ColumnReaderImpl<T>, filter: &mut Sbbf) -> Result<(), ParquetError> {
+fn insert_all<T: DataType>(
+    mut reader: ColumnReaderImpl<T>,
+    wanted: &Range<usize>,
+    filter: &mut Sbbf,
+) -> Result<(), ParquetError> {
     let (mut definition, mut repetition, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    loop {
+    let mut left = wanted.end - reader.skip_records(wanted.start)?;
+    while left > 0 {
         definition.clear();
         repetition.clear();
         values.clear();
-        let (records, _, _) = reader.read_records(ROWS, Some(&mut definition), Some(&mut repetition), &mut values)?;
+        let (records, _, _) =
+            reader.read_records(left.min(ROWS), Some(&mut definition), Some(&mut repetition), &mut values)?;
         values.iter().for_each(|value| filter.insert(value.as_bytes()));
         if records == 0 {
-            return Ok(());
+            break;
         }
+        left = left.saturating_sub(records);
     }
+    Ok(())
 }

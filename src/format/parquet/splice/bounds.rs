@@ -182,6 +182,16 @@ pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Optio
     };
     let nulls = counted(Statistics::null_count_opt).or(nulls);
     let nans = counted(Statistics::nan_count_opt);
+    Some(statistics_of(column, whole, nulls, nans))
+}
+
+/// Returns the statistics of values of a column.
+pub(super) fn statistics_of(
+    column: &ColumnDescriptor,
+    whole: Bounded,
+    nulls: Option<u64>,
+    nans: Option<u64>,
+) -> Statistics {
     let (least, greatest) = match whole {
         Bounded::Within(least, greatest) => (Some(least), Some(greatest)),
         _ => (None, None),
@@ -202,7 +212,7 @@ pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Optio
             )
         }};
     }
-    Some(match column.physical_type() {
+    match column.physical_type() {
         Physical::BOOLEAN => of!(Boolean, |b: Vec<u8>| b.first().map(|byte| *byte != 0)),
         Physical::INT32 => of!(Int32, |b: Vec<u8>| b.try_into().ok().map(i32::from_le_bytes)),
         Physical::INT64 => of!(Int64, |b: Vec<u8>| b.try_into().ok().map(i64::from_le_bytes)),
@@ -214,7 +224,7 @@ pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Optio
         Physical::FIXED_LEN_BYTE_ARRAY => {
             of!(FixedLenByteArray, |b: Vec<u8>| Some(FixedLenByteArray::from(ByteArray::from(b))))
         }
-    })
+    }
 }
 
 #[cfg(test)]

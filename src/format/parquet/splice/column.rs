@@ -14,7 +14,7 @@
 
 mod keyed;
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 use ::parquet::{basic::Compression, file::metadata::ColumnChunkMetaData, schema::types::ColumnDescPtr};
 use arrow::array::BooleanBufferBuilder;
@@ -32,6 +32,7 @@ use super::{
     out::{Out, SplicedChunk},
     page::{Cut, PLAIN, Page, Pages, Parsed, Refused, form_of, inflate},
     proof::Sums,
+    slice,
     stored::{put_before, put_stored},
     union::{Form, Union},
 };
@@ -85,8 +86,17 @@ pub(super) struct Part<'a> {
     pub(super) input: &'a RangedInput,
     pub(super) chunk: &'a ColumnChunkMetaData,
     pub(super) indexes: Indexes<'a>,
+    /// The rows that are wanted.
+    pub(super) rows: Range<u64>,
     /// Rows of its row group.
-    pub(super) rows: u64,
+    pub(super) group_rows: u64,
+}
+
+impl Part<'_> {
+    /// Returns whether all rows of the row group are wanted.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rows == (0..self.group_rows)
+    }
 }
 
 /// The target of a merge.
@@ -102,6 +112,8 @@ struct Loaded<'a> {
     part: &'a Part<'a>,
     pages: Pages,
     facts: Vec<Facts>,
+    /// The entries of the dictionary that are kept, if the part is a slice.
+    used: Option<Vec<u32>>,
 }
 
 /// Merges the chunks, in order; `None` if some have a form that only the decoder supports.
@@ -111,11 +123,14 @@ struct Loaded<'a> {
 pub(super) fn merge(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(SplicedChunk, Tally)>> {
     let order = Order::of(target.column);
     let mut buffers = Buffers::default();
-    let mut loaded = Vec::with_capacity(parts.len());
+    let (mut loaded, mut stated) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
     for part in parts {
         let bytes = part.input.range(range_of(part)?).map_err(|e| e.at(part.name))?;
-        match load(part, bytes, order, &mut buffers.page).map(|(pages, facts)| Loaded { part, pages, facts }) {
-            Ok(one) => loaded.push(one),
+        match load(part, bytes, order, &mut buffers.page) {
+            Ok((one, chunk)) => {
+                loaded.push(one);
+                stated.push(chunk);
+            }
             Err(Refused::Unknown) => return Ok(None),
             Err(Refused::Damaged(message)) => return Err(damaged(part, &message)),
         }
@@ -128,8 +143,8 @@ pub(super) fn merge(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(S
         tally: Tally::default(),
         buffers,
     };
-    let chunks: Vec<_> = parts.iter().map(|part| part.chunk).collect();
-    let rows = parts.iter().map(|part| part.rows).sum();
+    let chunks: Vec<&ColumnChunkMetaData> = stated.iter().map(AsRef::as_ref).collect();
+    let rows = parts.iter().map(|part| part.rows.end - part.rows.start).sum();
     match merging.run(loaded) {
         Ok((out, tally)) => Ok(Some((out.finish(&chunks, rows, order)?, tally))),
         Err((_, Stop::Refused(Refused::Unknown))) => Ok(None),
@@ -156,15 +171,26 @@ fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
     Ok(start..end)
 }
 
-fn load(part: &Part<'_>, bytes: Bytes, order: Order, buffer: &mut Vec<u8>) -> Parsed<(Pages, Vec<Facts>)> {
-    let pages = Pages::of(bytes, part.chunk)?;
-    let facts = facts_of(&pages, part.chunk, part.indexes, order, part.rows, buffer)?;
+/// Parses the pages of a part, and returns what a footer states of it.
+fn load<'a>(
+    part: &'a Part<'a>,
+    bytes: Bytes,
+    order: Order,
+    buffer: &mut Vec<u8>,
+) -> Parsed<(Loaded<'a>, Cow<'a, ColumnChunkMetaData>)> {
+    let mut pages = Pages::of(bytes, part.chunk)?;
+    let expected = part.group_rows;
+    let mut facts = facts_of(&pages, part.chunk, part.indexes, order, expected, buffer)?;
     let rows = facts.iter().map(|page| page.rows).sum::<Option<u64>>();
-    if rows.is_some_and(|rows| rows != part.rows) {
-        let message = format!("expected {} rows as in the footer, found {} in the pages", part.rows, rows.unwrap_or(0));
+    if rows.is_some_and(|rows| rows != expected) {
+        let message = format!("expected {expected} rows as in the footer, found {} in the pages", rows.unwrap_or(0));
         return Err(Refused::Damaged(message));
     }
-    Ok((pages, facts))
+    if part.is_whole() {
+        return Ok((Loaded { part, pages, facts, used: None }, Cow::Borrowed(part.chunk)));
+    }
+    let (used, stated) = slice::cut(part, &mut pages, &mut facts, order, buffer)?;
+    Ok((Loaded { part, pages, facts, used: Some(used) }, Cow::Owned(stated)))
 }
 
 /// Reusable memory.
@@ -268,7 +294,8 @@ impl Merging<'_> {
             Some((page.header.values, page.header.encoding, part.pages.stored(page)))
         });
         let first = dictionaries.next();
-        parts.iter().all(|part| self.keeps(&part.pages)) && dictionaries.all(|other| Some(other) == first)
+        let whole = |part: &Loaded<'_>| part.used.as_ref().is_none_or(Vec::is_empty) && self.keeps(&part.pages);
+        parts.iter().all(whole) && dictionaries.all(|other| Some(other) == first)
     }
 
     fn keeps(&self, pages: &Pages) -> bool {
@@ -326,7 +353,10 @@ impl Merging<'_> {
             }
             let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
-            let table = union.numbers(form, page, &places);
+            let table = match &part.used {
+                None => union.numbers(form, page, &places),
+                Some(used) => slice::numbers(&mut union, form, (page, &places), used),
+            };
             let Some(table) = table.filter(|_| union.page().len() <= MAX_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
             seen += values;

@@ -5,6 +5,7 @@
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
 //!                                                      re-encode columns with another type or an unknown form
 //!          page  hybrid  union  stored  beginning      parts of pages, parsed and assembled
+//!          slice                                        consecutive rows of a row group: its pages, if they begin there
 //!          facts bounds  bloom  out                    footer and page indexes of the result
 //! table    the same for sidecars
 //! prove    the written file ---> every page is the intended one
@@ -23,6 +24,7 @@ mod hybrid;
 mod out;
 mod page;
 mod proof;
+mod slice;
 mod source;
 mod stored;
 mod survey;
@@ -57,6 +59,7 @@ pub use self::{
 use super::{
     chunk::name_of,
     encode::{Encoded, ParquetEncoder, RowGroup},
+    read::RowGroupSize,
 };
 use crate::{
     error::{Error, Result},
@@ -82,19 +85,50 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// A row group of a file.
+/// Consecutive rows of a row group of a file.
 #[derive(Debug, Clone)]
 pub struct GroupPart {
-    /// The file.
-    pub source: Arc<Source>,
-    /// Index of the row group.
-    pub group: usize,
+    source: Arc<Source>,
+    group: usize,
+    rows: Range<u64>,
 }
 
 impl GroupPart {
+    /// Returns a whole row group.
+    pub fn whole(source: &Arc<Source>, group: usize) -> Self {
+        let rows = source.row_groups().get(group).map_or(0, |group| group.rows);
+        Self { source: Arc::clone(source), group, rows: 0..rows }
+    }
+
+    /// Returns some of its rows, counted from its first one.
+    #[must_use]
+    pub fn slice(self, rows: Range<u64>) -> Self {
+        Self { rows, ..self }
+    }
+
     /// Returns its number of rows.
     pub fn rows(&self) -> u64 {
-        self.source.row_groups().get(self.group).map_or(0, |group| group.rows)
+        self.rows.end - self.rows.start
+    }
+
+    /// Returns the bytes of its pages before compression; of a slice, its share by rows.
+    pub fn uncompressed_bytes(&self) -> u64 {
+        self.share_of(self.group().uncompressed_bytes)
+    }
+
+    /// Returns its bytes in the file; of a slice, its share by rows.
+    pub fn encoded_bytes(&self) -> u64 {
+        self.share_of(self.group().encoded_bytes)
+    }
+
+    fn group(&self) -> RowGroupSize {
+        self.source.row_groups().get(self.group).copied().unwrap_or_default()
+    }
+
+    /// Returns the share of its rows in some bytes of the row group.
+    fn share_of(&self, bytes: u64) -> u64 {
+        let share = u128::from(bytes) * u128::from(self.rows()) / u128::from(self.group().rows.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
     }
 
     /// Returns the chunk of a column.
@@ -104,16 +138,9 @@ impl GroupPart {
             input: &self.source.input,
             chunk: self.source.metadata.row_group(self.group).column(leaf),
             indexes: self.source.indexes(self.group, leaf),
-            rows: self.rows(),
+            rows: self.rows.clone(),
+            group_rows: self.group().rows,
         }
-    }
-
-    /// Returns some of its rows, decoded.
-    ///
-    /// # Errors
-    /// When the file is damaged or cannot be read.
-    pub fn decode_range(&self, rows: Range<u64>) -> Result<Vec<RecordBatch>> {
-        self.source.decode_rows(self.group, rows, ProjectionMask::all())
     }
 
     /// Returns its rows, decoded.
@@ -121,7 +148,12 @@ impl GroupPart {
     /// # Errors
     /// When the file is damaged or cannot be read.
     pub fn decode(&self) -> Result<Vec<RecordBatch>> {
-        self.source.decode_all(self.group)
+        self.source.decode_rows(self.group, self.rows.clone(), ProjectionMask::all())
+    }
+
+    /// Returns one top-level field, decoded.
+    fn decode_field(&self, name: &str) -> Result<Vec<RecordBatch>> {
+        self.source.decode(self.group, self.rows.clone(), name)
     }
 }
 
@@ -192,8 +224,7 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
         tally += part;
     }
     let rows = usize::try_from(rows).map_err(|_| Error::internal("a row group has more rows than memory"))?;
-    let raw = parts.iter().filter_map(|part| part.source.row_groups().get(part.group));
-    let raw_bytes = raw.map(|group| group.uncompressed_bytes).sum();
+    let raw_bytes = parts.iter().map(GroupPart::uncompressed_bytes).sum();
     Ok(Some((RowGroup::of(columns, rows, raw_bytes), tally)))
 }
 
@@ -277,8 +308,9 @@ impl Field {
                 Some((_, columns)) => {
                     let group = part.source.metadata.row_group(part.group);
                     let bytes = |leaf: usize| group.columns().get(leaf).map_or(0, |c| c.compressed_size());
-                    tally.reencoded += columns.map(|leaf| u64::try_from(bytes(leaf)).unwrap_or(0)).sum::<u64>();
-                    part.source.decode(part.group, field.name())?
+                    let bytes: u64 = columns.map(|leaf| u64::try_from(bytes(leaf)).unwrap_or(0)).sum();
+                    tally.reencoded += part.share_of(bytes);
+                    part.decode_field(field.name())?
                 }
                 // All null.
                 None => {

@@ -1,6 +1,7 @@
 //! A Parquet file as an input of splicing: its footer and page indexes, validated before use.
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -130,6 +131,21 @@ impl Source {
         &self.groups
     }
 
+    /// Returns the rows of a row group where pages begin, by the page indexes, with the bytes of the columns that have one
+    /// there.
+    pub fn page_starts(&self, group: usize) -> BTreeMap<u64, u64> {
+        let mut starts = BTreeMap::new();
+        let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());
+        for (leaf, chunk) in columns.iter().enumerate() {
+            let bytes = u64::try_from(chunk.compressed_size()).unwrap_or(0);
+            let pages = self.indexes(group, leaf).offsets.map_or(&[][..], |index| index.page_locations());
+            for row in pages.iter().filter_map(|page| u64::try_from(page.first_row_index).ok()) {
+                *starts.entry(row).or_default() += bytes;
+            }
+        }
+        starts
+    }
+
     pub(super) fn indexes(&self, group: usize, leaf: usize) -> Indexes<'_> {
         let Some(index) = self.metadata.page_index() else { return Indexes { columns: None, offsets: None } };
         Indexes { columns: index.column_index(group, leaf), offsets: index.offset_index(group, leaf) }
@@ -174,23 +190,13 @@ impl Source {
         Ok(self.schema()?.field_with_name(name).ok().map(|field| field.data_type()))
     }
 
-    /// Decodes one top-level field of a row group.
-    pub(super) fn decode(&self, group: usize, name: &str) -> Result<Vec<RecordBatch>> {
+    /// Decodes one top-level field of some rows of a row group.
+    pub(super) fn decode(&self, group: usize, rows: Range<u64>, name: &str) -> Result<Vec<RecordBatch>> {
         let Some((field, _)) = self.field(name)? else {
             return Err(Error::internal("the column to decode is missing").at(self.name.as_str()));
         };
         let mask = ProjectionMask::roots(self.arrow()?.parquet_schema(), [field]);
-        self.decode_masked(group, mask).map_err(|e| e.column(name))
-    }
-
-    /// Decodes a row group.
-    pub(super) fn decode_all(&self, group: usize) -> Result<Vec<RecordBatch>> {
-        self.decode_masked(group, ProjectionMask::all())
-    }
-
-    fn decode_masked(&self, group: usize, mask: ProjectionMask) -> Result<Vec<RecordBatch>> {
-        let rows = self.groups.get(group).map_or(0, |group| group.rows);
-        self.decode_rows(group, 0..rows, mask)
+        self.decode_rows(group, rows, mask).map_err(|e| e.column(name))
     }
 
     /// Decodes some rows of a row group, counted from its first one.

@@ -124,8 +124,8 @@ fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for (field, storable) in fields.iter().zip(&storable_fields(fields)).filter(|(field, storable)| field != storable) {
         let schema = Arc::new(Schema::new(vec![Arc::clone(storable)]));
-        for group in 0..source.row_groups().len() {
-            for batch in source.decode(group, field.name())? {
+        for (group, size) in source.row_groups().iter().enumerate() {
+            for batch in source.decode(group, 0..size.rows, field.name())? {
                 if try_cast_to(&batch, &schema)?.is_err() {
                     names.insert(field.name().clone());
                 }

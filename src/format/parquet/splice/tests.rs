@@ -28,6 +28,7 @@ use proptest::prelude::*;
 
 use super::{
     bounds::Order,
+    hybrid,
     page::{Pages, form_of},
     *,
 };
@@ -164,13 +165,18 @@ fn source(bytes: &Bytes, name: &str) -> Result<Source> {
 
 /// Splices files into row groups made of `at_once` row groups each.
 fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tally)> {
-    let (mut survey, mut parts, mut tally) = (Survey::default(), Vec::new(), Tally::default());
+    let (mut survey, mut parts) = (Survey::default(), Vec::new());
     for (i, bytes) in files.iter().enumerate() {
         let source = Arc::new(source(bytes, &format!("{i}.parquet"))?);
         survey.add(&source)?;
         let groups = (0..source.row_groups().len()).filter(|group| source.row_groups()[*group].rows > 0);
-        parts.extend(groups.map(|group| GroupPart { source: Arc::clone(&source), group }));
+        parts.extend(groups.map(|group| GroupPart::whole(&source, group)));
     }
+    assembled(survey, &parts, codec, at_once)
+}
+
+fn assembled(survey: Survey, parts: &[GroupPart], codec: Codec, at_once: usize) -> Result<(Bytes, Tally)> {
+    let mut tally = Tally::default();
     let encoder = survey.encoder(codec, |_| Vec::new())?;
     let mut shard = encoder.start(Vec::new())?;
     let mut notes = Vec::new();
@@ -283,7 +289,7 @@ fn check_offsets(table: &RecordBatch, bytes: &Bytes, seed: u64) {
     assert_eq!(found.columns(), kept.columns());
 }
 
-/// No dictionary has a value twice.
+/// No dictionary has a value twice, or one that no row has.
 fn check_dictionaries(bytes: &Bytes) {
     let source = source(bytes, "spliced").unwrap();
     for group in source.metadata.row_groups() {
@@ -299,6 +305,14 @@ fn check_dictionaries(bytes: &Bytes) {
                 places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]).collect();
             let different: std::collections::BTreeSet<_> = entries.iter().collect();
             assert_eq!(different.len(), entries.len(), "{}", chunk.column_path());
+            let mut used = vec![false; entries.len()];
+            for page in pages.data.iter().filter(|page| Pages::is_indices(page)) {
+                let mut buffer = Vec::new();
+                let cut = pages.cut(page, &mut buffer).unwrap();
+                let (width, indices) = cut.indices().unwrap();
+                hybrid::read(indices, width, cut.present, |some| some.iter().for_each(|i| used[*i as usize] = true));
+            }
+            assert!(used.iter().all(|used| *used), "{}", chunk.column_path());
         }
     }
 }
@@ -345,6 +359,48 @@ proptest! {
     }
 
     #[test]
+    fn slices_keep_their_rows_and_nothing_of_others(
+        files in prop::collection::vec(made(), 1..4),
+        codec in prop::sample::select(vec![Codec::None, Codec::Snappy, Codec::Zstd(1)]),
+        places in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index, bool)>(), 4),
+        at_once in 1_usize..4,
+    ) {
+        let tables: Vec<RecordBatch> = files.iter().map(table).collect();
+        let (mut survey, mut parts, mut expected) = (Survey::default(), Vec::new(), Vec::new());
+        for ((table, made), (one, other, even)) in tables.iter().zip(&files).zip(&places) {
+            let source = Arc::new(source(&file(table, made), "x").unwrap());
+            survey.add(&source).unwrap();
+            let mut first = 0;
+            for (group, size) in source.row_groups().iter().enumerate() {
+                let rows = size.rows as usize;
+                // Of pages, if the writer has cut them where it should.
+                let place = |at: &prop::sample::Index| match even {
+                    true => (at.index(rows.div_ceil(made.page) + 1) * made.page).min(rows),
+                    false => at.index(rows + 1),
+                };
+                let (start, end) = (place(one).min(place(other)), place(one).max(place(other)));
+                if start < end {
+                    parts.push(GroupPart::whole(&source, group).slice(start as u64..end as u64));
+                    expected.push(table.slice(first + start, end - start));
+                }
+                first += rows;
+            }
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let whole = concat_batches(&tables[0].schema(), &expected).unwrap();
+        let (out, _) = assembled(survey.with_decoded_rows(), &parts, codec, at_once).unwrap();
+        let found = rows(&out).unwrap();
+        for (own, expected) in found.columns().iter().zip(whole.columns()) {
+            prop_assert_eq!(own, expected);
+        }
+        check_bounds(&whole, &out);
+        check_offsets(&whole, &out, files[0].seed);
+        check_dictionaries(&out);
+    }
+
+    #[test]
     fn damage_is_refused_or_harmless(made in made(), at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let made = Made { rows: made.rows.min(60), ..made };
         let whole = file(&table(&made), &made);
@@ -380,7 +436,7 @@ fn verification_detects_every_flipped_bit() {
     let mut survey = Survey::default();
     survey.add(&source).unwrap();
     let encoder = survey.encoder(Codec::Snappy, |_| Vec::new()).unwrap();
-    let parts: Vec<_> = (0..2).map(|group| GroupPart { source: Arc::clone(&source), group }).collect();
+    let parts: Vec<_> = (0..2).map(|group| GroupPart::whole(&source, group)).collect();
     let (group, _) = splice(&encoder, &parts).unwrap().unwrap();
     let note = [group.note()];
     let mut shard = encoder.start(Vec::new()).unwrap();
@@ -541,6 +597,31 @@ fn filters_of_several_row_groups_become_one_of_all_values() {
     let mistakes = (6000..16_000).filter(|i| texts.check(format!("p{i}").as_str())).count();
     assert!(mistakes < 300, "{mistakes}");
     assert!(numbers.num_blocks() < texts.num_blocks() / 8);
+}
+
+#[test]
+fn a_filter_of_a_slice_has_its_values_alone() {
+    use ::parquet::bloom_filter::Sbbf;
+    let properties = WriterProperties::builder()
+        .set_bloom_filter_enabled(true)
+        .set_data_page_row_count_limit(500)
+        .set_write_batch_size(500)
+        .build();
+    let ids: ArrayRef = Arc::new(StringArray::from_iter_values((0..6000).map(|i| format!("p{i}"))));
+    let table = batch([("id", ids)]);
+    let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).unwrap();
+    writer.write(&table).unwrap();
+    let source = Arc::new(source(&writer.into_inner().unwrap().into(), "x").unwrap());
+    let mut survey = Survey::default();
+    survey.add(&source).unwrap();
+    let part = GroupPart::whole(&source, 0).slice(1500..3000);
+    let (out, tally) = assembled(survey, &[part], Codec::Zstd(1), 1).unwrap();
+    assert_eq!((rows(&out).unwrap().num_rows(), tally.reencoded), (1500, 0));
+    let input = RangedInput::Bytes(out.clone());
+    let filter = Sbbf::read_from_column_chunk(footer(&out).row_group(0).column(0), &input).unwrap().unwrap();
+    assert!((1500..3000).all(|i| filter.check(format!("p{i}").as_str())));
+    let others = (0..1500).chain(3000..6000).filter(|i| filter.check(format!("p{i}").as_str())).count();
+    assert!(others < 150, "{others}");
 }
 
 #[test]
