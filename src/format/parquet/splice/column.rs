@@ -189,7 +189,7 @@ fn load<'a>(
     if part.is_whole() {
         return Ok((Loaded { part, pages, facts, used: None }, Cow::Borrowed(part.chunk)));
     }
-    let (used, stated) = slice::cut(part, &mut pages, &mut facts, order, buffer)?;
+    let (used, stated) = slice::cut(part.chunk, &part.rows, part.indexes, (&mut pages, &mut facts), buffer)?;
     Ok((Loaded { part, pages, facts, used: Some(used) }, Cow::Owned(stated)))
 }
 

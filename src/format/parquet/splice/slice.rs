@@ -20,8 +20,7 @@ use ::parquet::{
 
 use super::{
     bounds::{Bounded, Order, statistics_of},
-    column::Part,
-    facts::Facts,
+    facts::{Facts, Indexes},
     hybrid,
     page::{Pages, Parsed, Refused},
     union::{Form, Union},
@@ -33,14 +32,15 @@ const MAX_ENTRIES: u64 = 16 << 20;
 /// Restricts the pages of a chunk, and their facts, to the wanted rows. Returns the entries of the dictionary that the
 /// pages refer to, in the order of first occurrence, and what a footer states of the slice.
 pub(super) fn cut(
-    part: &Part<'_>,
-    pages: &mut Pages,
-    facts: &mut Vec<Facts>,
-    order: Order,
+    chunk: &ColumnChunkMetaData,
+    rows: &Range<u64>,
+    indexes: Indexes<'_>,
+    (pages, facts): (&mut Pages, &mut Vec<Facts>),
     buffer: &mut Vec<u8>,
 ) -> Parsed<(Vec<u32>, ColumnChunkMetaData)> {
-    let indexed = part.indexes.columns.is_some_and(|index| usize::try_from(index.num_pages()) == Ok(pages.data.len()));
-    let wanted = pages_of(facts, &part.rows)?;
+    let order = Order::of(chunk.column_descr());
+    let indexed = indexes.columns.is_some_and(|index| usize::try_from(index.num_pages()) == Ok(pages.data.len()));
+    let wanted = pages_of(facts, rows)?;
     *facts = facts.drain(wanted.clone()).collect();
     pages.data = pages.data.drain(wanted).collect();
     for (page, facts) in pages.data.iter().zip(facts.iter_mut()) {
@@ -53,7 +53,7 @@ pub(super) fn cut(
         }
     }
     let used = used(pages, buffer)?;
-    let stated = stated(part.chunk, facts, order).map_err(|_| Refused::Unknown)?;
+    let stated = stated(chunk, facts, order).map_err(|_| Refused::Unknown)?;
     Ok((used, stated))
 }
 
