@@ -305,6 +305,9 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(subject) = &report.subject {
         line(w, "subject", clean(subject))?;
     }
+    if !settings.keys.is_first_dot() {
+        line(w, "key", clean(&settings.keys.to_string()))?;
+    }
     if let Some(classes) = &settings.classes {
         line(w, "classes", named_classes(classes))?;
     }

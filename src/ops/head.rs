@@ -14,7 +14,10 @@ use crate::{
     dataset::{Dataset, Snapshot, check_folders, id_columns},
     error::{Error, Kind, Result},
     events::Event,
-    format::{OutputFormat, Parsed, files},
+    format::{
+        OutputFormat, Parsed,
+        files::{self, TreeFile as _},
+    },
     id::Version,
     plan::memory::MemoryPlan,
     record::{
@@ -281,7 +284,7 @@ impl Reading<'_> {
             self.context.cancel.check()?;
             let part = |file: &SourceFile| -> Result<HeadPart> {
                 let start = file.object().range(0..file.bytes().min(self.part_bytes))?;
-                let extension = files::split_key(file.name()).1;
+                let extension = file.extension();
                 Ok(HeadPart { extension, bytes: file.bytes(), start: start.to_vec(), is_hidden: false })
             };
             let parts = sample.files().map(part).collect::<Result<_>>()?;

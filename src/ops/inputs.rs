@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Kind, Result},
     events::Event,
     exec::{card::CARD, constants::ConstantSets},
-    format::{files::split_key, index::IndexKind},
+    format::{files::TreeFile as _, index::IndexKind},
     id::Version,
     scan::{SourceFile, content_hash},
     storage::{Location, Store},
@@ -245,13 +245,14 @@ fn find_moved(
     let mut files: HashMap<(u64, u64), Place> = HashMap::new();
     let mut samples: BTreeMap<(Version, u64), SampleContent> = BTreeMap::new();
     let mut part_sizes: HashSet<u64> = HashSet::new();
+    let keys = &snapshot.entry().settings.keys;
     snapshot.each_source(&mut |row| {
         if row.removed.is_some() {
             return Ok(());
         }
         if let Some(hash) = row.part_hash {
-            let sample = samples.entry((row.version, xxh3_64(split_key(&row.name).0.as_bytes()))).or_default();
-            sample.add(&row.name, row.bytes, hash);
+            let sample = samples.entry((row.version, xxh3_64(keys.key(&row.name).as_bytes()))).or_default();
+            sample.add(keys.extension(&row.name), row.bytes, hash);
             part_sizes.insert(row.bytes);
             sample.place = (row.name, row.version);
         } else if row.hash != 0 && sizes.contains(&row.bytes) {
@@ -302,8 +303,8 @@ struct SampleContent {
 }
 
 impl SampleContent {
-    fn add(&mut self, name: &str, bytes: u64, hash: u64) {
-        let mut text = split_key(name).1.into_bytes();
+    fn add(&mut self, extension: String, bytes: u64, hash: u64) {
+        let mut text = extension.into_bytes();
         text.extend_from_slice(&bytes.to_le_bytes());
         text.extend_from_slice(&hash.to_le_bytes());
         self.sum = self.sum.wrapping_add(xxh3_64(&text));
@@ -330,12 +331,12 @@ fn moved_samples<'a>(
     let known: HashMap<(u64, u32), &Place> = samples.values().map(|sample| (sample.key(), &sample.place)).collect();
     let mut new: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, (file, _)) in found.iter().zip(states).enumerate().filter(|(_, (_, state))| matches!(state, State::New)) {
-        new.entry(split_key(file.name()).0).or_default().push(at);
+        new.entry(file.key()).or_default().push(at);
     }
     let look = |parts: Vec<usize>| -> Result<Option<(Vec<usize>, &'a Place)>> {
         let mut sample = SampleContent::default();
         for at in &parts {
-            sample.add(found[*at].name(), found[*at].bytes(), stored_hash(&found[*at], pseudonymizer)?);
+            sample.add(found[*at].extension(), found[*at].bytes(), stored_hash(&found[*at], pseudonymizer)?);
         }
         Ok(known.get(&sample.key()).map(|place| (parts, *place)))
     };
@@ -357,7 +358,7 @@ enum Known {
 
 /// Marks all files of a sample as changed if one of them changed, because a sample is replaced as a whole.
 fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) {
-    let key = |file: &SourceFile| split_key(file.name()).0.to_owned();
+    let key = |file: &SourceFile| file.key().to_owned();
     let changed: HashSet<String> = found
         .iter()
         .zip(known)

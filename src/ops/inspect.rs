@@ -21,10 +21,11 @@ use crate::{
     array::{Header, Variable, records::Plan},
     dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
+    events::Event,
     exec::encode::{framing, id_column},
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
-    record::Payload,
+    record::{Payload, key_rule::KeyRule},
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
     storage::Location,
@@ -218,7 +219,13 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                 }
                 tables(&sources, &mut report.formats, &mut sample)?;
             }
-            Ok(Input::Files(files)) => report.formats.push(samples(&files)),
+            Ok(Input::Files(files)) => {
+                let samples = files::group(&files);
+                report.formats.push(format_report("files", &files, Some(samples.len() as u64), true));
+                if let Some(note) = convert::collapsed(&KeyRule::FirstDot, &files, &samples) {
+                    context.observer.event(Event::Note(note));
+                }
+            }
             Err(e) => {
                 let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
                 let described = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
@@ -481,10 +488,6 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
         formats.push(format_report(format, &files, Some(records), exact));
     }
     Ok(())
-}
-
-fn samples(found: &[SourceFile]) -> FormatReport {
-    format_report("files", found, Some(files::group(found).len() as u64), true)
 }
 
 /// The sampled records.

@@ -18,7 +18,7 @@ use crate::{
         index::IndexKind,
     },
     plan::names::{Name, NameRules, OnMissing, OnName, Renaming, Rule},
-    record::key::{cut, split_key},
+    record::key_rule::part_of,
     scan::SourceFile,
 };
 
@@ -173,9 +173,8 @@ pub fn check<F: TreeFile + Sync>(
 /// Returns the first part of a sample whose name breaks a rule.
 fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(Cow<'a, str>, &'static Rule)> {
     let file = sample.files().find_map(|file| {
-        let path = file.path();
-        let (key, extension) = cut(path);
-        rules.broken(Name { key, extension }).map(|rule| (Cow::Borrowed(path), rule))
+        let (key, extension) = (file.key(), part_of(file.ending()));
+        rules.broken(Name { key, extension }).map(|rule| (Cow::Borrowed(file.path()), rule))
     });
     file.or_else(|| {
         let key = sample.key();
@@ -194,7 +193,7 @@ fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, ch
             continue;
         }
         let given = sample.given().map(|(extension, _)| extension.to_owned());
-        let own: BTreeSet<String> = sample.files().map(|file| split_key(file.path()).1).chain(given).collect();
+        let own: BTreeSet<String> = sample.files().map(TreeFile::extension).chain(given).collect();
         let lacking: Vec<&str> = all.iter().filter(|e| !own.contains(*e)).map(String::as_str).collect();
         let problem = || format!("{}: {}", sample.key(), missing_parts(&all, &lacking));
         match on {

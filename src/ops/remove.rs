@@ -30,7 +30,6 @@ use crate::{
         erase::AffectedShard,
         live::{Prepared, refresh},
     },
-    format::files::split_key,
     id::{TransactionId, Version},
     storage::Location,
 };
@@ -333,6 +332,7 @@ impl Selection {
         pseudonymizer: Option<&Pseudonymizer>,
         wanted: &mut dyn FnMut(&SourceRow) -> bool,
     ) -> Result<Self> {
+        let keys = &newest.entry().settings.keys;
         let mut starts: Vec<Start> = Vec::new();
         let mut tables: Vec<Start> = Vec::new();
         let mut parts: BTreeMap<(u64, Version), HashSet<String>> = BTreeMap::new();
@@ -344,7 +344,7 @@ impl Selection {
                 return Ok(());
             }
             if is_part(&row) {
-                let key = split_key(&row.name).0;
+                let key = keys.key(&row.name);
                 parts.entry((row.first_record, row.version)).or_default().insert(key.to_owned());
             } else {
                 tables.extend_from_slice(&starts[at..]);
@@ -377,9 +377,10 @@ impl Selection {
 
     /// Selects all files of a sample that has a selected file.
     fn with_other_parts(&mut self, newest: &Snapshot, parts: &BTreeMap<(u64, Version), HashSet<String>>) -> Result<()> {
+        let rule = &newest.entry().settings.keys;
         newest.each_source(&mut |row| {
             let keys = parts.get(&(row.first_record, row.version)).filter(|_| is_part(&row) && row.removed.is_none());
-            if keys.is_some_and(|keys| keys.contains(split_key(&row.name).0))
+            if keys.is_some_and(|keys| keys.contains(rule.key(&row.name)))
                 && self.rows.insert((row.uri.clone(), row.version))
             {
                 self.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });

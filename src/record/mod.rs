@@ -12,6 +12,7 @@ pub mod filter;
 pub mod hash;
 pub mod json;
 pub mod key;
+pub mod key_rule;
 pub mod media;
 pub mod numbers;
 pub mod parts;

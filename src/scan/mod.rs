@@ -37,6 +37,7 @@ use crate::{
     delta::DataFile,
     error::{Error, Kind, Result},
     format::files::TreeFile,
+    record::{key::key_length, key_rule::KeyRule},
     storage::{
         self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
         watched,
@@ -84,6 +85,8 @@ pub struct SourceFile {
     /// Microseconds since 1970.
     modified: i64,
     etag: Option<Box<str>>,
+    /// Length of the key of its sample; `None` for that of the usual rule.
+    key_bytes: Option<u32>,
     /// Whether it is a folder that is one source.
     is_store: bool,
     /// How it is read as a data file of a Delta table; `None` for other files.
@@ -99,6 +102,7 @@ impl SourceFile {
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
             etag: facts.etag.map(Into::into),
+            key_bytes: None,
             is_store: false,
             table: None,
         }
@@ -122,6 +126,7 @@ impl SourceFile {
             bytes,
             modified: 0,
             etag: None,
+            key_bytes: None,
             is_store: false,
             table: None,
         })
@@ -184,6 +189,11 @@ impl SourceFile {
     /// Returns the entity tag, if the store has one.
     pub fn etag(&self) -> Option<&str> {
         self.etag.as_deref()
+    }
+
+    /// Applies a rule for keys: that of a path which has none is the whole path.
+    pub fn key_by(&mut self, rule: &KeyRule) {
+        self.key_bytes = if rule.is_first_dot() { None } else { u32::try_from(rule.key(&self.name).len()).ok() };
     }
 
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
@@ -290,6 +300,10 @@ impl TreeFile for SourceFile {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn key_bytes(&self) -> usize {
+        self.key_bytes.map_or_else(|| key_length(self.name.as_bytes()), |length| length as usize)
     }
 }
 

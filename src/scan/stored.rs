@@ -71,6 +71,7 @@ impl<'a> Reopener<'a> {
             }
         };
         Ok(SourceFile {
+            key_bytes: None,
             name: format!("{}{}", key.1, listed.path).into_boxed_str(),
             root,
             bytes: listed.bytes,

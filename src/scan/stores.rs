@@ -102,6 +102,7 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
         (root, name)
     };
     SourceFile {
+        key_bytes: None,
         root,
         name: name.into_boxed_str(),
         bytes: store.bytes,

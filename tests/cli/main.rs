@@ -29,6 +29,7 @@ mod history;
 mod hive;
 mod indexes;
 mod inputs;
+mod keys;
 mod labels;
 mod lineage;
 mod manners;

@@ -215,6 +215,7 @@ pub fn transaction() -> Transaction<'static> {
         id: vec!["id".into()],
         subject: None,
         subjects_from: None,
+        keys: shardify::record::key_rule::KeyRule::FirstDot,
         labels: None,
         classes: None,
         indexes: Vec::new(),

@@ -19,6 +19,7 @@ use crate::{
     plan::names::{OnMissing, OnName},
     record::{
         filter::Filter,
+        key_rule::KeyRule,
         side::{Shares, SideBy},
         subject::SubjectPattern,
     },
@@ -83,6 +84,13 @@ struct InputArgs {
     /// beside it; `none` turns that off.
     #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
     labels: Option<String>,
+    /// Where the key of a file ends; files with one key are the parts of one sample.
+    ///
+    /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression: the key is the
+    /// path up to the end of its first group, or of its match, and the rest names the part. '^([^/]+)/' makes a sample of each
+    /// folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. The dataset keeps the rule.
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    key: Option<KeyRule>,
     /// Label each sample with the number of the folder directly above its files: its part cls.
     ///
     /// The names of these folders, sorted, are the classes 0, 1 and so on. The dataset keeps them: later runs give known classes
@@ -426,6 +434,7 @@ impl ConvertArgs {
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),
+            key: input.key.clone(),
             label_from_folder: input.label_from_folder,
             labels: input.labels.as_deref().map(|labels| match labels {
                 "none" => LabelSource::None,

@@ -441,6 +441,7 @@ mod tests {
                 id: Vec::new(),
                 subject: None,
                 subjects_from: None,
+                keys: crate::record::key_rule::KeyRule::FirstDot,
                 labels: None,
                 classes: None,
                 indexes: Vec::new(),

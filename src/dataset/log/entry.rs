@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    record::{side::Sides, subject::SubjectsFrom},
+    record::{key_rule::KeyRule, side::Sides, subject::SubjectsFrom},
     storage::{RESTORE_HINT, Store, checked_path},
     units::Size,
 };
@@ -252,6 +252,9 @@ pub struct Settings {
     /// Source of subject ids that are in no column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects_from: Option<SubjectsFrom>,
+    /// Where the keys of samples of files end.
+    #[serde(default, rename = "key", skip_serializing_if = "KeyRule::is_first_dot")]
+    pub keys: KeyRule,
     /// Hash of the tables that labels of samples came from last, keyed if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,

@@ -1,6 +1,7 @@
-//! Trees of small files, grouped into samples by WebDataset's rule.
+//! Trees of small files, grouped into samples.
 //!
-//! Files that share a path up to the first dot of their name are the parts of one sample:
+//! Files that share a key are the parts of one sample. By WebDataset's rule, that is the path up to the first dot of the name;
+//! another [rule](crate::record::key_rule) may be chosen:
 //!
 //! ```text
 //! scans/P-1.ct.png   -> key scans/P-1   extension ct.png   \
@@ -27,7 +28,8 @@ use crate::{
     record::{
         Part, Payload, RecordBlock, Reject, Sample,
         buffer_pool::BufferPool,
-        key::{cut, extension_of},
+        key::{extension_of, key_length},
+        key_rule::part_of,
     },
 };
 
@@ -41,6 +43,26 @@ pub trait TreeFile {
 
     /// Size in bytes when the tree was listed.
     fn bytes(&self) -> u64;
+
+    /// Length of the key in bytes: where its sample's name ends in the path.
+    fn key_bytes(&self) -> usize {
+        key_length(self.path().as_bytes())
+    }
+
+    /// Returns the key of its sample.
+    fn key(&self) -> &str {
+        &self.path()[..self.key_bytes()]
+    }
+
+    /// Returns the rest of the path after the key.
+    fn ending(&self) -> &str {
+        &self.path()[self.key_bytes()..]
+    }
+
+    /// Returns the extension in lower case: the name of its part.
+    fn extension(&self) -> String {
+        extension_of(part_of(self.ending()))
+    }
 }
 
 /// Files grouped into samples. Samples are sorted by key, and the files of each by extension.
@@ -137,13 +159,17 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
 
     /// Returns the key that all files of the sample share.
     pub fn key(self) -> &'a str {
-        self.files().next().map_or("", |file| cut(file.path()).0)
+        self.files().next().map_or("", F::key)
     }
 
     /// Returns the extensions of its files as written in their paths.
     fn extensions(self) -> impl Iterator<Item = &'a str> + Clone {
-        let key = self.key().len();
-        self.files().map(move |file| file.path()[key..].strip_prefix('.').unwrap_or_default())
+        self.files().map(|file| part_of(file.ending()))
+    }
+
+    /// Whether the extensions of its files differ as their paths do, and are in the same order.
+    fn is_plain(self) -> bool {
+        self.files().all(|file| file.ending().strip_prefix('.').is_some_and(is_lower))
     }
 
     /// Returns its parts that are not files: extension and content.
@@ -181,7 +207,7 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
 
 /// Groups files into samples. `files` must be sorted by path bytewise; the samples are sorted by key.
 pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
-    let keys: Vec<&str> = files.par_iter().map(|file| cut(file.path()).0).collect();
+    let keys: Vec<&str> = files.par_iter().map(F::key).collect();
     let key = |file: u32| keys[file as usize];
     let mut order: Vec<u32> = (0..).take(files.len()).collect();
     // Sorted by path usually means sorted by key, but `a-b.jpg` is between `a.jpg` and `a/x.jpg`.
@@ -191,11 +217,8 @@ pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     let mut ends = Vec::new();
     let mut end = 0;
     for sample in order.chunk_by_mut(|a, b| key(*a) == key(*b)) {
-        // If extensions are unchanged by `split_key`, files sorted by path are sorted by extension.
-        if sample.len() > 1
-            && !(SampleFiles { sample: 0, numbers: sample, files, given: &[] }).extensions().all(is_lower)
-        {
-            sample.sort_by_cached_key(|file| split_key(files[*file as usize].path()).1);
+        if sample.len() > 1 && !(SampleFiles { sample: 0, numbers: sample, files, given: &[] }).is_plain() {
+            sample.sort_by_cached_key(|file| files[*file as usize].extension());
         }
         end += sample.iter().map(|_| 1).sum::<u32>();
         ends.push(end);
@@ -203,7 +226,7 @@ pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
     Samples { files: order, ends, given: Vec::new() }
 }
 
-/// Whether there is an extension and [`split_key`] leaves it unchanged.
+/// Whether there is an extension, and it is its own lower case.
 fn is_lower(extension: &str) -> bool {
     !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
 }
@@ -237,7 +260,7 @@ pub fn plan_splits<F: TreeFile>(
 pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
     let seen = files
         .par_chunks(CHUNK)
-        .map(|files| files.iter().map(|file| cut(file.path()).1).collect::<BTreeSet<&str>>())
+        .map(|files| files.iter().map(|file| part_of(file.ending())).collect::<BTreeSet<&str>>())
         .reduce(BTreeSet::new, |one, other| if one.len() < other.len() { &other | &one } else { &one | &other });
     let columns: BTreeSet<String> = seen.into_iter().map(extension_of).collect();
     columns.into_iter().collect()
@@ -299,11 +322,10 @@ fn name_source(error: Error, path: &str) -> Error {
 
 /// Returns a reject if two neighbours in extension order have the same one.
 fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
-    // Paths differ, so unchanged extensions differ too.
-    if sample.extensions().all(is_lower) {
+    if sample.is_plain() {
         return None;
     }
-    let extension = |file: &F| split_key(file.path()).1;
+    let extension = |file: &F| file.extension();
     let mut pairs = sample.files().zip(sample.files().skip(1));
     let (one, other) = pairs.find(|(one, other)| extension(one) == extension(other))?;
     Some(Reject {

@@ -108,6 +108,7 @@ fn beside_sources(options: &ConvertOptions, settings: &Settings) -> Vec<(&'stati
     vec![
         ("subject-from-path", pattern),
         ("subject-table", is(matches!(options.subjects, Some(SubjectSource::Table { .. })))),
+        ("key", if settings.keys.is_first_dot() { String::new() } else { settings.keys.to_string() }),
         ("labels", labels),
         ("label-from-folder", is(settings.classes.is_some())),
     ]

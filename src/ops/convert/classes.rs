@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::subjects::SubjectResolver,
-    format::files::{Contents, GivenPart, SampleFiles, Samples, TreeFile as _, split_key},
+    format::files::{Contents, GivenPart, SampleFiles, Samples, TreeFile as _},
     scan::SourceFile,
 };
 
@@ -106,7 +106,7 @@ fn checked_folder<'a>(sample: SampleFiles<'a, SourceFile>, subjects: Option<&Sub
         .at(uri())
         .hint("name the folder above the folders of classes as the source, and skip other files with --exclude")
     })?;
-    if let Some(file) = sample.files().find(|file| split_key(file.path()).1 == EXTENSION) {
+    if let Some(file) = sample.files().find(|file| file.extension() == EXTENSION) {
         return Err(Error::input(format!(
             "expected samples without a part `{EXTENSION}`, because {OPTION} adds this part, found a file"
         ))

@@ -14,6 +14,9 @@ use crate::{
     units::Size,
 };
 
+/// Smallest target of a shard; less is a mistake of units.
+const MIN_TARGET: Size = Size(1 << 10);
+
 /// The context of a conversion.
 pub(super) struct Job<'a> {
     pub(super) context: &'a Context<'a>,
@@ -62,6 +65,7 @@ impl<'a> Job<'a> {
                 Some(source) => Some(source.kept()),
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
+            keys: options.key.clone().or_else(|| old.map(|o| o.keys.clone())).unwrap_or_default(),
             labels: old.and_then(|o| o.labels.clone()),
             classes: old.and_then(|o| o.classes.clone()).or_else(|| options.label_from_folder.then(Vec::new)),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
@@ -74,10 +78,22 @@ impl<'a> Job<'a> {
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
+        if let Some(old) = old.filter(|old| old.keys != settings.keys) {
+            return Err(Error::usage(format!(
+                "expected --key '{}', as this dataset has, found '{}'",
+                old.keys, settings.keys
+            ))
+            .at(dataset.store().location().to_string())
+            .hint("a dataset has one rule for keys; name another dataset with --out"));
+        }
         settings.split = split::chosen(snapshot, options.split.as_ref(), &settings)?;
         let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
-        if settings.target_shard.0 == 0 {
-            return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
+        if settings.target_shard < MIN_TARGET {
+            return Err(Error::usage(format!(
+                "expected a --target-shard of at least {MIN_TARGET}, found {}",
+                settings.target_shard
+            ))
+            .hint("a byte count may have a unit, such as 128MiB; --records-per-shard states records"));
         }
         if settings.row_group > Size::mib(128) {
             return Err(Error::usage(format!(

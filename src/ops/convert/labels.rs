@@ -27,7 +27,7 @@ use crate::{
     exec::{encode::id_column, names::EXAMPLES},
     format::files::{self, Contents, GivenPart, Samples, TreeFile as _},
     ops::Context,
-    record::{json::RowJson, key::cut},
+    record::json::RowJson,
     scan::{InputFormat, SourceFile, content_hash, names_records},
     schema::hint_columns,
     storage::plain_urls,
@@ -171,7 +171,7 @@ impl Labels {
                 if names.len() < EXAMPLES {
                     names.push(sample.key().to_owned());
                 }
-            } else if let Some(file) = sample.files().find(|file| files::split_key(file.path()).1 == EXTENSION) {
+            } else if let Some(file) = sample.files().find(|file| file.extension() == EXTENSION) {
                 return Err(Error::input(
                     "expected samples without a part `json`, because the row of the labels becomes this part, found a file",
                 )
@@ -542,7 +542,7 @@ impl Join<'_> {
             let ending = text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').find_map(|(slash, _)| {
                 let path = &text[slash + 1..];
                 let at = files.binary_search_by(|file| file.path().cmp(path)).ok()?;
-                files[at].uri().ends_with(&format!("/{text}")).then(|| cut(files[at].path()).0)
+                files[at].uri().ends_with(&format!("/{text}")).then(|| files[at].key())
             });
             if let Some((key, number)) = ending.and_then(|key| Some((key, *keys.get(key)?))) {
                 self.assign(text, key, number)?;

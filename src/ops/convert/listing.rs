@@ -14,6 +14,7 @@ use crate::{
     events::Event,
     exec::gather::OnError,
     ops::{Context, inputs},
+    record::key_rule::KeyRule,
     scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
     storage::{Location, plain_urls},
 };
@@ -60,7 +61,8 @@ impl Listing {
         (out, snapshot): (&Location, Option<&Snapshot>),
         options: &ConvertOptions,
     ) -> Result<(Self, Option<SuppressList>)> {
-        let Inputs { mut found, live, tables, labels } = find(context, out, options)?;
+        let keys = options.key.as_ref().or_else(|| snapshot.map(|s| &s.entry().settings.keys));
+        let Inputs { mut found, live, tables, labels } = find(context, (out, keys), options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -108,7 +110,7 @@ struct Inputs {
 }
 
 /// Finds the inputs, including standard input.
-fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<Inputs> {
+fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), options: &ConvertOptions) -> Result<Inputs> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
         exclude: options.exclude.clone(),
@@ -146,6 +148,9 @@ fn find(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Resu
         let files = found.files.len();
         found.files.retain(|file| file.uri() != table);
         found.ignored += (files - found.files.len()) as u64;
+    }
+    if let Some(rule) = keys {
+        found.files.iter_mut().for_each(|file| file.key_by(rule));
     }
     let labels = Labels::read(context, options, &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::Files) {

@@ -7,6 +7,7 @@
 //! If a value does not fit the types seen in the samples, all tables are read in full and the run starts again with
 //! types that fit every value; nothing of the first attempt is kept.
 
+mod advice;
 mod arguments;
 mod classes;
 mod columns;
@@ -15,6 +16,7 @@ mod consent;
 mod estimate;
 mod inputs;
 mod job;
+mod keys;
 mod labels;
 mod listing;
 mod options;
@@ -35,12 +37,12 @@ mod work;
 
 use std::time::Instant;
 
-pub(super) use self::labels::leave_out_metadata;
 use self::{
     job::Job,
     listing::{Listing, Skipped},
     plan::{ConvertPlan, Decision, decide},
 };
+pub(super) use self::{keys::collapsed, labels::leave_out_metadata};
 pub use self::{
     options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
@@ -81,6 +83,7 @@ fn convert_onto(
     }
     let (listing, suppress) = Listing::new(context, (out, snapshot), options)?;
     let (job, settings) = Job::new(context, (dataset, snapshot), options, suppress)?;
+    advice::tell(&job, &settings);
     match decide(&job, settings, listing)? {
         Decision::Nothing { settings, skipped, faults } => end_idle(&job, &settings, skipped, faults),
         Decision::Convert(plan) if options.dry_run => forecast(&job, &plan),

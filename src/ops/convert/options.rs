@@ -13,6 +13,7 @@ use crate::{
     plan::names::{OnMissing, OnName},
     record::{
         filter::Filter,
+        key_rule::KeyRule,
         side::{Shares, SideBy},
         subject::{SubjectPattern, SubjectsFrom},
     },
@@ -121,6 +122,8 @@ pub struct ConvertOptions {
     /// Origin of labels; `None` takes them from the metadata of an imagefolder, if the sources are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<LabelSource>,
+    /// Where the keys of samples of files end; `None` for the dataset's rule.
+    pub key: Option<KeyRule>,
     /// Whether samples get the numbers of the folders above their files as classes.
     #[serde(default)]
     pub label_from_folder: bool,

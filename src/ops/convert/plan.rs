@@ -22,6 +22,7 @@ use super::{
     columns::{self, GivenTypes},
     inputs::{self, Inputs},
     job::Job,
+    keys,
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
     select::Selection,
@@ -178,6 +179,7 @@ impl Opened {
         let of = fresh.len();
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
+            Input::Records(_) if job.options.key.is_some() => return Err(keys::refusal()),
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
@@ -398,6 +400,7 @@ fn with_labels(
     files: &[SourceFile],
 ) -> Result<files::Samples> {
     let samples = files::group(files);
+    keys::check(job.context.observer, &settings.keys, files, &samples)?;
     let label = match labels {
         Some(labels) => Some(labels.of_samples(job, files, &samples)?),
         None => {

@@ -23,7 +23,7 @@ use crate::{
         encode::id_column,
         subjects::{SubjectResolver, is_erased, missing},
     },
-    format::files::{Samples, split_key},
+    format::files::{Samples, TreeFile as _},
     ops::Context,
     record::subject::{SubjectTable, Subjects, SubjectsFrom},
     scan::{RecordSource, SourceFile},
@@ -83,7 +83,7 @@ pub(super) fn without_erased_files(
     let normalize = job.options.id_normalize;
     let (mut erased, mut similar) = (HashSet::new(), HashSet::new());
     for file in files.iter() {
-        let key = split_key(file.name()).0;
+        let key = file.key();
         let mut found = is_erased(list, IdKind::Record, key, normalize);
         if let Some(resolver) = resolver {
             let matched = resolver.of_file(file, |matched| {
@@ -98,7 +98,7 @@ pub(super) fn without_erased_files(
         }
     }
     let before = files.len();
-    files.retain(|file| !erased.contains(split_key(file.name()).0));
+    files.retain(|file| !erased.contains(file.key()));
     let similar = similar.difference(&erased).count() as u64;
     let erased = (before - files.len()) as u64;
     (files, SkippedErased { erased, similar })

@@ -289,6 +289,7 @@ impl<'a> TaskRunner<'a> {
     ) -> Result<Inputs> {
         if self.work.of_files {
             files.sort_by(|a, b| a.name().cmp(b.name()));
+            files.iter_mut().for_each(|file| file.key_by(&self.work.settings.keys));
             let samples = files::group(&files);
             let row = |number: usize| decisions.of(samples.get(number, &files))?.label;
             let label = self.labels.as_ref().map(|labels| labels::of_task(labels, (0..samples.len()).map(row)));

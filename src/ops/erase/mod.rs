@@ -47,7 +47,7 @@ use crate::{
         live::{Prepared, refresh},
     },
     format::OutputFormat,
-    format::{files::split_key, index::IndexKind},
+    format::index::IndexKind,
     id::{IdHash, TransactionId, Version},
     record::spelling::normal_form,
     storage::{Location, Lock},
@@ -574,11 +574,12 @@ impl<'a> Run<'a> {
         let keys: HashSet<&str> = stored.collect();
         let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).text());
         let erased_ids = self.erased_ids()?;
+        let rule = &self.newest.entry().settings.keys;
         let (mut named, mut firsts): (Vec<(String, Vec<u64>)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
             // Files that are parts of samples are listed without records.
             let is_part = source.records == 0 && source.hash == 0;
-            if is_part && is_erased(split_key(&source.name).0) {
+            if is_part && is_erased(rule.key(&source.name)) {
                 gone.insert(source.uri);
             } else if !is_part {
                 firsts.extend(source.firsts());
