@@ -13,7 +13,7 @@ use arrow::{
 
 use super::encode::id_column;
 use crate::{
-    dataset::{Pseudonymizer, token_of},
+    dataset::{IdColumn, IdKind, Pseudonymizer, Settings, token_of},
     error::{Error, Result},
     record::{
         Payload, RecordBlock, Sample,
@@ -140,9 +140,57 @@ impl SideGate<'_> {
     }
 }
 
-/// Returns the side of an id as it is stored.
-pub fn side_of_stored(sides: &Sides, is_private: bool, stored: &str) -> Side {
-    sides.of(if is_private { token_of(stored) } else { stored })
+/// Check that the stored ids of records belong to the side that the records are on.
+#[derive(Debug, Clone, Copy)]
+pub struct SideCheck<'a> {
+    sides: &'a Sides,
+    side: Side,
+    kind: IdKind,
+    is_private: bool,
+}
+
+impl<'a> SideCheck<'a> {
+    /// Returns the check for records on a side; `None` if sides do not follow from ids that are stored.
+    pub fn new(settings: &'a Settings, side: Side) -> Option<Self> {
+        let (sides, kind) = settings.divided_by()?;
+        Some(Self { sides, side, kind, is_private: settings.private.is_some() })
+    }
+
+    /// Checks the id of a row.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the id belongs to another side.
+    pub fn row(&self, row: u64, kind: IdKind, stored: &str) -> Result<()> {
+        if kind != self.kind {
+            return Ok(());
+        }
+        let side = self.sides.of(if self.is_private { token_of(stored) } else { stored });
+        if side == self.side {
+            return Ok(());
+        }
+        let (own, found) = (self.sides.folder(side), self.sides.folder(self.side));
+        Err(Error::integrity(format!(
+            "the {} id `{stored}` of row {row} belongs to {own}, found it in {found}",
+            kind.name()
+        )))
+    }
+
+    /// Checks the ids of consecutive records, if they are of the kind that sides follow from.
+    ///
+    /// # Errors
+    /// As [`Self::row`].
+    pub fn column(&self, kind: IdKind, ids: Option<&IdColumn>) -> Result<()> {
+        let Some(ids) = ids.filter(|_| kind == self.kind) else { return Ok(()) };
+        // Neighbouring records often have one id.
+        let mut last = None;
+        for (row, id) in (0..).zip(ids.texts()) {
+            if id.is_some() && id != last {
+                self.row(row, kind, id.unwrap_or_default())?;
+            }
+            last = id;
+        }
+        Ok(())
+    }
 }
 
 /// Divides records: those of each side, in their order.
@@ -166,6 +214,30 @@ fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<P
                 }
             }
             Ok(out.into_iter().map(Payload::Samples).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_in_the_folder_of_another_side_is_found() {
+        let shares = "train=0.5,test=0.5".parse().unwrap();
+        let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
+        let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
+        for patient in (0..100).map(|number| format!("PAT-{number}")) {
+            let own = sides.of(&patient);
+            assert!(check(own).row(7, IdKind::Subject, &patient).is_ok());
+            assert!(check(1 - own).row(7, IdKind::Record, &patient).is_ok());
+            let error = check(1 - own).row(7, IdKind::Subject, &patient).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{patient}` of row 7 belongs to split=")), "{error}");
+            let column = IdColumn::from(StringArray::from(vec![None, Some(patient.as_str()), Some(patient.as_str())]));
+            assert!(check(own).column(IdKind::Subject, Some(&column)).is_ok());
+            assert!(check(1 - own).column(IdKind::Subject, Some(&column)).is_err());
+            assert!(check(1 - own).column(IdKind::Record, Some(&column)).is_ok());
         }
     }
 }

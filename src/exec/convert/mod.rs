@@ -326,7 +326,7 @@ fn append(
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
-            .of_side(side, pipeline.side_count().into())
+            .of_side(side, pipeline.sides.map(|gate| gate.sides))
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
     for unit in encoded {

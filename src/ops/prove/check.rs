@@ -183,7 +183,10 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     let wrong = || "a segment is not what it should be".to_owned();
     let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
     let words: Vec<&str> = segment.text.trim_end().split(' ').collect();
-    let ["segment", _, base, _, buckets, root] = words.as_slice() else { return Err(wrong()) };
+    // In a dataset that is divided, the side of the segment follows.
+    let (["segment", _, base, _, buckets, root] | ["segment", _, base, _, buckets, root, _]) = words.as_slice() else {
+        return Err(wrong());
+    };
     let (base, buckets, root) = (number(base)?, number(buckets)?, unhex(root)?);
     // Only this bucket can contain the hash.
     let own = if buckets.is_power_of_two() { bucket_of(wanted, buckets) } else { return Err(wrong()) };
