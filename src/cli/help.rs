@@ -120,6 +120,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "reshard",
+            ("Copy two parts of a dataset made with `convert --split`", "shardify pull divided eval --split val,test"),
         &[
             ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),
             ("Take only the records of subject 7", "echo 7 | shardify reshard shards --out subject-7 --ids -"),
