@@ -6,6 +6,14 @@
 //!
 //! The records of a side are copied, so that a side which fills its units slowly keeps nothing of the others in memory.
 
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
 use arrow::{
     array::{Array, StringArray, UInt32Array},
     compute::take_record_batch,
@@ -13,6 +21,7 @@ use arrow::{
 
 use super::encode::id_column;
 use crate::{
+    codec::checksum::xxh3_64,
     dataset::{IdColumn, IdKind, Pseudonymizer, Settings, token_of},
     error::{Error, Result},
     record::{
@@ -33,6 +42,50 @@ pub struct SideGate<'a> {
     pub subject: Option<String>,
     /// Pseudonymizes ids: the side of a private id follows from what is stored of it.
     pub pseudonymizer: Option<&'a Pseudonymizer>,
+    /// The groups so far.
+    pub groups: Groups,
+}
+
+/// Maximum number of groups that are counted: with more, shares are as asked for unless the groups are of very different sizes.
+const MOST_GROUPS: usize = 1_000;
+
+/// Counts groups, as long as they are few.
+#[derive(Debug, Default)]
+pub struct Groups {
+    known: Mutex<HashSet<u64>>,
+    are_many: AtomicBool,
+}
+
+impl Groups {
+    /// Returns the number of groups; `None` if they are more than are counted.
+    pub fn count(&self) -> Option<usize> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).len();
+        (!self.are_many.load(Ordering::Relaxed)).then_some(known)
+    }
+
+    /// Adds the groups of a block, given the hash of each record's.
+    fn add(&self, hashes: impl Iterator<Item = u64>) {
+        if self.are_many.load(Ordering::Relaxed) {
+            return;
+        }
+        // Few groups repeat often: those that were seen a moment ago need no search, and none of a block needs the lock.
+        let (mut own, mut recent) = (HashSet::new(), std::array::from_fn::<u64, 256, _>(|place| !(place as u64)));
+        for hash in hashes {
+            let place = &mut recent[usize::from(hash.to_le_bytes()[0])];
+            if std::mem::replace(place, hash) != hash {
+                own.insert(hash);
+            }
+            if own.len() > MOST_GROUPS {
+                break;
+            }
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(own);
+        if known.len() > MOST_GROUPS {
+            self.are_many.store(true, Ordering::Relaxed);
+            *known = HashSet::new();
+        }
+    }
 }
 
 /// Records of a block that belong to one side.
@@ -85,9 +138,12 @@ impl SideGate<'_> {
                     None => Ok(self.sides.of(&samples[row].key)),
                 };
                 let subjects = samples.iter().map(|sample| sample.subject.as_deref().or(subject));
+                let groups = subjects.clone().zip(samples).map(|(subject, sample)| subject.unwrap_or(&sample.key));
+                self.groups.add(groups.map(|group| xxh3_64(group.as_bytes())));
                 subjects.enumerate().map(side).collect::<Result<_>>()?
             }
             (Payload::Samples(samples), _) => {
+                self.groups.add(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
                 samples.iter().map(|sample| self.of_id(&sample.key)).collect::<Result<_>>()?
             }
             (Payload::Rows(batch), by) => {
@@ -105,6 +161,17 @@ impl SideGate<'_> {
                 let groups = if columns.is_empty() { None } else { Some(id_column(batch, columns)?) };
                 let is_id = matches!(by, SideBy::Subject | SideBy::Id);
                 let whole = subject.filter(|_| *by == SideBy::Subject).map(|id| self.of_id(id)).transpose()?;
+                let hash = |row: usize| block.hashes.get(row).copied().unwrap_or_default();
+                match (&groups, subject.filter(|_| whole.is_some())) {
+                    (Some(groups), _) => {
+                        let group = |(row, group): (usize, Option<&str>)| {
+                            group.map_or(hash(row), |group| xxh3_64(group.as_bytes()))
+                        };
+                        self.groups.add(groups.iter().enumerate().map(group));
+                    }
+                    (None, Some(subject)) => self.groups.add(std::iter::once(xxh3_64(subject.as_bytes()))),
+                    (None, None) => self.groups.add((0..batch.num_rows()).map(hash)),
+                }
                 match (groups, whole) {
                     (Some(groups), _) => self.of_groups(&groups, is_id, contents)?,
                     (None, Some(side)) => vec![side; batch.num_rows()],

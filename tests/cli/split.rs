@@ -566,3 +566,20 @@ fn wrong_sides_of_segments_are_found() {
         folder.run("pull d copy").ok();
     }
 }
+
+/// Few groups give other shares than were asked for: the run says how many there are and which shares they gave.
+#[test]
+fn few_groups_of_other_shares_are_told() {
+    let folder = Folder::new();
+    let rows: String = (0..2900).map(|i| format!("v{i},state-{}\n", i % 29)).collect();
+    folder.write("visits.csv", format!("visit,state\n{rows}"));
+    let convert = "convert visits.csv --split train=0.8,val=0.1,test=0.1";
+    let told = folder.run(&format!("{convert} --out states --split-by state")).ok();
+    let line = told.stderr.lines().find(|line| line.contains("groups")).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(line.starts_with("note: 29 groups by state; shares of records are "), "{line}");
+    assert!(line.ends_with(" % (80.0/10.0/10.0 % were asked for), since groups stay whole"), "{line}");
+    let planned = folder.run(&format!("{convert} --out planned --split-by state --task-size 8KiB")).ok();
+    assert!(planned.stderr.contains("shares of records are "), "{planned:?}");
+    let even = folder.run(&format!("{convert} --out visits --split-by visit")).ok();
+    assert!(!even.stderr.contains("shares of records"), "{even:?}");
+}
