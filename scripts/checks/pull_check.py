@@ -9,6 +9,9 @@ Kinds of rounds, on a local folder or from S3 (moto):
 - pairs: two pulls into one folder at once. Each succeeds or reports a conflict, and the copy is whole.
 - space: a pull into a file system that is full in the middle fails with exit code 5, and continues when there is space.
 - flips: a bit of a random file of the upstream dataset is flipped. The pull names the file, and the copy has no version.
+- parts: pulls of changing parts of a divided dataset (`--split`) into one folder are killed; upstream gets versions, is sorted, and somebody
+  is erased. The copy has the shards and ids of the last part, what readers get from it is what they get from these folders upstream, and no
+  file is left that a fresh copy has not.
 - readers: pyarrow, webdataset and tfrecord read from a pulled copy (whole, and `--data-only`) what they read from the upstream dataset.
 
     python3 scripts/checks/pull_check.py --shardify target/release/shardify [--rounds 50] [--store local|s3] [--seed N]
@@ -64,18 +67,18 @@ class Rounds:
         self.count += 1
         return self.root / f"{name}{self.count}"
 
-    def upstream(self, form):
+    def upstream(self, form, *more):
         """A dataset of several runs, and its folder of tables."""
         tables = self.fresh("raw")
         name = self.fresh("upstream")
         dataset = f"{self.bucket.root}/{name.name}" if self.bucket else str(name)
         for number in range(FILES):
             write_table(tables, number)
-            self.convert(tables, dataset, form)
+            self.convert(tables, dataset, form, *more)
         return dataset, tables
 
-    def convert(self, tables, dataset, form):
-        options = ["--id", "id", "--subject", "who", "--to", form, "--target-shard", "64KiB"]
+    def convert(self, tables, dataset, form, *more):
+        options = ["--id", "id", "--subject", "who", "--to", form, "--target-shard", "64KiB", *more]
         self.shardify.ok("convert", tables, "--out", dataset, *options)
 
     def start(self, *arguments):
@@ -227,6 +230,59 @@ class Rounds:
             shutil.rmtree(copy)
         return whole, tables
 
+    def parts(self, form):
+        """Parts of a divided dataset, pulled into one folder and killed."""
+        upstream, tables = self.upstream(form, "--split", "train=0.5,val=0.3,test=0.2")
+        copy, started = self.fresh("copy"), time.monotonic()
+        self.shardify.ok("pull", upstream, copy)
+        seconds = time.monotonic() - started
+        shutil.rmtree(copy)
+        for attempt in range(10):
+            chosen = self.rng.sample(("train", "val", "test"), self.rng.randrange(1, 4))
+            process = self.start("pull", upstream, copy, "--split", ",".join(chosen), *(["--prune"] if attempt % 4 == 3 else []))
+            try:
+                process.wait(timeout=self.rng.uniform(0, seconds))
+                expect(f"exit code of a pull ({process.stderr.read()})", process.returncode, OK)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                self.kills += 1
+            self.check_killed(copy)
+            if attempt in (3, 5):
+                write_table(tables, FILES + attempt)
+                self.convert(tables, upstream, form)
+            if attempt == 6 and form == "parquet":
+                self.shardify.ok("compact", upstream, "--sort-by", "value")
+            if attempt == 8:
+                self.shardify.ok("erase", upstream, "--subject", "PAT-7", "--all-versions", "--reason", "request")
+        for chosen in (self.rng.sample(("train", "val", "test"), 2), ["test"]):
+            self.shardify.ok("pull", upstream, copy, "--split", ",".join(chosen), "--prune")
+            self.part(upstream, copy, chosen, form)
+            again = self.shardify.ok("pull", upstream, copy, "--split", ",".join(chosen))[-1]
+            expect("a pull of the same part", again["unchanged"], True)
+            fresh = self.fresh("copy")
+            self.shardify.ok("pull", upstream, fresh, "--split", ",".join(chosen))
+            expect("files", shared(copy), shared(fresh))
+            shutil.rmtree(fresh)
+        self.shardify.ok("pull", upstream, copy, "--prune")
+        expect("shards", self.shards(copy), self.shards(upstream))
+        self.shardify.ok("verify", copy, "--read-data")
+        return copy, tables
+
+    def part(self, upstream, copy, chosen, form):
+        """The copy is whole, and has the shards and ids of these parts alone."""
+        self.shardify.ok("verify", copy, "--read-data")
+        folders = tuple(f"/split={name}/" for name in chosen)
+        expect("shards", self.shards(copy), [one for one in self.shards(upstream) if any(folder in one[0] for folder in folders)])
+        if not self.bucket:
+            live = [pathlib.Path(upstream) / one[0] for one in self.shards(upstream) if any(folder in one[0] for folder in folders)]
+            expect("records that readers get", read(copy, form) == read_shards(live, form), True)
+        for number in range(50):
+            found = [self.shardify.run("manifest", one, "--find", f"PAT-{number}") for one in (upstream, copy)]
+            hits = [[one for one in said if one["type"] == "hit" and any(folder in one["shard"] for folder in folders)] for _, said, _ in found]
+            expect(f"records of PAT-{number}", len(hits[1]), len(hits[0]))
+            expect(f"exit code of a search for PAT-{number}", found[1][0], OK if hits[0] else NO)
+
     def readers(self, form):
         if self.bucket:
             return None
@@ -242,14 +298,18 @@ class Rounds:
 
     def all(self, rounds):
         others = max(1, rounds // 10)
-        plan = [(self.kill, (rounds + 8) // 9), (self.erase, others), (self.pairs, others), (self.space, others), (self.flips, others), (self.readers, 3)]
+        plan = [(self.kill, (rounds + 8) // 9), (self.erase, others), (self.pairs, others), (self.space, others), (self.flips, others), (self.parts, others), (self.readers, 3)]
         forms = [(form,) for form in FORMATS]
         return rounds_of(plan, forms, forget_folders, lambda kind: f", {self.kills} pulls killed" if kind == self.kill else "")
 
 
 def read(folder, form):
     """All records of the shards in a folder, as other programs read them, sorted."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and "_shardify" not in path.parts)
+    return read_shards(sorted(path for path in folder.rglob("*") if path.is_file() and "_shardify" not in path.parts), form)
+
+
+def read_shards(paths, form):
+    """All records of some shards, as other programs read them, sorted."""
     if form == "parquet":
         import pyarrow.parquet as pq
 

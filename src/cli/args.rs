@@ -221,7 +221,7 @@ pub(super) enum Command {
     /// If a task is missing, nothing is committed, and the exit code is 4. If a value fitted no column, the answer is the next
     /// plan, with wider types.
     Commit(CommitArgs),
-    /// Check a proof written by `manifest --prove`, without the dataset.
+    /// Check a proof made by `manifest`, without the dataset.
     ///
     /// Exit code 0 if the proof holds, 1 if it does not, 7 if it holds but its root was not checked.
     VerifyProof(VerifyProofArgs),

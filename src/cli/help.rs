@@ -53,6 +53,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Cut the maps of a NetCDF file into patches",
                 "shardify convert grid.nc --out patches --record-dim time --patch lat=2,lon=2",
             ),
+            (
+                "Divide patients for training and evaluation",
+                "shardify convert raw --out divided --subject person_id --split train=0.8,val=0.1,test=0.1",
+            ),
             ("Read CSV from standard input", "cat people.csv | shardify convert - --from csv --out piped"),
         ],
     ),
@@ -106,6 +110,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Compare two versions", "shardify manifest --diff v1 release-1"),
             ("Export the positions of all records", "shardify manifest --export csv > records.csv"),
             ("Prove that subject 7 has records", "shardify manifest --prove 7 --out subject-7.proof"),
+            ("Prove that nobody is on two sides", "shardify manifest divided --prove-split --out split.proof"),
         ],
     ),
     (
@@ -115,6 +120,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Copy the newest version into a local folder; run it again to get what is new",
                 "shardify pull shards copy",
             ),
+            ("Copy two parts of a dataset made with `convert --split`", "shardify pull divided eval --split val,test"),
             ("Copy only the shards of a tagged version", "shardify pull shards data --at release-1 --data-only"),
         ],
     ),

@@ -25,7 +25,6 @@ use crate::{
         inspect::InspectReport,
         manifest::{ErasedReport, SummaryReport},
         parent::{ErasedAs, ParentReport},
-        prove::{Claim, ProofReport},
         tag::TagReport,
         vacuum::VacuumReport,
         verify::VerifyReport,
@@ -616,39 +615,6 @@ pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
     let records = plural(id.records, "record");
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
-}
-
-/// Writes what a proof says and what it is based on.
-pub(super) fn proof(w: &mut dyn Write, report: &ProofReport) -> Result<()> {
-    let (id, version) = (clean(&report.id), report.version);
-    match (&report.problem, report.claim) {
-        (Some(problem), _) => writeln!(w, "the proof about `{id}` does not hold: {}", clean(problem))?,
-        (None, Claim::Absent) => writeln!(w, "`{id}` is not in {version}: no record has it as its id or subject id")?,
-        (None, Claim::Present) => {
-            writeln!(w, "`{id}` is in {version}: {} with it", plural(report.records.len() as u64, "record"))?;
-        }
-    }
-    if report.problem.is_some() {
-        return line(w, "root", format_args!("{}", clean(&report.root)));
-    }
-    let checked =
-        if report.root_checked { "as expected" } else { "root not checked: give the trusted one with --root" };
-    line(w, "root", format_args!("{} ({checked})", clean(&report.root)))?;
-    match (&report.ids, &report.key_check) {
-        (Some(mode), Some(check)) => {
-            line(w, "ids", format_args!("{}, key with the check value {}", clean(mode), clean(check)))?
-        }
-        (Some(mode), None) => line(w, "ids", format_args!("{}", clean(mode)))?,
-        (None, _) => line(
-            w,
-            "ids",
-            format_args!("not checked: roots of older releases do not say whether ids are plain or tokens"),
-        )?,
-    }
-    if report.is_token && report.claim == Claim::Present {
-        line(w, "token", "the index has its first 16 digits; use --id and the key to compare the whole id")?;
-    }
-    line(w, "basis", format_args!("the id index under this root; its completeness depends on who made the root"))
 }
 
 /// Writes what `erase` did.

@@ -17,6 +17,7 @@ mod json;
 mod mistakes;
 mod plan;
 mod progress;
+mod prove;
 mod pull;
 mod report;
 mod reshard;
@@ -33,7 +34,7 @@ use clap::FromArgMatches;
 
 use args::{
     AdoptArgs, BlockArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
-    ManifestArgs, PlanArgs, PlanCommand, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs, VerifyProofArgs,
+    ManifestArgs, PlanArgs, PlanCommand, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs,
 };
 use exit::Outcome;
 use found::{Form, Found};
@@ -384,7 +385,7 @@ impl Session<'_> {
         if let [older, newer] = args.drift.as_slice() {
             return self.drift(&location, older, newer, args);
         }
-        if args.proof.root || args.proof.prove.is_some() {
+        if args.proof.is_asked_for() {
             return self.prove(&location, args);
         }
         if !args.find.is_empty() || args.find_file.is_some() {
@@ -479,37 +480,6 @@ impl Session<'_> {
             Ok(())
         })?;
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
-    }
-
-    fn prove(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
-        let (at, json) = (args.at.as_deref(), self.global.json);
-        if let (Some(id), Some(out)) = (&args.proof.prove, &args.proof.out) {
-            let report = ops::prove::prove(&self.context, location, at, id, &self.context.location(out)?)?;
-            self.progress.stop();
-            self.report(|w| if json { json::summary(w, &report) } else { human::proof(w, &report) })?;
-            return Ok(Outcome::Done);
-        }
-        let (version, root) = ops::prove::root(&self.context, location, at)?;
-        self.progress.stop();
-        self.print(|w| {
-            if json {
-                return json::summary(w, &json!({ "version": version, "root": root }));
-            }
-            Ok(writeln!(w, "{root}  {version}")?)
-        })?;
-        Ok(Outcome::Done)
-    }
-
-    fn verify_proof(&self, args: &VerifyProofArgs) -> Result<Outcome> {
-        let expected = ops::prove::Expected { root: args.root.as_deref(), id: args.id.as_deref() };
-        let report = ops::prove::verify(&self.context, &self.context.location(&args.file)?, expected)?;
-        self.progress.stop();
-        self.print(|w| if self.global.json { json::summary(w, &report) } else { human::proof(w, &report) })?;
-        Ok(match &report.problem {
-            Some(_) => Outcome::No,
-            None if report.is_complete() => Outcome::Done,
-            None => Outcome::Unchecked,
-        })
     }
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {

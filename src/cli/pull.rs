@@ -33,11 +33,15 @@ fn summary(w: &mut dyn Write, report: &PullReport) -> Result<()> {
         Some(version) => format!("{version} of {copy}"),
         None => copy.to_string(),
     };
+    let part = match report.split.as_slice() {
+        [] => String::new(),
+        names => format!(" ({})", names.join(", ")),
+    };
     if report.unchanged {
-        return Ok(writeln!(w, "nothing to do: {copy} has {} of {upstream}", report.upstream_version)?);
+        return Ok(writeln!(w, "nothing to do: {copy} has {}{part} of {upstream}", report.upstream_version)?);
     }
     writeln!(w, "{title}")?;
-    human::line(w, "pulled", format_args!("{} of {upstream}", report.upstream_version))?;
+    human::line(w, "pulled", format_args!("{}{part} of {upstream}", report.upstream_version))?;
     let (shards, records) = (plural(report.shards, "shard"), plural(report.records, "record"));
     human::line(w, "data", format_args!("{shards}, {records}, {} with all that belongs to them", Size(report.bytes)))?;
     let files = |files: u64, bytes: u64| format!("{}, {}", plural(files, "file"), Size(bytes));

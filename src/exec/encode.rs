@@ -11,11 +11,13 @@ use arrow::{
 };
 use bytes::Bytes;
 
+use super::sides::SideCheck;
 use crate::{
     array::outputs,
     codec::{self, Codec, checksum::xxh3_64},
     dataset::{
-        Arrangement, IdColumn, IdHashes, Order, Pseudonymizer, RowNumbers, SidecarColumns, SidecarGroups, SourceRuns,
+        Arrangement, IdColumn, IdHashes, IdKind, Order, Pseudonymizer, RowNumbers, Settings, SidecarColumns,
+        SidecarGroups, SourceRuns,
     },
     error::{Error, Result},
     format::{
@@ -136,6 +138,8 @@ pub struct Encoder {
     stored: usize,
     /// Pseudonymizes ids and source names in sidecars and indexes.
     pseudonymizer: Option<Pseudonymizer>,
+    /// Settings of a dataset whose records are divided by ids: all ids of a unit must belong to its side.
+    divided: Option<Settings>,
     /// Buffers of units, for reuse.
     pool: BufferPool,
 }
@@ -222,7 +226,8 @@ impl Encoder {
         };
         let (rows, renaming, pool) = (RowsAs::default(), Renaming::default(), BufferPool::default());
         let (stored, pseudonymizer) = (usize::MAX, None);
-        Ok(Self { output, codec, id, subject, external_subjects: false, renaming, rows, stored, pseudonymizer, pool })
+        let (external_subjects, divided) = (false, None);
+        Ok(Self { output, codec, id, subject, external_subjects, renaming, rows, stored, pseudonymizer, divided, pool })
     }
 
     /// Stores only so many columns of rows; ids may come from those behind them.
@@ -256,6 +261,26 @@ impl Encoder {
         Self { pseudonymizer, ..self }
     }
 
+    /// Checks that the stored ids of records belong to the side that the records are on, if the settings divide them by ids.
+    #[must_use]
+    pub fn checking_sides(self, settings: &Settings) -> Self {
+        Self { divided: settings.divided_by().map(|_| settings.clone()), ..self }
+    }
+
+    /// Encodes records of all sides together.
+    #[must_use]
+    pub fn without_sides(self) -> Self {
+        Self { divided: None, ..self }
+    }
+
+    fn check_side(&self, side: Side, names: &Names) -> Result<()> {
+        let Some(check) = self.divided.as_ref().and_then(|settings| SideCheck::new(settings, side)) else {
+            return Ok(());
+        };
+        check.column(IdKind::Record, names.record_ids.as_ref())?;
+        check.column(IdKind::Subject, names.subject_ids.as_ref())
+    }
+
     /// Returns the shard writer.
     pub fn output(&self) -> &Output {
         &self.output
@@ -284,6 +309,7 @@ impl Encoder {
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 report(group.encoded_bytes);
                 let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
+                self.check_side(side, &names)?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let mut hashes = Numbers::default();
@@ -301,6 +327,7 @@ impl Encoder {
                 self.keep_stored(&mut unit)?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
+                self.check_side(side, &names)?;
                 (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());

@@ -35,7 +35,7 @@ use crate::{
     },
     id::{Version, Writer},
     plan::roll::{Aim, Spread},
-    record::side::Side,
+    record::side::{Side, Sides},
     storage::{Sink, Staged, Store},
 };
 
@@ -156,7 +156,8 @@ impl<'a> Appender<'a> {
 
     /// Makes it one of the appenders of a run, one for each side of a divided dataset.
     #[must_use]
-    pub fn of_side(self, side: Side, sides: usize) -> Self {
+    pub fn of_side(self, side: Side, sides: Option<&Sides>) -> Self {
+        let Some(sides) = sides else { return self };
         let (record_ids, subject_ids) = (self.record_ids.of_side(side, sides), self.subject_ids.of_side(side, sides));
         Self { record_ids, subject_ids, ..self }
     }

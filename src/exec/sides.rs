@@ -6,6 +6,14 @@
 //!
 //! The records of a side are copied, so that a side which fills its units slowly keeps nothing of the others in memory.
 
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
 use arrow::{
     array::{Array, StringArray, UInt32Array},
     compute::take_record_batch,
@@ -13,7 +21,8 @@ use arrow::{
 
 use super::encode::id_column;
 use crate::{
-    dataset::{Pseudonymizer, token_of},
+    codec::checksum::xxh3_64,
+    dataset::{IdColumn, IdKind, Pseudonymizer, Settings, token_of},
     error::{Error, Result},
     record::{
         Payload, RecordBlock, Sample,
@@ -33,6 +42,50 @@ pub struct SideGate<'a> {
     pub subject: Option<String>,
     /// Pseudonymizes ids: the side of a private id follows from what is stored of it.
     pub pseudonymizer: Option<&'a Pseudonymizer>,
+    /// The groups so far.
+    pub groups: Groups,
+}
+
+/// Maximum number of groups that are counted: with more, shares are as asked for unless the groups are of very different sizes.
+const MOST_GROUPS: usize = 1_000;
+
+/// Counts groups, as long as they are few.
+#[derive(Debug, Default)]
+pub struct Groups {
+    known: Mutex<HashSet<u64>>,
+    are_many: AtomicBool,
+}
+
+impl Groups {
+    /// Returns the number of groups; `None` if they are more than are counted.
+    pub fn count(&self) -> Option<usize> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).len();
+        (!self.are_many.load(Ordering::Relaxed)).then_some(known)
+    }
+
+    /// Adds the groups of a block, given the hash of each record's.
+    fn add(&self, hashes: impl Iterator<Item = u64>) {
+        if self.are_many.load(Ordering::Relaxed) {
+            return;
+        }
+        // Few groups repeat often: those that were seen a moment ago need no search, and none of a block needs the lock.
+        let (mut own, mut recent) = (HashSet::new(), std::array::from_fn::<u64, 256, _>(|place| !(place as u64)));
+        for hash in hashes {
+            let place = &mut recent[usize::from(hash.to_le_bytes()[0])];
+            if std::mem::replace(place, hash) != hash {
+                own.insert(hash);
+            }
+            if own.len() > MOST_GROUPS {
+                break;
+            }
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(own);
+        if known.len() > MOST_GROUPS {
+            self.are_many.store(true, Ordering::Relaxed);
+            *known = HashSet::new();
+        }
+    }
 }
 
 /// Records of a block that belong to one side.
@@ -85,9 +138,12 @@ impl SideGate<'_> {
                     None => Ok(self.sides.of(&samples[row].key)),
                 };
                 let subjects = samples.iter().map(|sample| sample.subject.as_deref().or(subject));
+                let groups = subjects.clone().zip(samples).map(|(subject, sample)| subject.unwrap_or(&sample.key));
+                self.groups.add(groups.map(|group| xxh3_64(group.as_bytes())));
                 subjects.enumerate().map(side).collect::<Result<_>>()?
             }
             (Payload::Samples(samples), _) => {
+                self.groups.add(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
                 samples.iter().map(|sample| self.of_id(&sample.key)).collect::<Result<_>>()?
             }
             (Payload::Rows(batch), by) => {
@@ -105,6 +161,17 @@ impl SideGate<'_> {
                 let groups = if columns.is_empty() { None } else { Some(id_column(batch, columns)?) };
                 let is_id = matches!(by, SideBy::Subject | SideBy::Id);
                 let whole = subject.filter(|_| *by == SideBy::Subject).map(|id| self.of_id(id)).transpose()?;
+                let hash = |row: usize| block.hashes.get(row).copied().unwrap_or_default();
+                match (&groups, subject.filter(|_| whole.is_some())) {
+                    (Some(groups), _) => {
+                        let group = |(row, group): (usize, Option<&str>)| {
+                            group.map_or(hash(row), |group| xxh3_64(group.as_bytes()))
+                        };
+                        self.groups.add(groups.iter().enumerate().map(group));
+                    }
+                    (None, Some(subject)) => self.groups.add(std::iter::once(xxh3_64(subject.as_bytes()))),
+                    (None, None) => self.groups.add((0..batch.num_rows()).map(hash)),
+                }
                 match (groups, whole) {
                     (Some(groups), _) => self.of_groups(&groups, is_id, contents)?,
                     (None, Some(side)) => vec![side; batch.num_rows()],
@@ -140,9 +207,57 @@ impl SideGate<'_> {
     }
 }
 
-/// Returns the side of an id as it is stored.
-pub fn side_of_stored(sides: &Sides, is_private: bool, stored: &str) -> Side {
-    sides.of(if is_private { token_of(stored) } else { stored })
+/// Check that the stored ids of records belong to the side that the records are on.
+#[derive(Debug, Clone, Copy)]
+pub struct SideCheck<'a> {
+    sides: &'a Sides,
+    side: Side,
+    kind: IdKind,
+    is_private: bool,
+}
+
+impl<'a> SideCheck<'a> {
+    /// Returns the check for records on a side; `None` if sides do not follow from ids that are stored.
+    pub fn new(settings: &'a Settings, side: Side) -> Option<Self> {
+        let (sides, kind) = settings.divided_by()?;
+        Some(Self { sides, side, kind, is_private: settings.private.is_some() })
+    }
+
+    /// Checks the id of a row.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the id belongs to another side.
+    pub fn row(&self, row: u64, kind: IdKind, stored: &str) -> Result<()> {
+        if kind != self.kind {
+            return Ok(());
+        }
+        let side = self.sides.of(if self.is_private { token_of(stored) } else { stored });
+        if side == self.side {
+            return Ok(());
+        }
+        let (own, found) = (self.sides.folder(side), self.sides.folder(self.side));
+        Err(Error::integrity(format!(
+            "the {} id `{stored}` of row {row} belongs to {own}, found it in {found}",
+            kind.name()
+        )))
+    }
+
+    /// Checks the ids of consecutive records, if they are of the kind that sides follow from.
+    ///
+    /// # Errors
+    /// As [`Self::row`].
+    pub fn column(&self, kind: IdKind, ids: Option<&IdColumn>) -> Result<()> {
+        let Some(ids) = ids.filter(|_| kind == self.kind) else { return Ok(()) };
+        // Neighbouring records often have one id.
+        let mut last = None;
+        for (row, id) in (0..).zip(ids.texts()) {
+            if id.is_some() && id != last {
+                self.row(row, kind, id.unwrap_or_default())?;
+            }
+            last = id;
+        }
+        Ok(())
+    }
 }
 
 /// Divides records: those of each side, in their order.
@@ -166,6 +281,30 @@ fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<P
                 }
             }
             Ok(out.into_iter().map(Payload::Samples).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_in_the_folder_of_another_side_is_found() {
+        let shares = "train=0.5,test=0.5".parse().unwrap();
+        let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
+        let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
+        for patient in (0..100).map(|number| format!("PAT-{number}")) {
+            let own = sides.of(&patient);
+            assert!(check(own).row(7, IdKind::Subject, &patient).is_ok());
+            assert!(check(1 - own).row(7, IdKind::Record, &patient).is_ok());
+            let error = check(1 - own).row(7, IdKind::Subject, &patient).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{patient}` of row 7 belongs to split=")), "{error}");
+            let column = IdColumn::from(StringArray::from(vec![None, Some(patient.as_str()), Some(patient.as_str())]));
+            assert!(check(own).column(IdKind::Subject, Some(&column)).is_ok());
+            assert!(check(1 - own).column(IdKind::Subject, Some(&column)).is_err());
+            assert!(check(1 - own).column(IdKind::Record, Some(&column)).is_ok());
         }
     }
 }

@@ -23,7 +23,10 @@ use serde::{Deserialize, Serialize};
 use super::{Context, manifest};
 use crate::{
     codec::seal::{close_json, json_is_whole},
-    dataset::{Dataset, Erasures, NewCopy, PULL, Sealed, Snapshot, Upstream, commit_copy, lists_of, objects_of},
+    dataset::{
+        Dataset, Entry, Erasures, KEEP_A_COPY, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of,
+        lists_of, objects_of,
+    },
     error::{Error, Result},
     events::Event,
     exec::{
@@ -44,14 +47,14 @@ const REMOTE_THREADS: usize = 16;
 const LOCAL_THREADS: usize = 4;
 /// Time after which a staged file belongs to a command that was killed.
 const STAGED_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// Operations of a copy that leave its records as they were pulled.
-const HARMLESS: [&str; 4] = [PULL, "vacuum", "tag", "untag"];
 
 /// What to pull.
 #[derive(Debug, Clone, Default)]
 pub struct PullOptions {
     /// The version; the newest by default.
     pub at: Option<String>,
+    /// The sides of a divided dataset; empty for all.
+    pub split: Vec<String>,
     /// Whether only shards and what readers need of them is copied.
     pub data_only: bool,
     /// Whether older versions of the copy are deleted.
@@ -65,6 +68,9 @@ pub struct PullReport {
     pub upstream: String,
     /// The version of the upstream dataset.
     pub upstream_version: Version,
+    /// The sides that were pulled; empty for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub split: Vec<String>,
     /// The copy.
     pub copy: String,
     /// The version of the copy; absent with `--data-only`.
@@ -133,13 +139,14 @@ pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options:
     let snapshot = manifest::snapshot(context, upstream, options.at.as_deref())?;
     let newest = snapshot.dataset().open()?;
     let from = Upstream::of(&snapshot)?;
+    let part = Part::of(&snapshot, &options.split)?;
     let copy = context.dataset(dir)?;
     check_folder(&copy, &from, options)?;
     let _lock = copy.store().lock(LOCK)?;
     let (marker, parent) = check_folder(&copy, &from, options)?;
     // Nothing but pulls writes to a folder without a log.
     delete_staged(&copy, if options.data_only { SignedDuration::ZERO } else { STAGED_FOR })?;
-    let pull = Pull { context, snapshot: &snapshot, newest: &newest, from, copy: &copy, options };
+    let pull = Pull { context, snapshot: &snapshot, part, newest: &newest, from, copy: &copy, options };
     let report = super::or_overtaken(Some(&snapshot), pull.run(marker, parent.as_ref()))?;
     Ok(PullReport { seconds: started.elapsed().as_secs_f64(), ..report })
 }
@@ -192,7 +199,8 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
     }
     let parent = copy.latest()?;
     if let Some(parent) = &parent {
-        let changed = copy.history(parent.version())?.into_iter().find(|e| !HARMLESS.contains(&e.operation.as_str()));
+        let changed =
+            copy.history(parent.version())?.into_iter().find(|e| !KEEP_A_COPY.contains(&e.operation.as_str()));
         if let Some(entry) = changed {
             return Err(Error::usage(format!(
                 "the copy is a dataset of its own since {} ({})",
@@ -234,6 +242,8 @@ fn refuse_files(copy: &Dataset) -> Result<()> {
 struct Pull<'a> {
     context: &'a Context<'a>,
     snapshot: &'a Snapshot,
+    /// The part of it that is copied.
+    part: Part,
     /// The newest snapshot of the upstream dataset, which knows all erasures.
     newest: &'a Snapshot,
     from: Upstream,
@@ -266,7 +276,7 @@ impl Pull<'_> {
         let is_same = parent.is_some_and(|parent| {
             let last = self.last_pull(parent).ok().flatten();
             let mut tags = self.snapshot.tags().iter().filter(|(_, tagged)| **tagged == self.from.version);
-            last.is_some_and(|last| last.transaction == self.from.transaction)
+            last.is_some_and(|(last, part)| last.transaction == self.from.transaction && part == self.part)
                 && tags.all(|(name, _)| parent.tags().contains_key(name))
         });
         let expires = parent.is_some_and(|parent| {
@@ -296,14 +306,16 @@ impl Pull<'_> {
             refresh(version, Prepared::default(), self.context.observer)?;
         }
         let deleted = self.clean(&mut marker, &files.paths, version.as_ref())?;
+        let Totals { shards, records, .. } = self.part.totals(self.snapshot)?;
         Ok(PullReport {
             upstream: self.from.place.clone(),
             upstream_version: self.from.version,
+            split: self.part.names(),
             copy: self.copy.store().location().to_string(),
             version: version.as_ref().map(Snapshot::version),
             unchanged: fetched == 0 && !commits && deleted == 0,
-            shards: self.snapshot.entry().totals.shards,
-            records: self.snapshot.entry().totals.records,
+            shards,
+            records,
             files: files.paths.len() as u64,
             bytes: files.bytes,
             files_fetched: fetched,
@@ -318,10 +330,11 @@ impl Pull<'_> {
         })
     }
 
-    /// Returns where the newest version of the copy was pulled from.
-    fn last_pull(&self, parent: &Snapshot) -> Result<Option<Upstream>> {
+    /// Returns where the newest version of the copy was pulled from, and the part.
+    fn last_pull(&self, parent: &Snapshot) -> Result<Option<(Upstream, Part)>> {
         let history = self.copy.history(parent.version())?;
-        Ok(history.iter().rev().find_map(Upstream::of_entry))
+        let pulled = |entry: &Entry| Some((Upstream::of_entry(entry)?, Part::of_entry(entry)));
+        Ok(history.iter().rev().find_map(pulled))
     }
 
     /// Compares the files of the version with those of the copy, whose versions name some.
@@ -363,7 +376,9 @@ impl Pull<'_> {
 
     /// Returns the objects to be copied.
     fn objects(&self) -> Result<Vec<Sealed>> {
-        let mut objects = objects_of(self.snapshot)?;
+        let data_only = self.options.data_only;
+        let of = if data_only { data_of } else { objects_of };
+        let mut objects = of(self.snapshot, &self.part)?;
         let system = format!("{SYSTEM_FOLDER}/");
         let copied = ["sidecar/", "index/"].map(|folder| format!("{system}{folder}"));
         let other = |path: &str| path.starts_with(&system) && !copied.iter().any(|folder| path.starts_with(folder));
@@ -374,7 +389,7 @@ impl Pull<'_> {
             )
             .at(self.snapshot.dataset().store().location().join(&object.path).to_string()));
         }
-        if self.options.data_only {
+        if data_only {
             objects.retain(|object| !object.path.starts_with(&system));
         }
         Ok(objects)
@@ -403,6 +418,7 @@ impl Pull<'_> {
         self.context.cancel.check()?;
         let new = NewCopy {
             of: self.snapshot,
+            part: &self.part,
             upstream: &self.from,
             newest: self.newest.entry(),
             expires,
@@ -418,7 +434,7 @@ impl Pull<'_> {
         let tagged = newest.tags().values().copied().filter(|version| version.0 < first);
         for version in (first..=newest.version().0).map(Version).chain(tagged) {
             let snapshot = self.copy.at(version)?;
-            out.extend(objects_of(&snapshot)?.into_iter().map(|object| object.path));
+            out.extend(objects_of(&snapshot, &Part::default())?.into_iter().map(|object| object.path));
             out.extend(lists_of(snapshot.entry()));
         }
         Ok(out)

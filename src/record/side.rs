@@ -145,6 +145,11 @@ impl Sides {
         self.shares.0.len()
     }
 
+    /// Returns the name of a side.
+    pub fn name(&self, side: Side) -> Option<&str> {
+        self.shares.names().nth(side.into())
+    }
+
     /// Returns the side of a group.
     pub fn of(&self, group: &str) -> Side {
         self.of_hash(xxh3_64_with_seed(group.as_bytes(), self.seed))
@@ -170,7 +175,7 @@ impl Sides {
 
     /// Returns the folder of a side's shards below that of their run: `split=train`.
     pub fn folder(&self, side: Side) -> String {
-        format!("{FOLDER_KEY}={}", self.shares.names().nth(side.into()).unwrap_or_default())
+        format!("{FOLDER_KEY}={}", self.name(side).unwrap_or_default())
     }
 
     /// Returns the side in whose folder a shard lies; `None` if it lies in none.

@@ -294,3 +294,149 @@ fn private_datasets_are_pulled_without_their_key() {
     folder.run("verify copy --read-data --id-key key").ok();
     assert_eq!(folder.run("manifest copy --find PAT-3 --id-key key --json").ok().summary()["hits"], 6);
 }
+
+/// A dataset that is divided by patients, and a folder that it can be pulled into.
+fn divided(options: &str) -> Folder {
+    let folder = Folder::new();
+    folder.write("key", [7; 32]);
+    for name in ["a", "b"] {
+        let rows: String = (0..400).map(|i| format!("{name}{i},PAT-{},text {i}\n", i % 60)).collect();
+        folder.write(&format!("{name}.csv"), format!("id,who,note\n{rows}"));
+        let convert = "--id id --subject who --split train=0.5,val=0.25,test=0.25 --target-shard 4KiB";
+        folder.run(&format!("convert {name}.csv {convert} {options}")).ok();
+    }
+    folder
+}
+
+/// Rows of the export whose shards are of some sides.
+fn on_sides(rows: &[Value], sides: &[&str]) -> Vec<Value> {
+    let is_on =
+        |row: &&Value| sides.iter().any(|side| row["shard"].as_str().unwrap().contains(&format!("split={side}/")));
+    rows.iter().filter(is_on).cloned().collect()
+}
+
+/// Every form: the copy of a part has exactly the shards of the named sides, under the same record numbers, and finds their ids alone.
+#[test]
+fn parts_of_a_divided_dataset_can_be_pulled() {
+    for to in ["parquet", "tar --index dali,wids,energon", "tfrecord", "tar --codec zstd"] {
+        let folder = divided(&format!("--to {to}"));
+        let all = positions(&folder, "shards");
+        let first = pull(&folder, "copy --split val,test");
+        assert_eq!(first["split"], serde_json::json!(["test", "val"]));
+        let part = on_sides(&all, &["val", "test"]);
+        assert!(!part.is_empty() && part.len() < all.len());
+        assert_eq!(positions(&folder, "copy"), part, "{to}");
+        assert_eq!(first["records"], part.len());
+        folder.run("verify copy --read-data").ok();
+        for (number, row) in all.iter().enumerate() {
+            let id = row["record_id"].as_str().unwrap();
+            let expected = if part.contains(row) { 0 } else { 1 };
+            if number % 37 == 0 {
+                let found = folder.run(&format!("manifest copy --find {id}"));
+                assert_eq!(found.code, expected, "{to}: {row}: {found:?}");
+            }
+        }
+        assert_eq!(pull(&folder, "copy --split test,val")["unchanged"], true);
+        // Another part: its own version; older ones stay.
+        let other = pull(&folder, "copy --split train,val");
+        assert!(other["files_kept"].as_u64().unwrap() > 0 && other["version"] == 2, "{other}");
+        assert_eq!(positions(&folder, "copy"), on_sides(&all, &["train", "val"]));
+        folder.run("verify copy --read-data").ok();
+        folder.run("verify copy --at v1 --read-data").ok();
+        let whole = pull(&folder, "copy");
+        assert_eq!((&whole["files_fetched"], &whole["version"]), (&0.into(), &3.into()), "{whole}");
+        assert_eq!(positions(&folder, "copy"), all);
+        folder.run("verify copy --read-data").ok();
+        let pruned = pull(&folder, "copy --split train --prune");
+        assert!(pruned["files_deleted"].as_u64().unwrap() > 0);
+        assert_eq!(positions(&folder, "copy"), on_sides(&all, &["train"]));
+        folder.run("verify copy --read-data").ok();
+        // A copy of a part is pulled as the part that it is.
+        folder.run("pull copy again").ok();
+        assert_eq!(positions(&folder, "again"), on_sides(&all, &["train"]));
+        let refused = folder.run("pull copy again --split val");
+        assert_eq!(refused.code, 2);
+        assert!(refused.stderr.contains("expected one of train, found `val`"), "{}", refused.stderr);
+        folder.run("pull copy again --split train").ok();
+    }
+}
+
+/// Records of a part are found by their origins, those of the other parts are not.
+#[test]
+fn a_part_finds_its_records_by_their_origins() {
+    let folder = Folder::new();
+    folder.write("a.csv", csv("a", 0..300));
+    folder.run("convert a.csv --split train=0.5,val=0.25,test=0.25 --split-by note --target-shard 2KiB").ok();
+    for part in ["train", "test", "val,train"] {
+        let copy = part.replace(',', "-");
+        pull(&folder, &format!("{copy} --split {part}"));
+        folder.run(&format!("verify {copy} --read-data")).ok();
+        let all = positions(&folder, "shards");
+        let kept = on_sides(&all, &part.split(',').collect::<Vec<_>>());
+        for row in all.iter().step_by(11) {
+            let origin = format!("{}#{}", row["source"].as_str().unwrap(), row["row"]);
+            let found = folder.run(&format!("manifest {copy} --find {origin}"));
+            assert_eq!(found.code, i32::from(!kept.contains(row)), "{origin}: {found:?}");
+        }
+    }
+}
+
+/// Sorting, erasure and more runs upstream: the part follows.
+#[test]
+fn a_part_follows_its_dataset() {
+    let folder = divided("");
+    folder.run("compact shards --sort-by note").ok();
+    pull(&folder, "copy --split val");
+    let follows = |more: &str| {
+        pull(&folder, &format!("copy --split val {more}"));
+        let upstream = positions(&folder, &format!("shards {}", more.trim_end_matches("--prune")));
+        assert!(positions(&folder, "copy") == on_sides(&upstream, &["val"]), "{more}");
+        folder.run("verify copy --read-data").ok();
+    };
+    follows("");
+    let erased = positions(&folder, "copy")[0]["subject_id"].as_str().unwrap().to_owned();
+    folder.run(&format!("erase shards {erased} --all-versions")).ok();
+    follows("");
+    assert_eq!(folder.run(&format!("manifest copy --find {erased}")).code, 1);
+    folder.run("compact shards --target-shard 1MiB").ok();
+    follows("");
+    follows("--at v2 --prune");
+    // The copy becomes a dataset of its own: it divides what is added as before.
+    folder.write("c.csv", csv("c", 0..30).replace("PAT-", "NEW-"));
+    folder.run("convert c.csv --out copy").ok();
+    folder.run("verify copy --read-data").ok();
+    folder.run("pull copy again").ok();
+    assert_eq!(positions(&folder, "again"), positions(&folder, "copy"));
+}
+
+#[test]
+fn parts_of_private_datasets_are_pulled_without_their_key() {
+    let folder = divided("--id-mode sealed --id-key key");
+    pull(&folder, "copy --split val");
+    folder.run("verify copy --read-data --id-key key").ok();
+    let rows = folder.run("manifest shards --export jsonl --id-key key").ok().objects();
+    let hits = |dataset: &str, id: &str| folder.run(&format!("manifest {dataset} --find {id} --id-key key")).code;
+    for row in rows.iter().step_by(31) {
+        let id = row["record_id"].as_str().unwrap();
+        let is_there = row["shard"].as_str().unwrap().contains("split=val/");
+        assert_eq!((hits("shards", id), hits("copy", id)), (0, i32::from(!is_there)));
+    }
+}
+
+#[test]
+fn parts_that_cannot_be_pulled_are_refused() {
+    let folder = divided("");
+    let refused = |arguments: &str, part: &str| {
+        let ran = folder.run(&format!("pull {arguments}"));
+        assert!(ran.code == 2 && ran.stderr.contains(part), "{ran:?}");
+    };
+    refused("shards copy --split validation", "expected one of train, val, test, found `validation`");
+    folder.run("convert a.csv --out plain").ok();
+    refused("plain copy --split train", "expected a dataset made with --split");
+    folder.run("pull shards data --split test --data-only").ok();
+    let names = files(&folder.path().join("data"));
+    let shards: Vec<&String> = names.keys().filter(|name| !name.starts_with("_shardify/")).collect();
+    assert!(!shards.is_empty() && shards.iter().all(|name| name.contains("split=test/")), "{shards:?}");
+    let other = pull(&folder, "data --split val --data-only");
+    assert_eq!(other["files_deleted"], shards.len());
+}

@@ -6,6 +6,10 @@ use crate::support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use shardify::codec::{
+    hex::{from_hex, hex},
+    merkle,
+};
 use support::Folder;
 
 const SPLIT: &str = "--split train=0.6,val=0.2,test=0.2";
@@ -316,4 +320,266 @@ fn datasets_cut_from_others_are_divided_alike() {
     folder.run("remove some --source 2.csv").ok();
     assert!(rows(&folder, "some", "").iter().all(|row| row["source"] != "2.csv"));
     folder.run("verify some --read-data").ok();
+}
+
+/// Changes of a certificate, each with its name.
+fn forgeries() -> Vec<(&'static str, Box<dyn Fn(&mut Value)>)> {
+    fn replaced(field: &'static str, old: &'static str, new: &'static str) -> Box<dyn Fn(&mut Value)> {
+        Box::new(move |proof| {
+            let text = proof[field].as_str().unwrap();
+            assert!(text.contains(old), "{field}: {old}");
+            proof[field] = text.replacen(old, new, 1).into();
+        })
+    }
+    fn set(pointer: &'static str, value: Value) -> Box<dyn Fn(&mut Value)> {
+        Box::new(move |proof| *proof.pointer_mut(pointer).unwrap() = value.clone())
+    }
+    fn list(field: &'static str, change: fn(&mut Vec<Value>)) -> Box<dyn Fn(&mut Value)> {
+        Box::new(move |proof| change(proof[field].as_array_mut().unwrap()))
+    }
+    fn segment(old: &'static str, new: &'static str) -> Box<dyn Fn(&mut Value)> {
+        Box::new(move |proof| {
+            let segments = proof["segments"].as_array_mut().unwrap();
+            let one = segments.iter_mut().find(|text| text.as_str().unwrap().contains(old)).unwrap();
+            *one = one.as_str().unwrap().replacen(old, new, 1).into();
+        })
+    }
+    vec![
+        ("another type", set("/type", "proof".into())),
+        ("another schema", set("/schema", 2.into())),
+        ("another version", set("/version", 1.into())),
+        ("no version", set("/version", Value::Null)),
+        ("another root", set("/root", "00".repeat(32).into())),
+        ("a short root", set("/root", "00".into())),
+        ("other shares", set("/split/shares/0/1", 0.5.into())),
+        ("another name of a share", set("/split/shares/0/0", "other".into())),
+        ("swapped shares", Box::new(|proof| proof["split"]["shares"].as_array_mut().unwrap().swap(0, 2))),
+        ("a share less", Box::new(|proof| drop(proof["split"]["shares"].as_array_mut().unwrap().pop()))),
+        ("another kind", set("/split/by", "id".into())),
+        ("a kind that is no id", set("/split/by", "content".into())),
+        ("another seed", set("/split/seed", 1.into())),
+        ("a rule with more", Box::new(|proof| proof["split"]["more"] = 1.into())),
+        ("another name of a side", set("/sides/0/name", "other".into())),
+        ("another share of a side", set("/sides/0/share", 0.5.into())),
+        ("another number of segments of a side", set("/sides/0/segments", 3.into())),
+        ("another number of pairs", set("/sides/1/pairs", 1.into())),
+        ("swapped sides", list("sides", |sides| sides.swap(0, 1))),
+        ("a side less", list("sides", |sides| drop(sides.pop()))),
+        ("a side twice", list("sides", |sides| sides.push(sides[0].clone()))),
+        ("a side with more", Box::new(|proof| proof["sides"][0]["more"] = 1.into())),
+        ("another form of the head", replaced("head", "root 3", "root 2")),
+        ("another version of the head", replaced("head", "version 2", "version 1")),
+        ("other ids in the head", replaced("head", "ids plain", "ids hmac 0011223344556677")),
+        ("fewer segments in the head", replaced("head", "segments 12", "segments 11")),
+        ("fewer lists in the head", replaced("head", "lists 2", "lists 1")),
+        ("other tombstones", replaced("head", "tombstones ", "tombstones 0")),
+        ("another seed in the head", replaced("head", "\"seed\":7", "\"seed\":8")),
+        ("other shares in the head", replaced("head", "[\"train\",0.6]", "[\"train\",0.4]")),
+        ("another kind in the head", replaced("head", "\"subject\"", "\"id\"")),
+        (
+            "no rule in the head",
+            Box::new(|proof| {
+                let head = proof["head"].as_str().unwrap();
+                proof["head"] = head[..head.find("split").unwrap()].into();
+            }),
+        ),
+        (
+            "a rule twice in the head",
+            Box::new(|proof| {
+                let head = proof["head"].as_str().unwrap();
+                proof["head"] = format!("{head}{}", &head[head.find("split").unwrap()..]).into();
+            }),
+        ),
+        ("no head", set("/head", "".into())),
+        ("another list", set("/lists/0", "00".repeat(32).into())),
+        ("a list less", list("lists", |lists| drop(lists.pop()))),
+        ("a list more", list("lists", |lists| lists.push(lists[0].clone()))),
+        ("swapped lists", list("lists", |lists| lists.swap(0, 1))),
+        ("a segment less", list("segments", |segments| drop(segments.pop()))),
+        ("no segments", list("segments", Vec::clear)),
+        ("a segment twice", list("segments", |segments| segments.push(segments[0].clone()))),
+        ("swapped segments", list("segments", |segments| segments.swap(0, 1))),
+        ("a segment of another side", segment(" train\n", " test\n")),
+        ("a segment of two sides", segment(" train\n", " train test\n")),
+        ("a segment of no side", segment(" train\n", "\n")),
+        ("a segment of a side that is not there", segment(" train\n", " other\n")),
+        ("a segment of the other kind", segment("segment subject", "segment record")),
+        ("a segment of other records", segment("segment subject 0 ", "segment subject 1 ")),
+        ("a segment as a bucket", segment("segment ", "bucket ")),
+        ("a segment without an end", segment("\n", "")),
+        ("a field more", Box::new(|proof| proof["more"] = 1.into())),
+        ("a field less", Box::new(|proof| drop(proof.as_object_mut().unwrap().remove("sides")))),
+    ]
+}
+
+/// Root of the leaves that a certificate has, if it has some.
+fn root_of_leaves(proof: &Value) -> Option<String> {
+    let mut leaves = vec![merkle::leaf(proof["head"].as_str()?.as_bytes())];
+    for list in proof["lists"].as_array()? {
+        leaves.push(from_hex(list.as_str()?)?.try_into().ok()?);
+    }
+    for segment in proof["segments"].as_array()? {
+        leaves.push(merkle::leaf(segment.as_str()?.as_bytes()));
+    }
+    Some(hex(&merkle::root(&leaves)))
+}
+
+/// Each change of a certificate is found, also if the root that it states follows from the changed leaves.
+#[test]
+fn a_forged_certificate_of_a_split_is_refused() {
+    let folder = Folder::new();
+    write_visits(&folder);
+    for table in ["a", "b"] {
+        folder.run(&format!("convert {table}.csv --out d --id visit --subject patient {SPLIT} --split-seed 7")).ok();
+    }
+    let printed = folder.run("manifest d --prove-split").ok().stdout;
+    let root = folder.run("manifest d --root").ok().stdout.split_whitespace().next().unwrap().to_owned();
+    folder.run("manifest d --prove-split --out genuine.json").ok();
+    assert_eq!(std::fs::read_to_string(folder.path().join("genuine.json")).unwrap(), printed);
+    assert!(printed.len() < 10_000 && !printed.contains("PAT-"), "{printed}");
+    let checked = folder.run(&format!("verify-proof genuine.json --root {root}")).ok();
+    assert!(checked.stdout.starts_with("no subject id is on two sides of v2: "), "{}", checked.stdout);
+    assert_eq!(folder.run("verify-proof genuine.json").code, 7);
+    assert_eq!(folder.run("verify-proof genuine.json --id PAT-1").code, 2);
+    let genuine: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(root_of_leaves(&genuine).as_ref(), Some(&root));
+    assert_eq!(genuine["segments"].as_array().unwrap().len(), 12);
+    let refused = |name: &str, bytes: &[u8]| {
+        folder.write("forged.json", bytes);
+        let ran = folder.run(&format!("verify-proof forged.json --root {root}"));
+        assert!([1, 6].contains(&ran.code), "{name}: {ran:?}");
+    };
+
+    for (name, change) in forgeries() {
+        let mut forged = genuine.clone();
+        change(&mut forged);
+        assert_ne!(forged, genuine, "{name}");
+        refused(name, &serde_json::to_vec(&forged).unwrap());
+        if let Some(own) = root_of_leaves(&forged).filter(|own| *own != root) {
+            forged["root"] = own.into();
+            refused(name, &serde_json::to_vec(&forged).unwrap());
+        }
+    }
+    for (name, bytes) in [
+        ("cut", printed.as_bytes()[..printed.len() / 2].to_vec()),
+        ("empty", Vec::new()),
+        ("followed by more", format!("{printed}{{}}").into_bytes()),
+        ("a field twice", printed.replacen("\"schema\": 1,", "\"schema\": 1, \"schema\": 1,", 1).into_bytes()),
+        ("a rule's field twice", printed.replacen("\"seed\": 7", "\"seed\": 7, \"seed\": 7", 1).into_bytes()),
+        ("an array", format!("[{printed}]").into_bytes()),
+    ] {
+        refused(name, &bytes);
+    }
+    // Every hexadecimal digit counts.
+    for at in (0..printed.len()).filter(|at| printed.as_bytes()[*at] == b'a').step_by(29) {
+        let mut bytes = printed.clone().into_bytes();
+        bytes[at] = b'b';
+        refused("another letter", &bytes);
+    }
+}
+
+/// What can be proved of a dataset, and what is refused with the reason.
+#[test]
+fn sides_are_proved_where_ids_decide() {
+    let folder = Folder::new();
+    write_visits(&folder);
+    folder.write("key", [7; 32]);
+    let convert = |out: &str, options: &str| {
+        folder.run(&format!("convert a.csv --out {out} {SPLIT} {options}")).ok();
+    };
+    let root_of = |out: &str| {
+        let printed = folder.run(&format!("manifest {out} --root")).ok().stdout;
+        printed.split_whitespace().next().unwrap().to_owned()
+    };
+    let proved = |out: &str| {
+        folder.run(&format!("manifest {out} --prove-split --out proof.json")).ok();
+        folder.run(&format!("verify-proof proof.json --root {}", root_of(out))).ok();
+        folder.run(&format!("verify {out} --read-data")).ok();
+    };
+    convert("subjects", "--id visit --subject patient --to tar");
+    convert("ids", "--id visit");
+    convert("private", "--id visit --subject patient --id-mode hmac --id-key key");
+    ["subjects", "ids", "private"].into_iter().for_each(proved);
+    for operation in [
+        "compact subjects",
+        "erase subjects PAT-007 --all-versions",
+        "reshard subjects --out cut --target-shard 32KiB",
+        "pull ids copy --split val",
+        "remove subjects --source a.csv",
+    ] {
+        folder.run(operation).ok();
+    }
+    ["subjects", "cut", "copy"].into_iter().for_each(proved);
+    // A proof of an id leads through a segment that states its side.
+    folder.run("manifest ids --prove 17 --out proof.json").ok();
+    folder.run(&format!("verify-proof proof.json --root {} --id 17", root_of("ids"))).ok();
+    convert("contents", "--split-by content");
+    convert("sites", "--split-by site --subject patient");
+    convert("archives", "--id visit --to tar");
+    folder.run("convert a.csv --out whole").ok();
+    for (out, part) in [
+        ("contents", "follow from contents"),
+        ("sites", "follow from a column"),
+        ("archives", "may have been renamed"),
+        ("whole", "not divided"),
+    ] {
+        let ran = folder.run(&format!("manifest {out} --prove-split"));
+        assert!(ran.code == 2 && ran.stderr.contains(part), "{out}: {ran:?}");
+    }
+}
+
+/// An entry whose segments state other sides than their records have is found, and so is a dataset of a release that stated none.
+#[test]
+fn wrong_sides_of_segments_are_found() {
+    for sorted in [false, true] {
+        let folder = Folder::new();
+        write_visits(&folder);
+        folder.run(&format!("convert a.csv --out d --id visit --subject patient {SPLIT}")).ok();
+        if sorted {
+            folder.run("compact d --sort-by site,note").ok();
+        }
+        folder.run("verify d").ok();
+        let log = folder.path().join("d/_shardify/log");
+        let mut entries: Vec<_> = std::fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        let genuine = std::fs::read(&entries[0]).unwrap();
+        support::rewrite_entry(&entries[0], |entry| {
+            let side = entry["segments"][0]["side"].clone();
+            let other = entry["segments"].as_array().unwrap().iter().position(|one| one["side"] != side).unwrap();
+            entry["segments"][0]["side"] = entry["segments"][other]["side"].clone();
+            entry.as_object_mut().unwrap().remove("root");
+        });
+        let found = folder.run("verify d");
+        assert!(found.code == 1 && found.stdout.contains("a segment of the id index states the side"), "{found:?}");
+        std::fs::write(&entries[0], genuine).unwrap();
+        support::rewrite_entry(&entries[0], |entry| {
+            let segments = entry["segments"].as_array_mut().unwrap();
+            segments.iter_mut().for_each(|one| drop(one.as_object_mut().unwrap().remove("side")));
+            entry.as_object_mut().unwrap().remove("root");
+        });
+        folder.run("verify d --read-data").ok();
+        let refused = folder.run("manifest d --prove-split");
+        assert!(refused.code == 2 && refused.stderr.contains("one of an older release"), "{refused:?}");
+        let refused = folder.run("pull d copy --split val");
+        assert!(refused.code == 2 && refused.stderr.contains("one of an older release"), "{refused:?}");
+        folder.run("pull d data --split val --data-only").ok();
+        folder.run("pull d copy").ok();
+    }
+}
+
+/// Few groups give other shares than were asked for: the run says how many there are and which shares they gave.
+#[test]
+fn few_groups_of_other_shares_are_told() {
+    let folder = Folder::new();
+    let rows: String = (0..2900).map(|i| format!("v{i},state-{}\n", i % 29)).collect();
+    folder.write("visits.csv", format!("visit,state\n{rows}"));
+    let convert = "convert visits.csv --split train=0.8,val=0.1,test=0.1";
+    let told = folder.run(&format!("{convert} --out states --split-by state")).ok();
+    let line = told.stderr.lines().find(|line| line.contains("groups")).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(line.starts_with("note: 29 groups by state; shares of records are "), "{line}");
+    assert!(line.ends_with(" % (80.0/10.0/10.0 % were asked for), since groups stay whole"), "{line}");
+    let planned = folder.run(&format!("{convert} --out planned --split-by state --task-size 8KiB")).ok();
+    assert!(planned.stderr.contains("shares of records are "), "{planned:?}");
+    let even = folder.run(&format!("{convert} --out visits --split-by visit")).ok();
+    assert!(!even.stderr.contains("shares of records"), "{even:?}");
 }

@@ -16,6 +16,11 @@ pub(in crate::cli) struct PullArgs {
     /// A version (v12), a tag, an instant, a date or a duration before now. The tags of the version are copied, too.
     #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     at: Option<String>,
+    /// Copy only these parts of a dataset made with `convert --split` [default: all].
+    ///
+    /// A later pull into the same folder may name other parts: its version has those, and older versions stay as they are.
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', help_heading = "Selection")]
+    split: Vec<String>,
     /// Copy only the shards, and what readers need beside them.
     ///
     /// The folder is no dataset then: it has no ids, no log and no older versions. A later pull deletes the files that its version
@@ -32,6 +37,7 @@ pub(in crate::cli) struct PullArgs {
 
 impl PullArgs {
     pub(in crate::cli) fn options(&self) -> PullOptions {
-        PullOptions { at: self.at.clone(), data_only: self.data_only, prune: self.prune }
+        let split = self.split.clone();
+        PullOptions { at: self.at.clone(), split, data_only: self.data_only, prune: self.prune }
     }
 }

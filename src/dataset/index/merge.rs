@@ -2,7 +2,8 @@
 //!
 //! Sizes are divided into classes, each eight times the one before. Eight segments of one class are merged into one of
 //! the next class or a higher one; smaller segments are included if that is cheaper than leaving them. So there are at
-//! most seven segments per class, and a pair is rewritten at most once per class.
+//! most seven segments per class, and a pair is rewritten at most once per class. Segments of different sides of a divided
+//! dataset are never merged.
 //!
 //! ```text
 //! inputs    a sorted, b=00 b=01        b sorted, b=00            pairs up to the minimum of the inputs' last pairs in
@@ -13,7 +14,7 @@
 //! Each output bucket is made separately from the hash ranges of the inputs, one batch of each at a time, so memory
 //! depends neither on the size of the index nor on how often an id repeats.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rayon::prelude::*;
 
@@ -54,13 +55,17 @@ fn class_of(pairs: u64) -> u32 {
     if pairs < LOWEST_CLASS { 0 } else { (pairs / LOWEST_CLASS).ilog(FAN_OUT as u64) + 1 }
 }
 
-/// Returns the segments to merge, one group for each kind of id with too many.
+/// Returns the segments to merge, one group for each kind of id, on each side, with too many.
 pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
-    [IdKind::Record, IdKind::Subject].into_iter().filter_map(|kind| segments_to_merge_of(kind, segments)).collect()
+    let sides: BTreeSet<Option<&str>> = segments.iter().map(|segment| segment.side.as_deref()).collect();
+    let kinds = [IdKind::Record, IdKind::Subject].into_iter();
+    let groups = kinds.flat_map(|kind| sides.iter().map(move |side| (kind, *side)));
+    groups.filter_map(|group| segments_to_merge_of(group, segments)).collect()
 }
 
-fn segments_to_merge_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
-    let mut left: Vec<&SegmentRef> = segments.iter().filter(|segment| segment.kind == kind).collect();
+fn segments_to_merge_of((kind, side): (IdKind, Option<&str>), segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
+    let is_of_group = |segment: &&SegmentRef| segment.kind == kind && segment.side.as_deref() == side;
+    let mut left: Vec<&SegmentRef> = segments.iter().filter(is_of_group).collect();
     left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
     // Segments chosen so far; their total determines a class as well.
     let (mut chosen, mut pairs) = (0, 0);
@@ -82,14 +87,17 @@ fn segments_to_merge_of(kind: IdKind, segments: &[SegmentRef]) -> Option<Vec<Seg
 /// # Errors
 /// If an input is missing, damaged or not sorted, the store fails, or `cancel` is set.
 pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
-    let Some(kind) = inputs.first().map(|segment| segment.kind) else {
-        return Err(Error::internal("nothing to merge"));
-    };
+    let Some(first) = inputs.first() else { return Err(Error::internal("nothing to merge")) };
+    let kind = first.kind;
+    if inputs.iter().any(|segment| (segment.kind, &segment.side) != (kind, &first.side)) {
+        return Err(Error::internal("segments of several kinds or sides are to be merged"));
+    }
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
     let mut output = SegmentRef {
         kind,
         path: system_path(&format!("index/{}/{}-0", kind.name(), TransactionId::fresh())),
         record_base: 0,
+        side: first.side.clone(),
         pairs,
         buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
         bytes: 0,
@@ -194,6 +202,7 @@ mod tests {
             kind: IdKind::Record,
             path: name.into(),
             record_base: 0,
+            side: None,
             pairs,
             buckets: 1,
             bytes: 0,
@@ -224,6 +233,20 @@ mod tests {
         assert_eq!(sizes(&[&[10; 3][..], &[M; 8]].concat()), Some([&[10; 3][..], &[M; 8]].concat()));
         // However many there are, one merge leaves few.
         assert_eq!(sizes(&[4 * M; 239]).map(|merged| merged.len()), Some(239));
+    }
+
+    #[test]
+    fn segments_of_different_sides_are_never_merged() {
+        let side = |i: usize| ["train", "test"].get(i % 3).map(|name| (*name).to_owned());
+        let segments: Vec<SegmentRef> =
+            (0..23).map(|i| SegmentRef { side: side(i), ..segment(10, &i.to_string()) }).collect();
+        let groups = segments_to_merge(&segments);
+        let sides: Vec<(Option<&str>, usize)> =
+            groups.iter().map(|group| (group[0].side.as_deref(), group.len())).collect();
+        assert_eq!(sides, [(Some("test"), 8), (Some("train"), 8)]);
+        assert!(groups.iter().all(|group| group.iter().all(|segment| segment.side == group[0].side)));
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        assert!(merge(&store, segments, 1 << 20, &Cancel::default()).is_err());
     }
 
     #[test]

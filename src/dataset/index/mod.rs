@@ -74,6 +74,9 @@ pub struct SegmentRef {
     pub path: String,
     /// Base added to its record numbers.
     pub record_base: u64,
+    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
     /// Number of pairs.
     pub pairs: u64,
     /// Number of buckets, a power of two.
@@ -324,6 +327,7 @@ mod tests {
             kind: IdKind::Record,
             path: "_shardify/index/x".into(),
             record_base: 0,
+            side: None,
             pairs: 1,
             buckets: 1,
             bytes: 0,

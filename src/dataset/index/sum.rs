@@ -1,7 +1,7 @@
 //! Hashes of segments, which detect tampering and prove that a few pairs are all that exist for a hash.
 //!
 //! ```text
-//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"
+//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"
 //! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a Merkle tree as in RFC 6962
 //!    '- pair  hash u64, record number u64, little-endian            64 are a BLAKE3 chunk; proofs use BLAKE3's tree
 //! ```
@@ -41,8 +41,9 @@ pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
 
 /// Returns the text of a segment's leaf.
 pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
-    let SegmentRef { kind, record_base, pairs, buckets, .. } = segment;
-    format!("segment {} {record_base} {pairs} {buckets} {}\n", kind.name(), hex(root))
+    let SegmentRef { kind, record_base, pairs, buckets, side, .. } = segment;
+    let side = side.as_ref().map_or_else(String::new, |side| format!(" {side}"));
+    format!("segment {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), hex(root))
 }
 
 /// Returns the root over all buckets of a segment, in order.

@@ -12,7 +12,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{IdHash, Writer},
-    record::side::Side,
+    record::side::{Side, Sides},
     storage::{Staged, Store},
 };
 
@@ -72,6 +72,8 @@ pub struct SegmentWriter {
     kind: IdKind,
     /// Start of the names of its segments.
     name: String,
+    /// Name of the side that its records are on.
+    side: Option<String>,
     pending: Pairs,
     /// Number of pairs that make a segment.
     most_pairs: usize,
@@ -88,6 +90,7 @@ impl SegmentWriter {
             store,
             kind,
             name: writer.into().to_string(),
+            side: None,
             pending: Pairs::default(),
             most_pairs: SEGMENT_PAIRS,
             writing: None,
@@ -99,11 +102,12 @@ impl SegmentWriter {
     /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of their own, and
     /// all writers together take no more memory than one.
     #[must_use]
-    pub fn of_side(mut self, side: Side, sides: usize) -> Self {
+    pub fn of_side(mut self, side: Side, sides: &Sides) -> Self {
         if side > 0 {
             self.name = format!("{}-side{side}", self.name);
         }
-        self.most_pairs = SEGMENT_PAIRS / sides.max(1);
+        self.side = sides.name(side).map(str::to_owned);
+        self.most_pairs = SEGMENT_PAIRS / sides.count().max(1);
         self
     }
 
@@ -151,6 +155,7 @@ impl SegmentWriter {
             kind: self.kind,
             path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.name, self.started)),
             record_base: 0,
+            side: self.side.clone(),
             pairs: pairs.len as u64,
             buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),
             bytes: 0,

@@ -487,6 +487,7 @@ mod tests {
             kind: IdKind::Record,
             path: path.into(),
             record_base,
+            side: None,
             pairs: 10,
             buckets: 1,
             bytes: 0,

@@ -18,7 +18,7 @@ use crate::{
         seal::{close_json, json_is_whole},
     },
     dataset::{
-        ids::private::PrivateIds,
+        ids::{IdKind, private::PrivateIds},
         index::{SegmentRef, places::PlaceRef},
         log::erasures::Erasures,
         table::{list::ListRef, paths::system_path},
@@ -26,7 +26,11 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    record::{key_rule::KeyRule, side::Sides, subject::SubjectsFrom},
+    record::{
+        key_rule::KeyRule,
+        side::{SideBy, Sides},
+        subject::SubjectsFrom,
+    },
     storage::{RESTORE_HINT, Store, checked_path},
     units::Size,
 };
@@ -279,6 +283,18 @@ impl Settings {
     /// Whether records may have subject ids.
     pub fn has_subjects(&self) -> bool {
         self.subject.is_some() || self.subjects_from.is_some()
+    }
+
+    /// Returns the division into sides and the kind of the ids that it follows from, if sidecars and the id index have these ids as they
+    /// were when the records were divided.
+    pub fn divided_by(&self) -> Option<(&Sides, IdKind)> {
+        let sides = self.split.as_ref()?;
+        match sides.by {
+            SideBy::Subject => Some((sides, IdKind::Subject)),
+            // Names of samples and of rows in archives may have been changed for a reader.
+            SideBy::Id if self.shard_format == OutputFormat::Parquet => Some((sides, IdKind::Record)),
+            SideBy::Id | SideBy::Content | SideBy::Column(_) => None,
+        }
     }
 }
 

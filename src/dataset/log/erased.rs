@@ -562,6 +562,7 @@ mod tests {
             kind: IdKind::Record,
             path: path.into(),
             record_base: 5,
+            side: None,
             pairs: 9,
             buckets: 2,
             bytes: 0,

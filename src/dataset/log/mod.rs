@@ -8,6 +8,7 @@ pub(super) mod erased;
 pub(super) mod erasures;
 pub mod leases;
 pub(super) mod order;
+pub(super) mod part;
 pub(super) mod private;
 pub(super) mod publication;
 pub(super) mod pulled;

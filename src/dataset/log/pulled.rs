@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::hex::hex,
     dataset::{
+        index::places::PlaceRef,
         log::{
             clock,
             commit::{Next, until_created},
@@ -33,6 +34,7 @@ use crate::{
             entry::{Counts, Entry, FORMAT_VERSION},
             erased::tombstones,
             erasures::Erasures,
+            part::{PULL, Part},
             runs::{self, Run},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
@@ -45,9 +47,6 @@ use crate::{
     id::{TransactionId, Version},
     storage::Store,
 };
-
-/// The operation of entries made by a pull.
-pub const PULL: &str = "pull";
 
 /// The operation of the first entry of a dataset that was cut from another one.
 pub const RESHARD: &str = "reshard";
@@ -145,16 +144,29 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     columns
 }
 
-/// Returns the objects that a copy of a snapshot has in common with it: shards, what is beside them, the id index and
-/// tables of places. Objects of older releases have no seals.
+/// Returns the objects that a copy of a part of a snapshot has in common with it: shards, what is beside them, the id index and tables of
+/// places. Objects of older releases have no seals.
+///
+/// # Errors
+/// When a list cannot be read, or the id index of older releases cannot be divided.
+pub fn objects_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
+    let mut objects = data_of(snapshot, part)?;
+    for segment in part.segments(snapshot)? {
+        objects.extend((0..segment.buckets).map(|bucket| segment.bucket(bucket)));
+    }
+    objects.extend(part.places(snapshot)?.into_iter().map(|place| place.sealed()));
+    Ok(objects)
+}
+
+/// Returns the shards of a part of a snapshot, and the objects beside them.
 ///
 /// # Errors
 /// When a list cannot be read.
-pub fn objects_of(snapshot: &Snapshot) -> Result<Vec<Sealed>> {
+pub fn data_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
     let mut objects: BTreeMap<String, Sealed> = BTreeMap::new();
     let store = snapshot.dataset().store().as_ref();
     let mut add = |object: Sealed| objects.insert(object.path.clone(), object);
-    for shard in snapshot.shards()? {
+    for shard in part.shards(snapshot)? {
         add(shard.as_sealed());
         if shard.beside.is_some() {
             shard.all_beside().into_iter().for_each(|object| drop(add(object)));
@@ -162,10 +174,6 @@ pub fn objects_of(snapshot: &Snapshot) -> Result<Vec<Sealed>> {
             unsealed_of(store, snapshot.entry(), shard)?.into_iter().for_each(|path| drop(add(Sealed::unknown(path))));
         }
     }
-    for segment in &snapshot.entry().segments {
-        (0..segment.buckets).for_each(|bucket| drop(add(segment.bucket(bucket))));
-    }
-    snapshot.entry().places.iter().for_each(|place| drop(add(place.sealed())));
     Ok(objects.into_values().collect())
 }
 
@@ -197,6 +205,8 @@ pub fn lists_of(entry: &Entry) -> Vec<String> {
 pub struct NewCopy<'a> {
     /// The snapshot of the upstream dataset. Its objects are in the copy already.
     pub of: &'a Snapshot,
+    /// The part of it that the copy has.
+    pub part: &'a Part,
     /// What it is.
     pub upstream: &'a Upstream,
     /// The newest entry of the upstream dataset, which knows of all erasures.
@@ -219,9 +229,11 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
         Some(parent) => pulls_of(&copy.history(parent.version())?),
         None => Vec::new(),
     };
+    let mut arguments = new.upstream.arguments(new.of)?;
+    arguments.extend(new.part.argument());
     let transaction = Transaction {
-        arguments: new.upstream.arguments(new.of)?,
-        counts: counts(parent.as_ref(), new.of)?,
+        arguments,
+        counts: counts(parent.as_ref(), new)?,
         ..Transaction::new(TransactionId::fresh(), PULL, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
@@ -246,12 +258,12 @@ fn pulls_of(history: &[Entry]) -> Vec<(Version, Version)> {
 }
 
 /// Counts the shards that are new to the copy, and those that it no longer has.
-fn counts(parent: Option<&Snapshot>, of: &Snapshot) -> Result<Counts> {
-    let paths = |shards: &[ShardMeta]| shards.iter().map(|shard| shard.path.clone()).collect::<HashSet<String>>();
-    let had = parent.map(Snapshot::shards).transpose()?.map(paths).unwrap_or_default();
-    let has = paths(of.shards()?);
+fn counts(parent: Option<&Snapshot>, new: &NewCopy<'_>) -> Result<Counts> {
+    let had = parent.map(Snapshot::shards).transpose()?.unwrap_or_default();
+    let had: HashSet<&str> = had.iter().map(|shard| shard.path.as_str()).collect();
+    let has: HashSet<&str> = new.part.shards(new.of)?.map(|shard| shard.path.as_str()).collect();
     let mut counts = Counts { shards_removed: had.difference(&has).count() as u64, ..Counts::default() };
-    for shard in of.shards()?.iter().filter(|shard| !had.contains(&shard.path)) {
+    for shard in new.part.shards(new.of)?.filter(|shard| !had.contains(shard.path.as_str())) {
         counts.shards_added += 1;
         counts.records_in += shard.records;
         counts.records_out += shard.records;
@@ -300,7 +312,7 @@ impl Lists<'_> {
             revisions: of.revisions.clone(),
             counts: self.draft.transaction.counts,
             settings: of.settings.clone(),
-            totals: of.totals,
+            totals: self.new.part.totals(self.new.of)?,
             next_record: old.map_or(0, |entry| entry.next_record).max(of.next_record),
             readable_from: if self.new.expires { version } else { readable_from },
             // A pull that is killed before it has deleted what expires leaves the rest to `vacuum`.
@@ -315,8 +327,8 @@ impl Lists<'_> {
             runs: self.runs()?,
             lineage: old.map_or_else(Vec::new, |entry| entry.lineage.clone()),
             sources: self.sources()?,
-            segments: of.segments.clone(),
-            places: self.places(),
+            segments: self.new.part.segments(self.new.of)?.into_iter().cloned().collect(),
+            places: self.places()?,
             erasures: self.erasures()?,
             root: None,
         })
@@ -325,7 +337,7 @@ impl Lists<'_> {
     fn shards(&self, now: jiff::Timestamp) -> Result<Vec<ListRef>> {
         let had = self.parent.map(Snapshot::shards).transpose()?.unwrap_or_default();
         let had: HashMap<&str, &ShardMeta> = had.iter().map(|shard| (shard.path.as_str(), shard)).collect();
-        let rows = self.new.of.shards()?.iter().map(|shard| match had.get(shard.path.as_str()) {
+        let rows = self.new.part.shards(self.new.of)?.map(|shard| match had.get(shard.path.as_str()) {
             Some(old) => ShardMeta { version: old.version, committed_at: old.committed_at, ..shard.clone() },
             None => ShardMeta { version: self.version(), committed_at: now, ..shard.clone() },
         });
@@ -336,9 +348,8 @@ impl Lists<'_> {
 
     /// Makes the run table: the live runs of the snapshot, and those of older versions of the copy.
     fn runs(&self) -> Result<Vec<ListRef>> {
-        let of = self.new.of;
         let mut live: HashMap<(&str, u64, u64, u64), &Run> = HashMap::new();
-        for run in of.runs()?.all().iter().filter(|run| run.contains(of.version())) {
+        for run in self.new.part.runs(self.new.of)? {
             live.insert((&run.shard, run.first, run.records, run.ordinal), run);
         }
         let mut rows = Vec::new();
@@ -385,13 +396,13 @@ impl Lists<'_> {
     }
 
     /// Returns the tables of places of the snapshot, and those of older versions of the copy.
-    fn places(&self) -> Vec<crate::dataset::index::places::PlaceRef> {
-        let mut places = self.new.of.entry().places.clone();
+    fn places(&self) -> Result<Vec<PlaceRef>> {
+        let mut places: Vec<PlaceRef> = self.new.part.places(self.new.of)?.into_iter().cloned().collect();
         let old = self.parent.filter(|_| !self.new.expires).map_or(&[][..], |parent| &parent.entry().places);
         places.extend(
             old.iter().filter(|old| places.iter().all(|place| place.path != old.path)).cloned().collect::<Vec<_>>(),
         );
-        places
+        Ok(places)
     }
 
     /// Returns what was erased. Nothing of it is in the objects of the copy, so nothing has to be read through

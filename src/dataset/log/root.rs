@@ -5,7 +5,7 @@
 //! root -- head      "shardify root 3\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
 //!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
 //!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
-//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>\n"    as the log entry lists them
+//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"    as the log entry lists them
 //! ```
 //!
 //! All levels are Merkle trees as in RFC 6962 ([`merkle`]); [`index`](super::index) defines the tree of a segment.
@@ -13,8 +13,9 @@
 //! and from what was there before. Pairs are sorted, so two neighbouring blocks prove that nothing lies between them.
 //! The head states the number of segments, so that none can be omitted, and how ids are stored, so that a plain id
 //! cannot be looked up where the index has tokens: `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the
-//! check value of the key. Entries before format 4 have "shardify root 2", without that line. The root depends only on
-//! what the version refers to.
+//! check value of the key. Entries before format 4 have "shardify root 2", without that line. If records are divided by
+//! ids and all segments state their sides, the head ends in `split <rule>`: the writer has checked that each id of a
+//! segment has the segment's side by this rule. The root depends only on what the version refers to.
 
 use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
@@ -110,6 +111,16 @@ fn ids_line(entry: &Entry) -> String {
     }
 }
 
+/// Returns the line of the head that states the rule by which ids have sides; empty if the segments do not state theirs.
+fn split_line(entry: &Entry) -> Result<String> {
+    let Some((sides, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
+    if entry.segments.iter().any(|segment| segment.side.is_none()) {
+        return Ok(String::new());
+    }
+    let rule = serde_json::to_string(sides).map_err(|e| Error::internal("encoding a rule failed").cause(e))?;
+    Ok(format!("split {rule}\n"))
+}
+
 /// The leaves of a version.
 #[derive(Debug)]
 struct Leaves {
@@ -133,11 +144,12 @@ impl Leaves {
             _ => (3, format!("ids {}\n", ids_line(entry))),
         };
         let head = format!(
-            "shardify root {form}\nversion {}\n{ids}lists {}\nsegments {}\ntombstones {}\n",
+            "shardify root {form}\nversion {}\n{ids}lists {}\nsegments {}\ntombstones {}\n{}",
             entry.version.0,
             lists.len(),
             segments.len(),
-            hex(&stones.finalize())
+            hex(&stones.finalize()),
+            split_line(entry)?
         );
         let mut hashes = vec![merkle::leaf(head.as_bytes())];
         hashes.extend(lists);
@@ -195,6 +207,11 @@ impl VersionTree {
     /// Returns the number of leaves.
     pub fn leaves(&self) -> usize {
         self.leaves.hashes.len()
+    }
+
+    /// Returns the hashes of the leaves of lists.
+    pub fn lists(&self) -> &[Hash] {
+        self.leaves.hashes.get(1..self.leaves() - self.segments.len()).unwrap_or_default()
     }
 
     /// Returns the sibling hashes on the path from the head to the root.

@@ -181,6 +181,8 @@ pub struct Converted {
     pub records: u64,
     /// Segments of the id index.
     pub segments: Segments,
+    /// Number of groups that have one side as a whole; `None` if they were not counted.
+    pub groups: Option<usize>,
 }
 
 impl Pipeline<'_> {
@@ -326,7 +328,7 @@ fn append(
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
-            .of_side(side, pipeline.side_count().into())
+            .of_side(side, pipeline.sides.map(|gate| gate.sides))
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
     for unit in encoded {
@@ -335,7 +337,7 @@ fn append(
         appender.ok_or_else(|| Error::internal("a unit has no side"))?.append(unit)?;
         release_freed_memory(pipeline.memory.bytes / 8 * 7);
     }
-    let mut all = Converted { shards: Vec::new(), records: 0, segments: Segments::default() };
+    let mut all = Converted { shards: Vec::new(), records: 0, segments: Segments::default(), groups: None };
     for (side, appender) in appenders.into_iter().enumerate() {
         let (shards, records, segments) = appender.finish()?;
         let base = all.records;
@@ -346,7 +348,8 @@ fn append(
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.firsts.get_mut(side).into_iter().flatten().flatten().for_each(|first| *first += base);
     }
-    if pipeline.sides.is_some() {
+    if let Some(gate) = pipeline.sides {
+        all.groups = gate.groups.count();
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         let Tally { sources, firsts, .. } = &mut *tally;
         for (number, source) in sources.iter_mut().enumerate() {

@@ -44,6 +44,7 @@ pub(super) fn commit(
     report.set_others(others(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
+    let groups = converted.groups;
     let Folded { staged, mut adds, segments, counts } = fold(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
     report.set_splits(&plan.settings, &adds);
@@ -71,6 +72,7 @@ pub(super) fn commit(
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
     live::refresh(&snapshot, indexes, job.context.observer)?;
+    report.note_shares(&plan.settings, groups, job.context.observer);
     Ok(report)
 }
 
@@ -96,7 +98,7 @@ pub(super) fn fold(
     tally: &Tally,
     rejects: Option<Staged>,
 ) -> Result<Folded> {
-    let Converted { shards, records, segments } = converted;
+    let Converted { shards, records, segments, .. } = converted;
     let mut staged: Vec<Staged> = Vec::new();
     for of_folder in shards.chunk_by(|a, b| a.folder() == b.folder()) {
         staged.extend(wids_list(store, of_folder)?);

@@ -39,7 +39,8 @@ impl ConvertPlan {
 
     fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
         let schema = self.schema();
-        let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?;
+        // Records are not divided to estimate their size.
+        let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
         let gate = self.given.selection.gate(&self.fields)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref(), self.keys.as_deref())) {

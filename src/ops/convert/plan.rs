@@ -373,6 +373,7 @@ impl ConvertPlan {
             .with_rows(self.rows_as(&stored))
             .renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
+            .checking_sides(&self.settings)
             .pseudonymizer(pseudonymizer.cloned()))
     }
 

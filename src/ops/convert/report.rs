@@ -6,6 +6,7 @@ use super::{job::Job, listing::Skipped};
 use crate::{
     codec::Codec,
     dataset::{Counts, Dataset, NewShard, OutcomeCounts, Settings, Snapshot},
+    events::{Event, Observer},
     format::{OutputFormat, index::IndexKind},
     id::Version,
 };
@@ -112,6 +113,27 @@ impl ConvertReport {
                 split.bytes += shard.bytes;
             }
         }
+    }
+
+    /// Says so if the sides got other shares of the records than were asked for. The number of groups is unknown if there are many, or if
+    /// several tasks have counted their own.
+    pub(super) fn note_shares(&self, settings: &Settings, groups: Option<usize>, observer: &dyn Observer) {
+        let Some(sides) = &settings.split else { return };
+        let records: u64 = self.splits.iter().map(|split| split.records).sum();
+        let share = |split: &SplitReport| split.records as f64 / records as f64;
+        let is_off = |(asked, found): (f64, f64)| (found - asked).abs() > (asked.min(1.0 - asked) / 5.0).max(0.02);
+        if records == 0 || !sides.shares.shares().zip(self.splits.iter().map(share)).any(is_off) {
+            return;
+        }
+        let percent = |shares: &mut dyn Iterator<Item = f64>| {
+            shares.map(|share| format!("{:.1}", share * 100.0)).collect::<Vec<_>>().join("/")
+        };
+        let number = groups.map_or_else(String::new, |groups| format!("{groups} groups by {}; ", sides.by));
+        observer.event(Event::Note(format!(
+            "{number}shares of records are {} % ({} % were asked for), since groups stay whole",
+            percent(&mut self.splits.iter().map(share)),
+            percent(&mut sides.shares.shares()),
+        )));
     }
 
     /// Returns the report of a run on a dataset that has written nothing yet.

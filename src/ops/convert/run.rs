@@ -23,7 +23,7 @@ use crate::{
         mirror,
         rejects::RejectsFile,
         shard::ShardNaming,
-        sides::SideGate,
+        sides::{Groups, SideGate},
         suppress::SuppressGate,
     },
     format::TypeMismatch,
@@ -206,6 +206,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         id: plan.id_columns(&schema),
         subject: plan.settings.subject.clone(),
         pseudonymizer: job.pseudonymizer.as_ref(),
+        groups: Groups::default(),
     });
     let select = match plan.inputs.give_samples() {
         true => None,

@@ -74,6 +74,7 @@ fn commit_once(
     report.counts = committed.entry().counts;
     report.version = Some(committed.version());
     live::refresh(&committed, indexes, context.observer)?;
+    report.note_shares(&work.settings, None, context.observer);
     // What is left of the plan is deleted by `vacuum` if this fails.
     let _ = delete_plan(dataset, &record.id, false);
     report.seconds = started.elapsed().as_secs_f64();

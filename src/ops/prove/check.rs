@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{BlockProof, BucketProof, Claim, Expected, Ids, Proof, ProofReport, SCHEMA, SegmentProof};
+use super::{
+    BlockProof, BucketProof, Claim, Expected, Ids, Proof, ProofReport, SCHEMA, SegmentProof,
+    split::{self, SplitReport},
+};
 use crate::{
     codec::{
         base64::from_base64,
@@ -17,11 +20,20 @@ use crate::{
     storage::{self, Location},
 };
 
+/// What a verified document shows.
+#[derive(Debug, Clone)]
+pub enum Verified {
+    /// Whether a version has an id.
+    Id(ProofReport),
+    /// That no id is on two sides.
+    Split(SplitReport),
+}
+
 /// Verifies a proof. Its statement holds relative to the expected root, which must come from elsewhere.
 ///
 /// # Errors
 /// When the file cannot be read or is not a proof; the report states whether the proof holds.
-pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) -> Result<ProofReport> {
+pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) -> Result<Verified> {
     let missing = || Error::usage("expected a proof, found nothing").at(file.to_string());
     let (folder, name) = file.split_name().ok_or_else(missing)?;
     let bytes = storage::open(&folder, &context.settings)?.get(&name)?.ok_or_else(missing)?;
@@ -32,9 +44,12 @@ pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) ->
 ///
 /// # Errors
 /// When it is not a proof.
-pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Option<&IdKey>) -> Result<ProofReport> {
+pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Option<&IdKey>) -> Result<Verified> {
     let bad = |e: serde_json::Error| Error::input("expected a proof, found something else").at(place).cause(e);
     let value: Value = serde_json::from_slice(bytes).map_err(bad)?;
+    if value["type"] == split::TYPE {
+        return split::verify_bytes(bytes, &value, place, expected).map(Verified::Split);
+    }
     if value["type"] != "proof" || value["schema"] != SCHEMA {
         return Err(Error::input(format!("expected a proof of schema {SCHEMA}, found something else"))
             .at(place)
@@ -46,7 +61,7 @@ pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Opti
             .at(place)
             .hint("name the file of the key with --id-key, or leave --id out"));
     }
-    Ok(check(&proof, expected, key))
+    Ok(Verified::Id(check(&proof, expected, key)))
 }
 
 /// Returns what a proof shows, and the first problem with it.
@@ -105,7 +120,7 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
 }
 
 /// Returns how ids are stored, as stated by a head.
-fn ids_of(head: &str) -> Result<Ids, String> {
+pub(super) fn ids_of(head: &str) -> Result<Ids, String> {
     let wrong = || "the head states how ids are stored in an unknown form".to_owned();
     let mut lines = head.lines();
     match lines.next() {
@@ -183,7 +198,10 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     let wrong = || "a segment is not what it should be".to_owned();
     let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
     let words: Vec<&str> = segment.text.trim_end().split(' ').collect();
-    let ["segment", _, base, _, buckets, root] = words.as_slice() else { return Err(wrong()) };
+    // In a dataset that is divided, the side of the segment follows.
+    let (["segment", _, base, _, buckets, root] | ["segment", _, base, _, buckets, root, _]) = words.as_slice() else {
+        return Err(wrong());
+    };
     let (base, buckets, root) = (number(base)?, number(buckets)?, unhex(root)?);
     // Only this bucket can contain the hash.
     let own = if buckets.is_power_of_two() { bucket_of(wanted, buckets) } else { return Err(wrong()) };
@@ -240,7 +258,7 @@ fn pairs_of(block: &BlockProof, length: u64, hash: Hash) -> Result<Vec<(u64, u64
     Ok(pairs)
 }
 
-fn unhex(text: &str) -> Result<Hash, String> {
+pub(super) fn unhex(text: &str) -> Result<Hash, String> {
     let bytes = from_hex(text).and_then(|bytes| Hash::try_from(bytes).ok());
     bytes.ok_or_else(|| format!("expected a hash of 64 hexadecimal digits, found {} bytes", text.len()))
 }

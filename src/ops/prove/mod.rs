@@ -1,4 +1,5 @@
-//! Creates proofs that an id is in a version or not, and verifies such proofs without a dataset.
+//! Creates proofs that an id is in a version or not, and certificates that nobody is on two sides of one ([`split`]). Verifies both without
+//! a dataset.
 //!
 //! A proof is a JSON object of a few kilobytes. It contains, for each segment of the id index, the block of pairs that
 //! contains or would contain the id's hash, and the hashes that lead from there to the root of the version:
@@ -13,11 +14,15 @@
 //! contains the first 64 bits of a hash, so the presence of a token is proved only for its first 16 digits.
 
 mod check;
+mod split;
 
 use serde::{Deserialize, Serialize};
 
 use self::check::{check, records};
-pub use self::check::{verify, verify_bytes};
+pub use self::{
+    check::{Verified, verify, verify_bytes},
+    split::{SideFacts, SplitReport, prove_split},
+};
 use super::{Context, manifest};
 use crate::{
     codec::{base64::base64, hex::hex, merkle::Hash},

@@ -27,33 +27,10 @@ use crate::{
         stored_hash,
     },
     error::{Error, Result},
-    exec::sides::side_of_stored,
-    format::OutputFormat,
+    exec::sides::SideCheck,
     id::IdHash,
-    record::side::{Side, SideBy, Sides},
+    record::side::side_of_path,
 };
-
-/// Check that the ids of a shard belong to its side.
-struct SideCheck<'a> {
-    sides: &'a Sides,
-    side: Side,
-    kind: IdKind,
-    is_private: bool,
-}
-
-impl SideCheck<'_> {
-    fn row(&self, row: u64, kind: IdKind, id: &str) -> Result<()> {
-        let side = || side_of_stored(self.sides, self.is_private, id);
-        if kind != self.kind || side() == self.side {
-            return Ok(());
-        }
-        let (own, found) = (self.sides.folder(side()), self.sides.folder(self.side));
-        Err(Error::integrity(format!(
-            "the {} id `{id}` of row {row} belongs to {own}, found it in {found}",
-            kind.name()
-        )))
-    }
-}
 
 /// Rows of a sidecar read at a time.
 const ROWS: usize = 1 << 16;
@@ -69,13 +46,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, (kind, hash, number): Pair) {
+    /// Adds a pair of a record on a side; the side is empty where segments do not state it.
+    fn add(&mut self, (kind, hash, number): Pair, side: &str) {
         let mut bytes = [0; 17];
         bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[16] = u8::from(kind == IdKind::Subject);
         self.pairs += 1;
-        self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes));
+        self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes) ^ xxh3_64(side.as_bytes()).rotate_left(32));
     }
 
     fn join(&mut self, other: Self) {
@@ -94,6 +72,8 @@ pub(super) struct Index<'a> {
     seen: [AtomicU64; 2],
     /// Number of pairs in the index.
     pub(super) pairs: u64,
+    /// Whether all segments state their sides.
+    has_sides: bool,
 }
 
 impl<'a> Index<'a> {
@@ -114,15 +94,17 @@ impl<'a> Index<'a> {
         let mut owners: Vec<(u64, u64, Option<usize>)> = plain.map(place).collect();
         owners.extend(sorted.iter().map(|run| (run.first, run.first + run.records, None)));
         owners.sort_unstable();
+        let has_sides = snapshot.entry().segments.iter().all(|segment| segment.side.is_some());
         let sum = |segment: &SegmentRef| {
             let (mut sums, mut sorted, mut pairs) = (vec![Sum::default(); shards.len()], Sum::default(), 0);
             let kind = segment.kind;
+            let side = segment.side.as_deref().filter(|_| has_sides).unwrap_or_default();
             each_pair(snapshot.dataset().store(), segment, &mut |hash, number| {
                 pairs += 1;
                 let at = owners.partition_point(|(first, _, _)| *first <= number);
                 match at.checked_sub(1).and_then(|at| owners.get(at)).filter(|(_, end, _)| number < *end) {
-                    Some((_, _, Some(shard))) => sums[*shard].add((kind, hash, number)),
-                    Some((_, _, None)) => sorted.add((kind, hash, number)),
+                    Some((_, _, Some(shard))) => sums[*shard].add((kind, hash, number), side),
+                    Some((_, _, None)) => sorted.add((kind, hash, number), side),
                     None => {}
                 }
                 Ok(())
@@ -136,6 +118,7 @@ impl<'a> Index<'a> {
             sorted: Sum::default(),
             seen: [AtomicU64::new(0), AtomicU64::new(0)],
             pairs: 0,
+            has_sides,
         };
         // Only a few segments at a time, because each has a sum for every shard.
         for segments in snapshot.entry().segments.chunks(rayon::current_num_threads().max(1)) {
@@ -156,8 +139,9 @@ impl<'a> Index<'a> {
     pub(super) fn check(&self, number: usize, shard: &ShardMeta) -> Result<()> {
         let mut sum = Sum::default();
         let side = self.side_check(shard)?;
+        let own = self.stated_side(shard);
         let rows = self.each(shard, &mut |row, pair, id| {
-            sum.add(pair);
+            sum.add(pair, own);
             side.as_ref().map_or(Ok(()), |check| check.row(row, pair.0, id))
         })?;
         if rows != shard.records {
@@ -179,13 +163,12 @@ impl<'a> Index<'a> {
         let side = sides.of_path(&shard.path).ok_or_else(|| {
             Error::integrity(format!("expected the shard in the folder of a side, such as {}", sides.folder(0)))
         })?;
-        let kind = match sides.by {
-            SideBy::Subject => IdKind::Subject,
-            // Names of samples and of rows in archives may have been changed for a reader.
-            SideBy::Id if settings.shard_format == OutputFormat::Parquet => IdKind::Record,
-            SideBy::Id | SideBy::Content | SideBy::Column(_) => return Ok(None),
-        };
-        Ok(Some(SideCheck { sides, side, kind, is_private: settings.private.is_some() }))
+        Ok(SideCheck::new(settings, side))
+    }
+
+    /// Returns the side that segments must state for the records of a shard; empty if they state none.
+    fn stated_side<'s>(&self, shard: &'s ShardMeta) -> &'s str {
+        side_of_path(&shard.path).filter(|_| self.has_sides).unwrap_or_default()
     }
 
     /// Returns whether the sums of all sorted shards and of the index's pairs for them agree.
@@ -213,12 +196,22 @@ impl<'a> Index<'a> {
             Ok(())
         })?;
         let mut strange = None;
+        let own = self.stated_side(shard);
         for segment in &self.snapshot.entry().segments {
             each_pair(self.snapshot.dataset().store(), segment, &mut |hash, number| {
-                if wanted.remove(&(segment.kind, hash, number)).is_none() && numbers.contains(&number) {
+                if !numbers.contains(&number) {
+                    return Ok(());
+                }
+                if wanted.remove(&(segment.kind, hash, number)).is_none() {
                     strange.get_or_insert((segment.kind, number));
                 }
-                Ok(())
+                match segment.side.as_deref().filter(|side| self.has_sides && *side != own) {
+                    None => Ok(()),
+                    Some(side) => Err(Error::integrity(format!(
+                        "a segment of the id index states the side {side} for record {number}, which is on {own}"
+                    ))
+                    .at(segment.path.clone())),
+                }
             })?;
         }
         if let Some(((kind, _, _), (row, id))) = wanted.into_iter().min_by_key(|(_, (row, _))| *row) {
@@ -280,25 +273,5 @@ impl<'a> Index<'a> {
             IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
         }
         Ok((kind, ids.clone(), hashes))
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_in_the_folder_of_another_side_is_found() {
-        let shares = "train=0.5,test=0.5".parse().unwrap();
-        let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
-        let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
-        for patient in (0..100).map(|number| format!("PAT-{number}")) {
-            let own = sides.of(&patient);
-            assert!(check(own).row(7, IdKind::Subject, &patient).is_ok());
-            assert!(check(1 - own).row(7, IdKind::Record, &patient).is_ok());
-            let error = check(1 - own).row(7, IdKind::Subject, &patient).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{patient}` of row 7 belongs to split=")), "{error}");
-        }
     }
 }

@@ -1,0 +1,153 @@
+//! The part of a version that a copy has: all of it, or some sides of a divided dataset.
+//!
+//! Shards lie in the folders of their sides, a segment of the id index states its side, and a table of places belongs to the shards of
+//! one folder. So a part is a choice of whole objects, and record numbers stay. The list of sources is that of the whole version: numbers
+//! of the other sides lead to no run, like those of removed records.
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::{
+    dataset::{
+        index::SegmentRef,
+        index::places::PlaceRef,
+        log::{
+            entry::{Entry, Totals},
+            runs::Run,
+            shards::ShardMeta,
+            snapshot::Snapshot,
+        },
+    },
+    error::{Error, Result},
+    record::side::side_of_path,
+};
+
+/// The operation of entries made by a pull.
+pub const PULL: &str = "pull";
+
+/// Operations of a copy that leave its records as they were pulled.
+pub const KEEP_A_COPY: [&str; 4] = [PULL, "vacuum", "tag", "untag"];
+
+/// Name of the argument of a pull that holds the names of the sides.
+const SPLIT: &str = "split";
+
+/// The part of a version that a copy has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Part {
+    /// Names of the sides; `None`: everything.
+    sides: Option<BTreeSet<String>>,
+}
+
+impl Part {
+    /// Returns the part of a snapshot that consists of some sides: everything that it has if none or all of its sides are named.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset is not divided or has no such side.
+    pub fn of(snapshot: &Snapshot, names: &[String]) -> Result<Self> {
+        let place = || snapshot.dataset().store().location().to_string();
+        let Some(sides) = &snapshot.entry().settings.split else {
+            return if names.is_empty() {
+                Ok(Self::default())
+            } else {
+                Err(Error::usage("expected a dataset made with --split, found one whose records are not divided")
+                    .at(place()))
+            };
+        };
+        let own = Self::of_history(&snapshot.dataset().history(snapshot.version())?);
+        let has: Vec<&str> = sides.shares.names().filter(|name| own.has(Some(name))).collect();
+        if let Some(name) = names.iter().find(|name| !has.contains(&name.as_str())) {
+            let error = Error::usage(format!("expected one of {}, found `{name}`", has.join(", "))).at(place());
+            return Err(if own.sides.is_some() {
+                error.hint("this is a copy of these alone: pull the others from the dataset that it was pulled from")
+            } else {
+                error
+            });
+        }
+        let chosen: BTreeSet<String> = names.iter().cloned().collect();
+        if chosen.is_empty() || chosen.len() == has.len() {
+            return Ok(own);
+        }
+        Ok(Self { sides: Some(chosen) })
+    }
+
+    /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has become a dataset of
+    /// its own.
+    fn of_history(entries: &[Entry]) -> Self {
+        let mut kept = entries.iter().rev().take_while(|entry| KEEP_A_COPY.contains(&entry.operation.as_str()));
+        kept.find(|entry| entry.operation == PULL).map(Self::of_entry).unwrap_or_default()
+    }
+
+    /// Returns the part that a pull has copied.
+    pub fn of_entry(entry: &Entry) -> Self {
+        let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == PULL);
+        Self { sides: names.map(|names| names.split(',').map(str::to_owned).collect()) }
+    }
+
+    /// Returns the argument that states the part; `None` for everything.
+    pub(in crate::dataset) fn argument(&self) -> Option<(String, String)> {
+        let names: Vec<&str> = self.sides.as_ref()?.iter().map(String::as_str).collect();
+        Some((SPLIT.to_owned(), names.join(",")))
+    }
+
+    /// Returns the names of its sides, ascending; none if it is everything.
+    pub fn names(&self) -> Vec<String> {
+        self.sides.iter().flatten().cloned().collect()
+    }
+
+    fn has(&self, side: Option<&str>) -> bool {
+        self.sides.as_ref().is_none_or(|sides| side.is_some_and(|side| sides.contains(side)))
+    }
+
+    /// Returns the live shards of a snapshot that belong to it.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn shards<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a ShardMeta>> {
+        Ok(snapshot.shards()?.iter().filter(|shard| self.has(side_of_path(&shard.path))))
+    }
+
+    /// Returns the sums over its shards.
+    ///
+    /// # Errors
+    /// When the list of shards cannot be read.
+    pub fn totals(&self, snapshot: &Snapshot) -> Result<Totals> {
+        let mut totals = Totals::default();
+        for shard in self.shards(snapshot)? {
+            totals.shards += 1;
+            totals.records += shard.records;
+            totals.bytes += shard.bytes;
+        }
+        Ok(totals)
+    }
+
+    /// Returns its live runs of a snapshot.
+    pub(in crate::dataset) fn runs<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a Run>> {
+        let version = snapshot.version();
+        let live = snapshot.runs()?.all().iter().filter(move |run| run.contains(version));
+        Ok(live.filter(|run| self.has(side_of_path(&run.shard))))
+    }
+
+    /// Returns its segments of the id index of a snapshot.
+    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a SegmentRef>> {
+        let segments = &snapshot.entry().segments;
+        if self.sides.is_some() && segments.iter().any(|segment| segment.side.is_none()) {
+            return Err(Error::usage(
+                "expected an id index that states the side of each segment, found one of an older release",
+            )
+            .at(snapshot.dataset().store().location().to_string())
+            .hint("pull everything, without --split")
+            .hint("or pull without ids, with --data-only"));
+        }
+        Ok(segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect())
+    }
+
+    /// Returns its tables of places of a snapshot.
+    pub(in crate::dataset) fn places<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a PlaceRef>> {
+        let places = snapshot.entry().places.iter();
+        if self.sides.is_none() {
+            return Ok(places.collect());
+        }
+        let sets: HashSet<&str> =
+            self.runs(snapshot)?.filter_map(|run| run.scattered.as_ref()).map(|one| one.set.as_str()).collect();
+        Ok(places.filter(|place| sets.contains(place.set.as_str())).collect())
+    }
+}

@@ -1,0 +1,286 @@
+//! Certificates that nobody is on two sides of a divided dataset, which are verified without the dataset.
+//!
+//! ```text
+//! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"     ids have sides by this rule
+//!      |- list       the hashes of all these leaves, in order
+//!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                         all segments, in order
+//! ```
+//!
+//! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be left out, added or moved. A rule gives an
+//! id one side. That every id of a segment has the side that the segment states is checked by the program that writes the segment, while
+//! it writes, and by `verify` with the data; the root commits to it by the line `split`. A certificate contains no ids and no hashes of
+//! ids.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Expected, Ids, check::ids_of, check::unhex, texts};
+use crate::{
+    codec::{
+        hex::hex,
+        merkle::{self, Hash},
+    },
+    dataset::{IdKind, Snapshot, VersionTree},
+    error::{Error, Result},
+    events::Event,
+    id::Version,
+    ops::{Context, manifest, or_overtaken},
+    record::side::{SideBy, Sides},
+    storage::{self, Location},
+    units::Size,
+};
+
+/// Type of the document.
+pub(super) const TYPE: &str = "split-proof";
+
+/// Version of the format of certificates.
+const SCHEMA: u32 = 1;
+
+/// Size above which a certificate is worth a note.
+const USUAL_BYTES: usize = 10_000;
+
+/// A certificate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Certificate {
+    r#type: String,
+    schema: u32,
+    version: Version,
+    root: String,
+    split: Sides,
+    sides: Vec<SideFacts>,
+    head: String,
+    lists: Vec<String>,
+    segments: Vec<String>,
+}
+
+/// What a certificate shows of a side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SideFacts {
+    /// Name of the side.
+    pub name: String,
+    /// Its share of the ids, as asked for.
+    pub share: f64,
+    /// Number of its segments with ids of the kind that the division follows from.
+    pub segments: u64,
+    /// Number of pairs of such an id and a record in these segments.
+    pub pairs: u64,
+}
+
+/// Result of creating or verifying a certificate.
+#[derive(Debug, Clone, Serialize)]
+pub struct SplitReport {
+    /// Version of the dataset.
+    pub version: Version,
+    /// Root of the version, in hexadecimal.
+    pub root: String,
+    /// Whether the root equals the one that the user expects. Otherwise the certificate shows only what follows from the root that it
+    /// contains itself.
+    pub root_checked: bool,
+    /// The rule.
+    pub split: Sides,
+    /// The sides, in their order.
+    pub sides: Vec<SideFacts>,
+    /// What is wrong with the certificate; absent if it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl SplitReport {
+    /// Returns whether the certificate holds and its root was compared with the expected one.
+    pub fn is_complete(&self) -> bool {
+        self.problem.is_none() && self.root_checked
+    }
+}
+
+/// Creates a certificate that no id is on two sides of a version, and saves it to `out` if one is given.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the sides of the dataset do not follow from ids that its index states; when the version
+/// cannot be read.
+pub fn prove_split(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    out: Option<&Location>,
+) -> Result<(Vec<u8>, SplitReport)> {
+    let snapshot = manifest::snapshot(context, location, at)?;
+    let sides = divided(&snapshot)?;
+    let certificate = or_overtaken(Some(&snapshot), certificate(&snapshot, sides))?;
+    let report = report(&certificate, Expected { root: Some(&certificate.root), id: None });
+    if let Some(problem) = &report.problem {
+        return Err(Error::internal(format!("a certificate does not hold: {problem}")));
+    }
+    let mut bytes =
+        serde_json::to_vec_pretty(&certificate).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
+    bytes.push(b'\n');
+    if bytes.len() > USUAL_BYTES {
+        context.observer.event(Event::Note(format!(
+            "the certificate has {}, because the id index has {} segments; `shardify compact` merges them",
+            Size(bytes.len() as u64),
+            certificate.segments.len()
+        )));
+    }
+    if let Some(out) = out {
+        storage::save(out, &context.settings, bytes.clone().into())?;
+    }
+    Ok((bytes, report))
+}
+
+/// Returns the rule of a version whose sides can be proved.
+fn divided(snapshot: &Snapshot) -> Result<&Sides> {
+    let place = snapshot.dataset().store().location().to_string();
+    let refused = |text: &str| Error::usage(text).at(place.clone());
+    let entry = snapshot.entry();
+    let Some(sides) = &entry.settings.split else {
+        return Err(refused("expected a dataset made with --split, found one whose records are not divided"));
+    };
+    if entry.settings.divided_by().is_none() {
+        return Err(match &sides.by {
+            SideBy::Content => refused("expected sides that follow from ids, found sides that follow from contents"),
+            SideBy::Column(name) => refused("expected sides that follow from ids, found sides that follow from a column")
+                .column(name.clone()),
+            SideBy::Id | SideBy::Subject => refused(
+                "expected sides that follow from stored ids, found samples or rows in archives, whose keys may have been renamed",
+            ),
+        }
+        .hint("contents and columns are not in the id index, so its root cannot state their sides")
+        .hint("divide a new dataset with --split-by subject, or with --split-by id for Parquet"));
+    }
+    if entry.segments.iter().any(|segment| segment.side.is_none()) {
+        return Err(refused(
+            "expected an id index that states the side of each segment, found one of an older release",
+        )
+        .hint("convert the sources into a new dataset, with --out and the same --split"));
+    }
+    Ok(sides)
+}
+
+fn certificate(snapshot: &Snapshot, split: &Sides) -> Result<Certificate> {
+    let tree = VersionTree::new(snapshot, None)?;
+    let segments: Vec<String> = tree.segments.iter().map(|segment| segment.text.clone()).collect();
+    let sides =
+        facts(split, &segments).map_err(|problem| Error::internal(format!("a certificate fails: {problem}")))?;
+    Ok(Certificate {
+        r#type: TYPE.to_owned(),
+        schema: SCHEMA,
+        version: snapshot.version(),
+        root: hex(&tree.root()),
+        split: split.clone(),
+        sides,
+        head: tree.head().to_owned(),
+        lists: texts(tree.lists()),
+        segments,
+    })
+}
+
+/// Verifies a certificate in memory; `place` names its origin.
+///
+/// # Errors
+/// When it is not a certificate.
+pub(super) fn verify_bytes(bytes: &[u8], value: &Value, place: &str, expected: Expected<'_>) -> Result<SplitReport> {
+    if value["schema"] != SCHEMA {
+        return Err(Error::input(format!("expected a certificate of schema {SCHEMA}, found another")).at(place));
+    }
+    if expected.id.is_some() {
+        return Err(Error::usage("expected no --id, because the certificate is about all ids, found one").at(place));
+    }
+    let bad = |e: serde_json::Error| {
+        Error::input("expected a certificate of a split, found something else").at(place).cause(e)
+    };
+    // A field that stands twice is an error, and so is one that the format does not have.
+    let certificate: Certificate = serde_json::from_slice(bytes).map_err(bad)?;
+    if serde_json::to_value(&certificate).map_err(bad)? != *value {
+        return Err(Error::input("expected a certificate of a split, found one with other fields").at(place));
+    }
+    Ok(report(&certificate, expected))
+}
+
+/// Returns what a certificate shows, and the first problem with it.
+fn report(certificate: &Certificate, expected: Expected<'_>) -> SplitReport {
+    let problem = check(certificate)
+        .and_then(|()| match expected.root {
+            Some(root) if !root.eq_ignore_ascii_case(&certificate.root) => Err("it is about another root".to_owned()),
+            _ => Ok(()),
+        })
+        .err();
+    SplitReport {
+        version: certificate.version,
+        root: certificate.root.clone(),
+        root_checked: expected.root.is_some() && problem.is_none(),
+        split: certificate.split.clone(),
+        sides: certificate.sides.clone(),
+        problem,
+    }
+}
+
+/// Checks that a certificate follows from its root; the error states what does not.
+fn check(certificate: &Certificate) -> Result<(), String> {
+    let mut leaves = vec![merkle::leaf(certificate.head.as_bytes())];
+    let lists: Vec<Hash> = certificate.lists.iter().map(|list| unhex(list)).collect::<Result<_, _>>()?;
+    leaves.extend(lists);
+    leaves.extend(certificate.segments.iter().map(|text| merkle::leaf(text.as_bytes())));
+    if unhex(&certificate.root)? != merkle::root(&leaves) {
+        return Err("its leaves do not lead to the root".to_owned());
+    }
+    let split = head(certificate)?;
+    if split != certificate.split {
+        return Err("it states another rule than the root".to_owned());
+    }
+    if facts(&split, &certificate.segments)? != certificate.sides {
+        return Err("it states other facts of the sides than the segments".to_owned());
+    }
+    Ok(())
+}
+
+/// Returns the rule that the head states; the head must be that of the certificate's version and leaves.
+fn head(certificate: &Certificate) -> Result<Sides, String> {
+    let wrong = || "the head is not that of the version".to_owned();
+    let lines: Vec<&str> = certificate.head.split('\n').collect();
+    let (lines, rule) = match lines.as_slice() {
+        [lines @ .., rule, ""] if lines.len() == 6 => (lines, rule.strip_prefix("split ")),
+        _ => return Err("the head does not state the rule of the sides".to_owned()),
+    };
+    if ids_of(&certificate.head)? == Ids::Unbound {
+        return Err(wrong());
+    }
+    let expected = [
+        (1, format!("version {}", certificate.version.0)),
+        (3, format!("lists {}", certificate.lists.len())),
+        (4, format!("segments {}", certificate.segments.len())),
+    ];
+    if expected.iter().any(|(at, text)| lines.get(*at) != Some(&text.as_str())) || !lines[5].starts_with("tombstones ")
+    {
+        return Err(wrong());
+    }
+    let rule = rule.ok_or_else(wrong)?;
+    let sides: Sides = serde_json::from_str(rule).map_err(|_| wrong())?;
+    if serde_json::to_string(&sides).ok().as_deref() != Some(rule) {
+        return Err(wrong());
+    }
+    Ok(sides)
+}
+
+/// Returns what segments show of each side. Every segment must state one of the sides.
+fn facts(split: &Sides, segments: &[String]) -> Result<Vec<SideFacts>, String> {
+    let kind = match split.by {
+        SideBy::Subject => IdKind::Subject,
+        SideBy::Id => IdKind::Record,
+        SideBy::Content | SideBy::Column(_) => return Err("its sides do not follow from ids".to_owned()),
+    };
+    let side = |(name, share): (&str, f64)| SideFacts { name: name.to_owned(), share, segments: 0, pairs: 0 };
+    let mut sides: Vec<SideFacts> = split.shares.names().zip(split.shares.shares()).map(side).collect();
+    for text in segments {
+        let wrong = || "a segment does not state its side".to_owned();
+        let words: Vec<&str> = text.strip_suffix('\n').ok_or_else(wrong)?.split(' ').collect();
+        let ["segment", of, _, pairs, _, _, name] = words.as_slice() else { return Err(wrong()) };
+        let side = sides.iter_mut().find(|side| side.name == *name).ok_or_else(wrong)?;
+        if *of == kind.name() {
+            side.segments += 1;
+            let pairs: u64 = pairs.parse().map_err(|_| wrong())?;
+            side.pairs = side.pairs.checked_add(pairs).ok_or_else(wrong)?;
+        }
+    }
+    Ok(sides)
+}
