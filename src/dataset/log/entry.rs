@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
-    record::{side::Sides, subject::SubjectsFrom},
+    record::{dedup::DedupBy, side::Sides, subject::SubjectsFrom},
     storage::{RESTORE_HINT, Store, checked_path},
     units::Size,
 };
@@ -267,6 +267,9 @@ pub struct Settings {
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Sides>,
+    /// What duplicates have in common that conversions leave out; `None` if they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup: Option<DedupBy>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
@@ -276,6 +279,11 @@ impl Settings {
     /// Whether records may have subject ids.
     pub fn has_subjects(&self) -> bool {
         self.subject.is_some() || self.subjects_from.is_some()
+    }
+
+    /// Whether sidecars have the fingerprints by which duplicates are found.
+    pub fn has_fingerprints(&self) -> bool {
+        self.dedup.as_ref().is_some_and(DedupBy::needs_fingerprints)
     }
 }
 
