@@ -164,7 +164,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         adds.push(shard);
         let mut beside = NumbersWriter::create(store.as_ref(), &path).unwrap();
         numbers.iter().for_each(|record| beside.push(*record, Version(1)).unwrap());
-        let mut sidecar = SidecarWriter::create(store.as_ref(), &path).unwrap();
+        let mut sidecar = SidecarWriter::create(store.as_ref(), &path, false).unwrap();
         let ids: StringArray = numbers.iter().map(|record| Some(id(*record))).collect();
         let columns = SidecarColumns {
             record_ids: Some(ids.into()),
@@ -173,6 +173,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
             sources: SourceRuns::one(&"a.csv".into(), numbers.len()),
             rows: Some(numbers.iter().map(|record| record + 1).collect()),
             hashes: numbers.iter().map(|record| record.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
+            fingerprints: None,
         };
         sidecar.append(columns).unwrap();
         staged.extend([beside.finish().unwrap(), sidecar.finish().unwrap()]);

@@ -313,6 +313,9 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(split) = &settings.split {
         line(w, "split", clean(&split.to_string()))?;
     }
+    if let Some(dedup) = &settings.dedup {
+        line(w, "dedup", format_args!("by {}", clean(&dedup.to_string())))?;
+    }
     if let Some(private) = &settings.private {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
         line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;

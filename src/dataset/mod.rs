@@ -109,6 +109,7 @@ pub use self::{
     sidecar::{
         RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
         batches as sidecar_batches, end_ids,
+        fingerprints::{Known, each_known, with_fingerprints},
         frames::{Frame, FrameTable},
         hashes_cover_values,
         lengths::each_length,

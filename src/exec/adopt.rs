@@ -419,8 +419,8 @@ impl<'a> Rows<'a> {
         Ok(Self {
             suppress,
             sidecar: match &candidate.sidecar {
-                Some(path) => SidecarWriter::create_at(store, path)?,
-                None => SidecarWriter::create(store, &candidate.path)?,
+                Some(path) => SidecarWriter::create_at(store, path, false)?,
+                None => SidecarWriter::create(store, &candidate.path, false)?,
             },
             name: candidate.file.name().into(),
             source: source.into(),
@@ -517,6 +517,7 @@ impl<'a> Rows<'a> {
                 Some(pseudonymizer) => pseudonymizer.contents(hashes.into()),
                 None => hashes.into(),
             },
+            fingerprints: None,
         })
     }
 }

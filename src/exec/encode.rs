@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray, StringBuilder},
+    array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder},
     datatypes::{DataType, Schema, SchemaRef},
 };
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use crate::{
         Payload,
         buffer_pool::BufferPool,
         coded::{plain, plain_column},
+        fingerprint::Fingerprint,
         key::escape_key,
         numbers::Numbers,
         parts::samples_of_rows,
@@ -50,6 +51,8 @@ pub struct SourceBatch {
     pub rows: Numbers,
     /// Hash of each record's source bytes.
     pub hashes: Numbers,
+    /// Fingerprint of each record; empty if they are not stored.
+    pub fingerprints: Vec<Fingerprint>,
 }
 
 /// Names that records of a source get.
@@ -315,7 +318,7 @@ impl Encoder {
                 let mut hashes = Numbers::default();
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref());
-                (Body::RowGroup(group, SidecarGroups::encode(&rows)?), rows.hashes.len())
+                (Body::RowGroup(group, SidecarGroups::encode(&rows, rows.fingerprints.is_some())?), rows.hashes.len())
             }
             Output::Stream(framing) => {
                 for piece in &mut unit.batches {
@@ -638,6 +641,8 @@ fn sidecar_rows(
             }),
         }
     }
+    let mut fingerprints = Vec::new();
+    unit.batches.iter().for_each(|piece| fingerprints.extend_from_slice(&piece.fingerprints));
     let rows = (!files).then(|| {
         let mut rows = Numbers::default();
         unit.batches.into_iter().for_each(|piece| rows.append(piece.rows));
@@ -653,5 +658,10 @@ fn sidecar_rows(
             Some(pseudonymizer) => pseudonymizer.contents(hashes),
             None => hashes,
         },
+        fingerprints: (!fingerprints.is_empty()).then(|| fingerprint_column(&fingerprints)),
     }
+}
+
+fn fingerprint_column(fingerprints: &[Fingerprint]) -> FixedSizeBinaryArray {
+    FixedSizeBinaryArray::new(16, fingerprints.concat().into(), None)
 }

@@ -658,8 +658,13 @@ mod tests {
             scattered: None,
             beside: None,
         };
-        let naming =
-            ShardNaming { tag: "t".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() };
+        let naming = ShardNaming {
+            tag: "t".into(),
+            format: OutputFormat::Tar,
+            codec: Codec::None,
+            indexes: Vec::new(),
+            fingerprints: false,
+        };
         let affected = |ordinals: &[u64]| AffectedShard {
             shard: ShardMeta { path: "s".into(), records: 15, version: Version(1), ..ShardMeta::nothing() },
             runs: vec![run(100, 10, 0), run(50, 5, 10)],

@@ -1,7 +1,7 @@
 //! Gathers parsed splits in order: numbers the rows, counts everything, and handles rejects and notes.
 //!
 //! This is the only place where the order of the input becomes the order of the records and where in = out + rejected +
-//! filtered is counted.
+//! deduplicated + filtered is counted.
 
 use std::{
     collections::VecDeque,
@@ -10,10 +10,11 @@ use std::{
 };
 
 use super::{
+    dedup::DedupGate,
     encode::{SourceBatch, SourceName},
     rejects::{RejectLine, RejectsFile},
     sides::SideRecords,
-    suppress::without_origins,
+    suppress::{without, without_origins},
 };
 use crate::{
     dataset::SuppressList,
@@ -39,6 +40,7 @@ pub enum OnError {
 
 /// Result of reading a part of a source.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all outcomes are parsed splits")]
 pub enum ReadOutcome {
     /// The records that follow are those of a part of a source, which is not its first.
     Entered {
@@ -104,6 +106,8 @@ pub struct Tally {
     pub erased: u64,
     /// Records that do not satisfy the condition of the run.
     pub filtered: u64,
+    /// Records that are duplicates of others.
+    pub deduplicated: u64,
     /// Accepted records whose ids are other spellings of erased ones.
     pub similar: u64,
     /// Bytes read.
@@ -159,6 +163,8 @@ pub struct GatherSetup<'a> {
     pub observer: &'a dyn Observer,
     /// Origins of erased records, which are skipped; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
+    /// Leaves out duplicates; `None` if all are kept and no fingerprints are stored.
+    pub dedup: Option<&'a DedupGate<'a>>,
     /// Framing of the shards; `None` for Parquet.
     pub framing: Option<&'a dyn Framing>,
 }
@@ -176,6 +182,8 @@ pub struct Gather<'a, I> {
     read: u64,
     /// Stored bytes of the sources before the current one.
     read_before: u64,
+    /// Records of the sources before the current one.
+    records_before: u64,
     /// Position in the source that is being read.
     position: Position,
 }
@@ -252,6 +260,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             ready: VecDeque::new(),
             read: 0,
             read_before: 0,
+            records_before: 0,
             position: Position::default(),
         }
     }
@@ -316,6 +325,9 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
             self.read_before += before.iter().map(|facts| facts.bytes).sum::<u64>();
             self.tally().sources[source].first_record = self.accepted;
+        }
+        if self.position.source != position.source {
+            self.records_before += self.position.records;
         }
         self.position = position;
     }
@@ -386,6 +398,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
         let bytes_in = self.account(source, block.bytes_in, &block.payload, &sides);
+        let (block, sides) = self.without_duplicates(base, block, sides)?;
         if sides.is_empty() {
             self.pass_on(source, base, SideRecords { side: 0, records: block }, bytes_in);
             return Ok(());
@@ -419,6 +432,25 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         Ok((block, sides, erased))
     }
 
+    /// Takes out duplicates, and counts them; `base` is the number of the source's records before the block.
+    fn without_duplicates(
+        &self,
+        base: u64,
+        mut block: RecordBlock,
+        mut sides: Vec<SideRecords>,
+    ) -> Result<(RecordBlock, Vec<SideRecords>)> {
+        let Some(gate) = self.setup.dedup else { return Ok((block, sides)) };
+        let all = std::iter::once(&block).chain(sides.iter().map(|part| &part.records));
+        let Some(duplicates) = gate.duplicates(all, self.records_before + base)? else { return Ok((block, sides)) };
+        let all = std::iter::once(&mut block).chain(sides.iter_mut().map(|part| &mut part.records));
+        for (records, duplicates) in all.zip(&duplicates) {
+            let (rest, count) = without(std::mem::replace(records, RecordBlock::empty()), duplicates)?;
+            *records = rest;
+            self.tally().deduplicated += count;
+        }
+        Ok((block, sides))
+    }
+
     /// Makes records ready to be passed on; `base` is the number of the source's records before their block.
     fn pass_on(&mut self, source: usize, base: u64, SideRecords { side, records: block }: SideRecords, bytes_in: u64) {
         self.accepted += block.payload.len() as u64;
@@ -429,6 +461,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 rows => rows.iter().map(|row| base + u64::from(*row) + 1).collect::<Vec<u64>>().into(),
             },
             hashes: Numbers::shared(block.hashes, block.sharing),
+            fingerprints: match self.setup.dedup {
+                Some(gate) if gate.stores() => block.fingerprints.into_iter().flatten().collect(),
+                _ => Vec::new(),
+            },
             payload: block.payload,
         };
         self.ready.push_back(Gathered { records, bytes_in, side });

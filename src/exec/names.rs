@@ -129,6 +129,8 @@ pub(super) fn reject_records(
     block.rows.retain(|_| flags.next().unwrap_or(true));
     let mut flags = keep.iter().copied();
     block.hashes.retain(|_| flags.next().unwrap_or(true));
+    let mut flags = keep.iter().copied();
+    block.fingerprints.retain(|_| flags.next().unwrap_or(true));
     block.payload = match block.payload {
         Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
         Payload::Samples(samples) => {

@@ -50,6 +50,8 @@ pub struct ShardNaming {
     pub codec: Codec,
     /// Indexes of each shard.
     pub indexes: Vec<IndexKind>,
+    /// Whether sidecars have a column of fingerprints.
+    pub fingerprints: bool,
 }
 
 impl ShardNaming {
@@ -311,7 +313,7 @@ struct Beside {
 
 impl Beside {
     fn create(store: &dyn Store, path: String, codec: Codec, naming: &ShardNaming) -> Result<Self> {
-        let sidecar = SidecarWriter::create(store, &path)?;
+        let sidecar = SidecarWriter::create(store, &path, naming.fingerprints)?;
         let indexes = if naming.indexes.is_empty() {
             None
         } else {

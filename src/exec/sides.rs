@@ -114,6 +114,7 @@ impl SideGate<'_> {
         }
         let whole = std::mem::replace(&mut block.payload, Payload::Samples(Vec::new()));
         let (rows, hashes) = (std::mem::take(&mut block.rows), std::mem::take(&mut block.hashes));
+        let fingerprints = std::mem::take(&mut block.fingerprints);
         let payloads = divided(whole, &sides, &rows_of)?;
         let of_side = |(side, (payload, order)): (Side, (Payload, &Vec<u32>))| {
             let at = |row: &u32| *row as usize;
@@ -121,6 +122,7 @@ impl SideGate<'_> {
                 payload,
                 rows: order.iter().filter_map(|row| rows.get(at(row)).copied()).collect(),
                 hashes: order.iter().filter_map(|row| hashes.get(at(row)).copied()).collect(),
+                fingerprints: order.iter().filter_map(|row| fingerprints.get(at(row)).copied()).collect(),
                 ..RecordBlock::empty()
             };
             SideRecords { side, records }

@@ -108,7 +108,11 @@ pub fn without_origins(
     without(block, &erased)
 }
 
-fn without(block: RecordBlock, erased: &[bool]) -> Result<(RecordBlock, u64)> {
+/// Returns the block without the marked records, and how many were removed.
+///
+/// # Errors
+/// Fails if the rows cannot be removed.
+pub(super) fn without(block: RecordBlock, erased: &[bool]) -> Result<(RecordBlock, u64)> {
     let count = erased.iter().filter(|erased| **erased).count() as u64;
     if count == 0 {
         return Ok((block, 0));

@@ -176,6 +176,7 @@ pub(super) fn affected_shard(
         format: settings.shard_format,
         codec: shard.codec,
         indexes: settings.indexes.clone(),
+        fingerprints: settings.has_fingerprints(),
     };
     let runs = runs.iter().map(|run| (*run).clone()).collect();
     AffectedShard { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }

@@ -138,6 +138,7 @@ impl Sorting<'_> {
             format: OutputFormat::Parquet,
             codec: self.settings.codec,
             indexes: self.settings.indexes.clone(),
+            fingerprints: self.settings.has_fingerprints(),
         };
         let dataset = self.snapshot.dataset();
         dataset.test_store()?;

@@ -6,9 +6,11 @@
 
 pub mod buffer_pool;
 pub mod coded;
+pub mod dedup;
 pub mod duration;
 pub mod extreme;
 pub mod filter;
+pub mod fingerprint;
 pub mod hash;
 pub mod json;
 pub mod key;
@@ -30,8 +32,8 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
-use self::numbers::Numbers;
 pub use self::source_part::{PartExtent, PartSizes, SourcePart};
+use self::{fingerprint::Fingerprint, numbers::Numbers};
 
 /// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
 pub const BATCH_ROWS: usize = 8_192;
@@ -217,6 +219,8 @@ pub struct RecordBlock {
     pub hashes: Vec<u64>,
     /// Number of consecutive records that share a hash: one, or the cells of a record.
     pub sharing: usize,
+    /// For each record, the fingerprint by which it is a duplicate of others; `None` if it is of none. Empty if duplicates are kept.
+    pub fingerprints: Vec<Option<Fingerprint>>,
     /// Rejected records, in input order.
     pub rejects: Vec<Reject>,
     /// Line terminators within the split, for summing line numbers over splits.
@@ -243,6 +247,7 @@ impl RecordBlock {
             rows: Vec::new(),
             hashes: Vec::new(),
             sharing: 1,
+            fingerprints: Vec::new(),
             rejects: Vec::new(),
             lines: 0,
             blank_lines: 0,

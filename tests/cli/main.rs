@@ -18,6 +18,7 @@ mod convert;
 mod corpus;
 mod daily;
 mod damage;
+mod dedup;
 mod delta;
 mod erase;
 mod find;

@@ -134,7 +134,7 @@ impl Scale {
     /// Writes the sidecar of a shard, as if the shard existed.
     pub fn write_sidecar(self, dataset: &Dataset, shard: u64) -> Result<()> {
         let records: Vec<u64> = (self.first(shard)..self.first(shard + 1)).collect();
-        let mut writer = SidecarWriter::create(dataset.store().as_ref(), &Self::path(shard))?;
+        let mut writer = SidecarWriter::create(dataset.store().as_ref(), &Self::path(shard), false)?;
         let ids: StringArray = records.iter().map(|record| Some(id(*record))).collect();
         let lengths: Vec<u64> = records.iter().map(|record| 1_536 + 512 * (noise(*record) % 41)).collect();
         let offsets = lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length)));
@@ -149,6 +149,7 @@ impl Scale {
             sources,
             rows: Some(records.iter().map(|record| record % SOURCE_RECORDS + 1).collect()),
             hashes: records.iter().map(|record| noise(*record) << 13).collect(),
+            fingerprints: None,
         })?;
         dataset.store().publish(vec![writer.finish()?])
     }
@@ -222,6 +223,7 @@ pub fn transaction() -> Transaction<'static> {
         private: None,
         columns: Vec::new(),
         split: None,
+        dedup: None,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

@@ -18,6 +18,7 @@ use crate::{
     },
     plan::names::{OnMissing, OnName},
     record::{
+        dedup::DedupChoice,
         filter::Filter,
         key_rule::KeyRule,
         side::{Shares, SideBy},
@@ -161,6 +162,13 @@ pub(in crate::cli) struct OutputArgs {
     /// Seed of --split: another seed, another division.
     #[arg(long, value_name = "N", requires = "split", default_value_t = 0, hide_short_help = true)]
     split_seed: u64,
+    /// Duplicates to leave out: those with one content, one record id, or equal values in columns.
+    ///
+    /// The first record in the order of the input stays, and records that the dataset holds come before it. For samples, the content are
+    /// the names and bytes of all parts. The dataset keeps the setting for later runs; `none` keeps all records of a run.
+    /// `column:id` is the column of that name.
+    #[arg(long, value_name = "content|id|COLUMN[,COLUMN]|none", value_parser = dedup_choice, hide_short_help = true)]
+    dedup: Option<DedupChoice>,
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
@@ -351,6 +359,10 @@ fn shares(text: &str) -> Result<Shares, String> {
     text.parse()
 }
 
+fn dedup_choice(text: &str) -> Result<DedupChoice, String> {
+    text.parse()
+}
+
 fn side_by(text: &str) -> Result<SideBy, String> {
     text.parse()
 }
@@ -431,6 +443,7 @@ impl ConvertArgs {
                 by: output.split_by.clone(),
                 seed: output.split_seed,
             }),
+            dedup: output.dedup.clone(),
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),

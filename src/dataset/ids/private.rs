@@ -29,7 +29,7 @@ use crate::{
     },
     error::{Error, Result},
     id::IdHash,
-    record::numbers::Numbers,
+    record::{fingerprint::FingerprintKey, numbers::Numbers},
 };
 
 type HmacSha256 = Hmac<Sha256>;
@@ -107,6 +107,8 @@ pub struct IdKey {
     ids: Keyed,
     sources: Keyed,
     contents: Keyed,
+    /// Key of fingerprints of records.
+    fingerprints: FingerprintKey,
     cipher: XChaCha20Poly1305,
     pub(in crate::dataset) check: String,
     /// Key from which the keys of salted datasets are derived.
@@ -153,6 +155,7 @@ impl IdKey {
             ids: Keyed::new(key)?,
             sources: Keyed::new(&derived("sources")?)?,
             contents: Keyed::new(&derived("content hashes")?)?,
+            fingerprints: derived("record fingerprints")?,
             cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
             check: hex(&derived("check")?[..8]),
             extracted,
@@ -284,6 +287,11 @@ impl Pseudonymizer {
     pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
         let key = checked(private, key)?;
         Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
+    }
+
+    /// Returns the key of fingerprints of records.
+    pub fn fingerprint_key(&self) -> FingerprintKey {
+        self.key.fingerprints
     }
 
     /// Replaces the content of `out` with the stored form of an id.

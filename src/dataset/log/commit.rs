@@ -261,6 +261,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
                 .hint("nothing was committed; run the command again, it leaves out who was erased"));
         }
     }
+    check_duplicates(parent, transaction, planned_on)?;
     let hash = |uri: &str| xxh3_64(uri.as_bytes());
     let mut mine: HashSet<u64> = HashSet::new();
     transaction.sources.each(&mut |source| {
@@ -282,6 +283,34 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
             .at(theirs.uri)
             .hint("nothing was committed; run the command again, it skips what is there"))
     })?;
+    Ok(())
+}
+
+/// Fails if records were added since the run looked for duplicates of those that the dataset held.
+fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
+    if transaction.operation != "convert" {
+        return Ok(());
+    }
+    let again = |what: &str| {
+        Err(Error::conflict(what).hint("nothing was committed; run the command again, it compares with these records"))
+    };
+    let (mine, theirs) = (&transaction.settings.dedup, &parent.entry().settings.dedup);
+    if theirs.is_some() && mine != theirs {
+        return again("another run began to leave out duplicates meanwhile");
+    }
+    if mine.is_none() || transaction.arguments.get("dedup").is_some_and(|text| text == "none") {
+        return Ok(());
+    }
+    for version in planned_on.0 + 1..=parent.version().0 {
+        let entry = entry::read(parent.dataset().store().as_ref(), Version(version))?;
+        let adds = |entry: Entry| match entry.operation.as_str() {
+            "convert" | "adopt" => entry.counts.records_out > 0,
+            _ => entry.counts.records_restored > 0,
+        };
+        if entry.is_none_or(adds) {
+            return again("another run added records meanwhile, which may be the same as those of this one");
+        }
+    }
     Ok(())
 }
 
@@ -447,6 +476,7 @@ mod tests {
                 indexes: Vec::new(),
                 columns: Vec::new(),
                 split: None,
+                dedup: None,
                 private: None,
             },
             adds,

@@ -27,6 +27,7 @@ use crate::{
     format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version},
     record::{
+        dedup::DedupBy,
         key_rule::KeyRule,
         side::{SideBy, Sides},
         subject::SubjectsFrom,
@@ -274,6 +275,9 @@ pub struct Settings {
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Sides>,
+    /// What duplicates have in common that conversions leave out; `None` if they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup: Option<DedupBy>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
@@ -295,6 +299,11 @@ impl Settings {
             SideBy::Id if self.shard_format == OutputFormat::Parquet => Some((sides, IdKind::Record)),
             SideBy::Id | SideBy::Content | SideBy::Column(_) => None,
         }
+    }
+
+    /// Whether sidecars have the fingerprints by which duplicates are found.
+    pub fn has_fingerprints(&self) -> bool {
+        self.dedup.as_ref().is_some_and(DedupBy::needs_fingerprints)
     }
 }
 

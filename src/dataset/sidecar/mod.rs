@@ -8,7 +8,9 @@
 //! | `source` | text | name of the source object |
 //! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
+//! | `fingerprint` | 16 bytes, null | what duplicates are found by; the column is there only if the dataset leaves out duplicates by it |
 
+pub(super) mod fingerprints;
 pub(super) mod frames;
 pub(super) mod lengths;
 pub(super) mod numbers;
@@ -19,7 +21,7 @@ mod write;
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, RecordBatch, StringArray, UInt64Array},
+    array::{Array, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{
@@ -106,6 +108,8 @@ pub struct SidecarColumns {
     pub rows: Option<RowNumbers>,
     /// Content hashes.
     pub hashes: Numbers,
+    /// Fingerprints, unless no record has one.
+    pub fingerprints: Option<FixedSizeBinaryArray>,
 }
 
 /// Rows in sources.
@@ -282,6 +286,7 @@ impl SidecarColumns {
             sources: SourceRuns::of(names),
             rows: numbers("row")?.map(RowNumbers::Array),
             hashes: hashes.values().to_vec().into(),
+            fingerprints: fingerprints::of_batch(batch)?,
         })
     }
 
@@ -295,6 +300,7 @@ impl SidecarColumns {
             sources: self.sources.slice(first, rows),
             rows: self.rows.as_ref().map(|numbers| numbers.slice(first..first + rows)),
             hashes: self.hashes.slice(first..first + rows),
+            fingerprints: self.fingerprints.as_ref().map(|array| array.slice(first, rows)),
         }
     }
 
@@ -329,12 +335,15 @@ impl SidecarColumns {
         let extents = numbers(offsets)?.zip(numbers(lengths)?);
         let mut sources = SourceRuns::default();
         parts.iter().for_each(|part| sources.extend(&part.sources));
+        let fingerprints = parts.iter().map(|part| (part.fingerprints.as_ref(), part.hashes.len()));
+        let fingerprints = fingerprints::join(fingerprints.collect())?;
         Ok(Self {
             record_ids: ids(|part| part.record_ids.as_ref())?,
             subject_ids: ids(|part| part.subject_ids.as_ref())?,
             extents,
             rows,
             sources,
+            fingerprints,
             hashes: parts.into_iter().fold(Numbers::default(), |mut all, part| {
                 all.append(part.hashes);
                 all
@@ -351,6 +360,7 @@ impl SidecarColumns {
             self.extents.as_ref().map(|(_, lengths)| lengths.len()),
             Some(self.sources.len()),
             self.rows.as_ref().map(RowNumbers::len),
+            self.fingerprints.as_ref().map(FixedSizeBinaryArray::len),
         ];
         if lengths.iter().flatten().all(|length| *length == rows) {
             return Ok(());
@@ -369,13 +379,13 @@ impl std::fmt::Debug for SidecarGroups {
 }
 
 impl SidecarGroups {
-    /// Encodes rows; can run on any thread and should be given many rows.
+    /// Encodes rows, with or without the column of fingerprints; can run on any thread and should be given many rows.
     ///
     /// # Errors
     /// When the columns differ in length.
-    pub fn encode(columns: &SidecarColumns) -> Result<Self> {
+    pub fn encode(columns: &SidecarColumns, fingerprints: bool) -> Result<Self> {
         columns.check()?;
-        let described = table::describe(&schema())?;
+        let described = table::describe(&schema(fingerprints))?;
         let rows = columns.hashes.len();
         let parts = rows.div_ceil(MAX_GROUP_ROWS).max(1);
         let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
@@ -399,7 +409,7 @@ impl SidecarColumns {
             None => chunks::encode(&column(i), rows, &Values::Nulls),
             Some(numbers) => chunks::encode(&column(i), rows, &Values::Growing(&numbers.slice(range.start, rows))),
         };
-        let chunks = vec![
+        let mut chunks = vec![
             ids(0, self.record_ids.as_ref())?,
             ids(1, self.subject_ids.as_ref())?,
             numbers(2, self.extents.as_ref().map(|(offsets, _)| offsets))?,
@@ -411,6 +421,11 @@ impl SidecarColumns {
             },
             hash_chunk(&column(6), &self.hashes.slice(range.clone()))?,
         ];
+        if columns.num_columns() > chunks.len() {
+            let of_range = self.fingerprints.as_ref().map(|array| array.slice(range.start, rows));
+            let values = of_range.as_ref().map_or(Values::Nulls, Values::Fixed);
+            chunks.push(chunks::encode(&column(7), rows, &values)?);
+        }
         Ok(Group { chunks, rows: rows as u64 })
     }
 }
@@ -487,8 +502,13 @@ pub fn read_all(store: &dyn Store, sidecar: &Sealed) -> Result<Vec<RecordBatch>>
     Ok(batches)
 }
 
+/// Whether the columns are those of a sidecar, with fingerprints or without.
+fn is_sidecar(of: &Schema) -> bool {
+    [false, true].into_iter().any(|fingerprints| of.fields() == schema(fingerprints).fields())
+}
+
 fn check_columns(batches: &[RecordBatch]) -> Result<()> {
-    match batches.iter().all(|batch| batch.schema().fields() == schema().fields()) {
+    match batches.iter().all(|batch| is_sidecar(batch.schema_ref())) {
         true => Ok(()),
         false => Err(Error::integrity("expected the columns of a sidecar, found others")),
     }
@@ -537,7 +557,7 @@ pub fn batches(
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
     Ok(std::iter::from_fn(move || {
         let batch = table::guarded(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
-            Some(batch) if batch.schema_ref().fields() != schema().fields() => {
+            Some(batch) if !is_sidecar(batch.schema_ref()) => {
                 Err(Error::integrity("expected the columns of a sidecar, found others"))
             }
             batch => Ok(batch),
@@ -663,8 +683,8 @@ pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>)
 }
 
 /// Returns the columns of a sidecar.
-pub fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
+pub fn schema(fingerprints: bool) -> SchemaRef {
+    let mut fields = vec![
         Field::new("record_id", DataType::Utf8, true),
         Field::new("subject_id", DataType::Utf8, true),
         Field::new("offset", DataType::UInt64, true),
@@ -672,7 +692,11 @@ pub fn schema() -> SchemaRef {
         Field::new("source", DataType::Utf8, false),
         Field::new("row", DataType::UInt64, true),
         Field::new("hash", DataType::UInt64, false),
-    ]))
+    ];
+    if fingerprints {
+        fields.push(Field::new(fingerprints::COLUMN, DataType::FixedSizeBinary(fingerprints::BYTES), true));
+    }
+    Arc::new(Schema::new(fields))
 }
 
 #[cfg(test)]
@@ -717,13 +741,14 @@ mod tests {
             sources: SourceRuns::one(&"a.csv".into(), rows.len()),
             hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect::<Vec<_>>().into(),
             rows: Some(RowNumbers::Array(rows.into())),
+            fingerprints: None,
         }
     }
 
     #[test]
     fn rows_are_read_by_ordinal_across_row_groups() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.tar.gz").unwrap();
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.tar.gz", false).unwrap();
         writer.append(columns(0..50_000)).unwrap();
         writer.append(columns(50_000..100_000)).unwrap();
         assert_eq!(writer.rows(), 100_000);
@@ -742,7 +767,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_is_detected_wherever_it_is_read() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet").unwrap();
+        let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet", false).unwrap();
         writer.append(columns(0..200_000)).unwrap();
         let sidecar = publish(store.as_ref(), writer);
         let whole = store.get(&sidecar.path).unwrap().unwrap();
@@ -783,10 +808,10 @@ mod tests {
     #[test]
     fn moved_rows_have_new_offsets() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar").unwrap();
+        let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar", false).unwrap();
         writer.append(columns(10..12)).unwrap();
         let sidecar = publish(store.as_ref(), writer);
-        let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar").unwrap();
+        let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar", false).unwrap();
         for batch in read_all(store.as_ref(), &sidecar).unwrap() {
             moved.append_moved(&batch, -5_120).unwrap();
         }

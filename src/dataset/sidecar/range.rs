@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_range_has_its_rows_in_any_row_group() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SidecarWriter::create_at(store.as_ref(), "sidecar").unwrap();
+        let mut writer = SidecarWriter::create_at(store.as_ref(), "sidecar", false).unwrap();
         for part in 0..4_u64 {
             writer
                 .append(SidecarColumns {
@@ -72,6 +72,7 @@ mod tests {
                     sources: SourceRuns::one(&"a".into(), 100_000),
                     rows: Some((part * 100_000..(part + 1) * 100_000).collect::<RowNumbers>()),
                     hashes: vec![7; 100_000].into(),
+                    fingerprints: None,
                 })
                 .unwrap();
         }

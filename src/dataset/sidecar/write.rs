@@ -70,6 +70,8 @@ impl SidecarPart {
 pub struct SidecarWriter {
     writer: GroupWriter,
     columns: SchemaDescriptor,
+    /// Whether there is a column of fingerprints.
+    fingerprints: bool,
     /// Rows that do not fill a row group yet.
     pending: Vec<SidecarColumns>,
     pending_rows: usize,
@@ -85,22 +87,23 @@ impl std::fmt::Debug for SidecarWriter {
 }
 
 impl SidecarWriter {
-    /// Starts the sidecar of a shard.
+    /// Starts the sidecar of a shard. Without a column of fingerprints, those of appended rows are dropped.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
-        Self::create_at(store, &sidecar_path(shard))
+    pub fn create(store: &dyn Store, shard: &str, fingerprints: bool) -> Result<Self> {
+        Self::create_at(store, &sidecar_path(shard), fingerprints)
     }
 
     /// Starts a sidecar whose path does not follow from that of its shard.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create_at(store: &dyn Store, path: &str) -> Result<Self> {
-        let columns = table::describe(&schema())?;
+    pub fn create_at(store: &dyn Store, path: &str, fingerprints: bool) -> Result<Self> {
+        let columns = table::describe(&schema(fingerprints))?;
         let writer = GroupWriter::create(store, path, &columns)?;
-        Ok(Self { writer, columns, pending: Vec::new(), pending_rows: 0, parts: Vec::new(), parts_rows: 0 })
+        let (pending, parts) = (Vec::new(), Vec::new());
+        Ok(Self { writer, columns, fingerprints, pending, pending_rows: 0, parts, parts_rows: 0 })
     }
 
     /// Adds rows.
@@ -176,7 +179,7 @@ impl SidecarWriter {
         }
         self.pending_rows = 0;
         let columns = SidecarColumns::join(std::mem::take(&mut self.pending))?;
-        self.write_groups(SidecarGroups::encode(&columns)?)
+        self.write_groups(SidecarGroups::encode(&columns, self.fingerprints)?)
     }
 
     fn write_groups(&mut self, groups: SidecarGroups) -> Result<()> {

@@ -25,7 +25,7 @@ use ::parquet::{
     schema::types::ColumnDescPtr,
 };
 use arrow::{
-    array::{Array, StringArray, UInt64Array},
+    array::{Array, FixedSizeBinaryArray, StringArray, UInt64Array},
     buffer::NullBuffer,
 };
 use bytes::Bytes;
@@ -71,6 +71,8 @@ pub(in crate::dataset) enum Values<'a> {
     Packed(&'a UInt64Array),
     /// Texts that are mostly distinct.
     Texts(&'a StringArray),
+    /// Unordered values of one length.
+    Fixed(&'a FixedSizeBinaryArray),
     /// Dictionary-coded texts with one key per row; keys of nulls are ignored.
     Keyed { keys: &'a [u32], dictionary: &'a [&'a str], valid: Option<&'a NullBuffer> },
 }
@@ -105,7 +107,7 @@ pub(in crate::dataset) fn encode(column: &ColumnDescPtr, rows: usize, values: &V
 fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
     let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
     match values {
-        Values::Noise(_) | Values::Repeated { .. } => None,
+        Values::Noise(_) | Values::Repeated { .. } | Values::Fixed(_) => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
         Values::Counted(progressions) => {
@@ -182,7 +184,7 @@ struct Pages {
 impl Pages {
     fn new(optional: bool, values: &Values<'_>) -> Result<Self> {
         let (encoding, packed) = match values {
-            Values::Nulls | Values::Noise(_) => (Encoding::PLAIN, false),
+            Values::Nulls | Values::Noise(_) | Values::Fixed(_) => (Encoding::PLAIN, false),
             Values::Packed(_) => (Encoding::DELTA_BINARY_PACKED, false),
             Values::Growing(_) | Values::Counted(_) => (Encoding::DELTA_BINARY_PACKED, true),
             Values::Texts(texts) if share_prefixes(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
@@ -226,6 +228,10 @@ impl Pages {
                 } else {
                     put_differences(&slice.iter().flatten().collect::<Vec<_>>(), &mut self.page);
                 }
+            }
+            Values::Fixed(values) => {
+                let slice = FixedSizeBinaryArray::slice(values, rows.start, rows.len());
+                slice.iter().flatten().for_each(|value| self.page.extend_from_slice(value));
             }
             Values::Texts(texts) => {
                 let slice = StringArray::slice(texts, rows.start, rows.len());
@@ -338,6 +344,7 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
         Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
         Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
         Values::Texts(texts) => texts.nulls(),
+        Values::Fixed(values) => values.nulls(),
         Values::Keyed { valid, .. } => *valid,
     };
     let valid = valid.map(|valid| valid.slice(rows.start, rows.len())).filter(|valid| valid.null_count() > 0);

@@ -23,6 +23,7 @@ use self::{
 };
 use super::{
     cut::{Cut, Cutting, Feedback, ShardEnds, Units},
+    dedup::DedupGate,
     encode::{EncodeUnit, Encoded, Encoder, Output},
     gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
@@ -156,6 +157,8 @@ pub struct Pipeline<'a> {
     pub subjects: Option<&'a SubjectResolver>,
     /// Leaves out rows and columns; `None` if all are kept.
     pub select: Option<&'a SelectGate>,
+    /// Takes fingerprints and leaves out duplicates; `None` if duplicates are kept and no fingerprints are stored.
+    pub dedup: Option<&'a DedupGate<'a>>,
     /// Divides the records among sides; `None` if the dataset is not divided.
     pub sides: Option<&'a SideGate<'a>>,
     /// Filters out erased records; `None` if nothing was erased.
@@ -189,6 +192,14 @@ impl Pipeline<'_> {
     /// Returns the number of sides: one if the dataset is not divided.
     fn side_count(&self) -> Side {
         self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
+    }
+
+    /// Adds the fingerprints of its records to a block, if duplicates are found by them.
+    fn fingerprint(&self, parsed: &mut Parsed) -> Result<()> {
+        match (self.dedup, parsed) {
+            (Some(gate), Parsed::Block(block)) => gate.pass(block),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of all rows of their source.
@@ -243,6 +254,7 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             tally,
             observer: pipeline.observer,
             suppress: pipeline.suppress.map(|gate| gate.list),
+            dedup: pipeline.dedup,
             framing,
         };
         let cut = |side: Side| Cut::new(side, cutting(pipeline, size)).ending(pipeline.ends, size.bytes);

@@ -113,10 +113,17 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
     let pipeline = Pipeline {
         store: &store,
         encoder: &encoder,
-        naming: ShardNaming { tag: "x".into(), format: OutputFormat::Tar, codec: Codec::None, indexes: Vec::new() },
+        naming: ShardNaming {
+            tag: "x".into(),
+            format: OutputFormat::Tar,
+            codec: Codec::None,
+            indexes: Vec::new(),
+            fingerprints: false,
+        },
         target: 1 << 20,
         ends: None,
         sides: None,
+        dedup: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,
@@ -142,6 +149,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
             tally: &tally,
             observer: &observer,
             suppress: None,
+            dedup: None,
         };
         Gather::new(outcomes, setup).collect::<Result<Vec<_>>>()
     });

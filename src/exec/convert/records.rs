@@ -249,6 +249,7 @@ impl Parser<'_> {
             mismatch @ Parsed::Mismatch(_) => mismatch,
         };
         let subject = self.pipeline.facts[source].name.subject.as_deref();
+        self.pipeline.fingerprint(&mut parsed).map_err(at)?;
         let sides = self.pipeline.divide(&mut parsed, subject).map_err(at)?;
         Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, sides, rejected, erased, filtered })
     }

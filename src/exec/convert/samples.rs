@@ -107,6 +107,7 @@ impl SampleReader<'_> {
         annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
         renumber(&mut block, &wanted, range.start);
         let mut parsed = fitting(block, self.columns);
+        self.pipeline.fingerprint(&mut parsed)?;
         let sides = self.pipeline.divide(&mut parsed, None)?;
         Ok(ReadOutcome::Parsed { source: 0, offset: 0, parsed, sides, rejected: rejects, erased: 0, filtered: 0 })
     }

@@ -44,6 +44,7 @@ use crate::{
     dataset::{
         Arrangement, Dataset, NumbersWriter, Order, PlaceRef, PlacesWriter, Run as NumberRun, RunTable, Scattered,
         ShardMeta, ShardOrder, SidecarColumns, SidecarGroups, numbered, sidecar_batches, sidecar_schema,
+        with_fingerprints,
     },
     error::{Error, Result},
     events::{Cancel, Event},
@@ -160,16 +161,18 @@ pub fn ranges(
 /// Columns of a record while it is sorted: those of the shard, those of the sidecar, its number and its first version.
 struct Layout {
     data: SchemaRef,
+    /// Whether sidecars have a column of fingerprints.
+    fingerprints: bool,
     all: SchemaRef,
 }
 
 impl Layout {
-    fn new(data: SchemaRef) -> Self {
+    fn new(data: SchemaRef, fingerprints: bool) -> Self {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
-        let sidecar = sidecar_schema();
+        let sidecar = sidecar_schema(fingerprints);
         let fields = data.fields().iter().chain(sidecar.fields()).cloned();
         let all = fields.chain([number("record"), number("first_version")]).collect::<Fields>();
-        Self { data, all: Arc::new(Schema::new(all)) }
+        Self { data, fingerprints, all: Arc::new(Schema::new(all)) }
     }
 
     /// Returns the index of the column of record numbers.
@@ -184,7 +187,7 @@ impl Layout {
 
     fn sidecar_of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.columns()[self.data.fields().len()..self.record()].to_vec();
-        Ok(RecordBatch::try_new(sidecar_schema(), columns)?)
+        Ok(RecordBatch::try_new(sidecar_schema(self.fingerprints), columns)?)
     }
 
     fn numbers_of(&self, batch: &RecordBatch) -> Vec<(u64, Version)> {
@@ -227,7 +230,8 @@ impl Sorter<'_> {
     /// [`Kind::Usage`](crate::error::Kind::Usage) if they cannot be ordered that way; also fails if an input is damaged
     /// or the store fails.
     pub fn sort(&self, sort: &Sort) -> Result<Sorted> {
-        let layout = Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?);
+        let layout =
+            Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?, self.naming.fingerprints);
         let columns = columns_of(&layout.data, self.order)?;
         let curve = match self.order.by {
             Arrangement::Sort => None,
@@ -388,7 +392,8 @@ impl Sorter<'_> {
                 }
             }
             let mut columns = cast_to(&batch, &layout.data)?.columns().to_vec();
-            columns.extend_from_slice(sidecar.take(rows).map_err(|e| e.at(self.rewriter.place(shard)))?.columns());
+            let of_sidecar = sidecar.take(rows).and_then(|batch| with_fingerprints(&batch, layout.fingerprints));
+            columns.extend_from_slice(of_sidecar.map_err(|e| e.at(self.rewriter.place(shard)))?.columns());
             columns.push(Arc::new(UInt64Array::from(records)));
             columns.push(Arc::new(UInt64Array::from(versions)));
             if left == 0 {
@@ -433,7 +438,7 @@ impl Sorter<'_> {
                     numbers.extend(layout.numbers_of(batch));
                 }
                 drop(group);
-                let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?)?;
+                let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?, layout.fingerprints)?;
                 Ok(SortedGroup { group: parquet.encode(&data)?, rows, numbers })
             };
             // One thread encodes, by columns on all processors, while another merges.
@@ -481,7 +486,9 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
         }
         match parts.as_slice() {
             [one] => Ok(one.clone()),
-            parts => Ok(concat_batches(&sidecar_schema(), parts)?),
+            parts => {
+                Ok(concat_batches(&parts.first().map_or_else(|| sidecar_schema(false), RecordBatch::schema), parts)?)
+            }
         }
     }
 }

@@ -449,6 +449,7 @@ impl<'a> Parse<'a> {
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
             payload: Payload::Rows(batch),
+            fingerprints: Vec::new(),
             rejects: self.rejects(),
             rows: self.rows,
             hashes: self.hashes,

@@ -233,6 +233,7 @@ impl RecordReader for JsonSource {
             rows,
             hashes,
             sharing: 1,
+            fingerprints: Vec::new(),
             rejects,
             lines,
             blank_lines,

@@ -95,6 +95,7 @@ impl RecordReader for TarReader {
             sharing: 1,
             payload: Payload::Samples(taken),
             rows,
+            fingerprints: Vec::new(),
             rejects,
             lines: 0,
             blank_lines: 0,

@@ -142,6 +142,7 @@ impl RecordReader for TfRecordReader {
             rows,
             hashes,
             sharing: 1,
+            fingerprints: Vec::new(),
             rejects,
             lines: 0,
             blank_lines: 0,

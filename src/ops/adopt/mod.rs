@@ -424,6 +424,7 @@ impl<'a> Adoption<'a> {
             indexes: Vec::new(),
             columns: Vec::new(),
             split: None,
+            dedup: None,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
@@ -476,7 +477,13 @@ impl<'a> Adoption<'a> {
                 let partition: String = folders.filter(|f| f.contains('=')).map(|f| format!("/{f}")).collect();
                 let number = numbers.entry(partition.clone()).or_default();
                 *number += 1;
-                let naming = ShardNaming { tag: format!("{tag}{partition}"), format, codec, indexes: Vec::new() };
+                let naming = ShardNaming {
+                    tag: format!("{tag}{partition}"),
+                    format,
+                    codec,
+                    indexes: Vec::new(),
+                    fingerprints: false,
+                };
                 (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
             };
             self.check_indexes(&file, codec, settings)?;

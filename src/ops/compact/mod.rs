@@ -207,6 +207,7 @@ impl Compaction<'_> {
             format: settings.shard_format,
             codec: settings.codec,
             indexes: settings.indexes.clone(),
+            fingerprints: settings.has_fingerprints(),
         };
         let dataset = snapshot.dataset();
         dataset.test_store()?;

@@ -194,6 +194,7 @@ fn run_task(
         format: work.settings.shard_format,
         codec: work.settings.codec,
         indexes: work.settings.indexes.clone(),
+        fingerprints: work.settings.has_fingerprints(),
     };
     let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact.name(), record.base)?;
     let merging = Merging {

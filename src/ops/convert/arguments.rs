@@ -9,7 +9,7 @@ use crate::{
     dataset::Settings,
     exec::cut::ShardEnds,
     plan::{memory::MemoryPlan, names::OnMissing},
-    record::subject::SubjectsFrom,
+    record::{dedup::DedupChoice, subject::SubjectsFrom},
     schema,
 };
 
@@ -36,6 +36,7 @@ pub(super) fn arguments(
     set("columns", settings.columns.join(","));
     condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
+    set("dedup", duplicates(options, settings));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
@@ -84,6 +85,15 @@ fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str
     let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };
     let resolved = (filter.given() != filter.resolved()).then(|| ("where-resolved", shown(filter.resolved())));
     std::iter::once(("where", shown(filter.given()))).chain(resolved).collect()
+}
+
+/// Returns which duplicates were left out.
+fn duplicates(options: &ConvertOptions, settings: &Settings) -> String {
+    match (&options.dedup, &settings.dedup) {
+        (_, None) => String::new(),
+        (Some(DedupChoice::None), Some(_)) => "none".to_owned(),
+        (_, Some(by)) => by.to_string(),
+    }
 }
 
 /// Returns where shards end, if not at a target size.

@@ -126,6 +126,7 @@ pub(super) fn fold(
         records_rejected: tally.rejected,
         records_erased: tally.erased,
         records_filtered: tally.filtered,
+        records_deduplicated: tally.deduplicated,
         bytes_in: tally.bytes_in.max(plan.bytes),
         bytes_out: adds.iter().map(|shard| shard.meta.bytes).sum(),
         shards_added: adds.len() as u64,

@@ -1,6 +1,7 @@
 //! Context of a run that is never serialised: the dataset, keys, lists of erased ids, and the user's options.
 
 use super::{
+    dedup,
     options::{Accept, ConvertOptions},
     select::ALL_COLUMNS,
     split,
@@ -75,6 +76,7 @@ impl<'a> Job<'a> {
                 some => some.to_vec(),
             },
             split: None,
+            dedup: None,
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
@@ -86,6 +88,7 @@ impl<'a> Job<'a> {
             .at(dataset.store().location().to_string())
             .hint("a dataset has one rule for keys; name another dataset with --out"));
         }
+        settings.dedup = dedup::chosen(snapshot, options.dedup.as_ref())?;
         settings.split = split::chosen(snapshot, options.split.as_ref(), &settings)?;
         let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
         if settings.target_shard < MIN_TARGET {

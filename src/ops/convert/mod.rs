@@ -13,7 +13,9 @@ mod classes;
 mod columns;
 mod commit;
 mod consent;
+mod dedup;
 mod estimate;
+mod fingerprints;
 mod inputs;
 mod job;
 mod keys;
@@ -126,6 +128,7 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
         format: plan.settings.shard_format,
         codec: plan.settings.codec,
         indexes: plan.settings.indexes.clone(),
+        fingerprints: plan.settings.has_fingerprints(),
     };
     let mut report = report_of(job, &plan);
     job.dataset.test_store()?;

@@ -12,6 +12,7 @@ use crate::{
     ops::inputs::{Identity, OnChanged},
     plan::names::{OnMissing, OnName},
     record::{
+        dedup::DedupChoice,
         filter::Filter,
         key_rule::KeyRule,
         side::{Shares, SideBy},
@@ -108,6 +109,9 @@ pub struct ConvertOptions {
     /// How records are divided for training and evaluation; `None` as those of the dataset are.
     #[serde(default)]
     pub split: Option<SplitChoice>,
+    /// Which duplicates are left out; `None` as the dataset does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup: Option<DedupChoice>,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

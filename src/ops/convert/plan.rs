@@ -20,6 +20,7 @@ use super::{
     arguments::arguments,
     classes,
     columns::{self, GivenTypes},
+    dedup,
     inputs::{self, Inputs},
     job::Job,
     keys,
@@ -203,6 +204,7 @@ impl Opened {
             }
         }
         settings.split = sides(job, &settings, &inputs, &given.selection, &fields)?;
+        dedup::check(&settings, &known(&inputs, &fields))?;
         let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
@@ -477,6 +479,12 @@ fn with_named_columns(
     }
 }
 
+/// Returns what the records have that their sides, and what they are duplicates by, may follow from.
+fn known<'a>(inputs: &Inputs, fields: &'a Fields) -> split::Known<'a> {
+    let are_samples = inputs.give_samples();
+    split::Known { are_samples, have_keys: are_samples || fields.find(KEY_COLUMN).is_some(), fields }
+}
+
 /// Returns how the records are divided, now that their columns are known.
 fn sides(
     job: &Job<'_>,
@@ -485,15 +493,7 @@ fn sides(
     selection: &Selection,
     fields: &Fields,
 ) -> Result<Option<Sides>> {
-    let are_samples = inputs.give_samples();
-    let known = split::Known {
-        are_samples,
-        have_keys: are_samples || fields.find(KEY_COLUMN).is_some(),
-        column: &|name| match fields.is_empty() || field_at(fields, name).is_some() {
-            true => Ok(()),
-            false => Err(columns::unknown_column(name, &fields.iter().map(|field| field.name()).collect::<Vec<_>>())),
-        },
-    };
+    let known = known(inputs, fields);
     let sides = split::settled(settings, job.options.split.as_ref(), &known)?;
     let has_column = selection.stored(fields).find(FOLDER_KEY).is_some();
     if sides.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {

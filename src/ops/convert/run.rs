@@ -9,6 +9,7 @@ use arrow::datatypes::Fields;
 
 use super::{
     columns::force_binary,
+    fingerprints,
     inputs::{Inputs, source_facts},
     job::Job,
     plan::ConvertPlan,
@@ -208,6 +209,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         pseudonymizer: job.pseudonymizer.as_ref(),
         groups: Groups::default(),
     });
+    let dedup = fingerprints::gate(job, plan, &schema)?;
     let select = match plan.inputs.give_samples() {
         true => None,
         false => plan.given.selection.gate(&plan.fields)?,
@@ -226,6 +228,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         parts: plan.naming.parts.as_ref(),
         subjects: plan.subjects.as_ref(),
         select: select.as_ref(),
+        dedup: dedup.as_ref(),
         sides: sides.as_ref(),
         suppress: suppress.as_ref(),
         rejects: outputs.rejects,

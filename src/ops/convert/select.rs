@@ -4,7 +4,7 @@
 //! columns of a source ---read---> stored | ids | tested --gate--> stored | ids --encode--> stored
 //! ```
 //!
-//! Ids, and the sides of records, may come from columns that are not stored. These travel behind the stored columns as far as the encoder. Columns that only
+//! Ids, the sides of records and what they are duplicates by may come from columns that are not stored. These travel behind the stored columns as far as the encoder. Columns that only
 //! the condition of the run tests travel behind them as far as the condition.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -16,6 +16,7 @@ use crate::{
     error::Result,
     exec::select::SelectGate,
     record::{
+        dedup::DedupBy,
         filter::{BoundFilter, Filter},
         side::SideBy,
     },
@@ -43,7 +44,8 @@ impl Selection {
             Some(SideBy::Column(name)) => Some(name),
             _ => None,
         };
-        let ids = settings.id.iter().chain(&settings.subject).chain(split_by).cloned().collect();
+        let dedup_by = settings.dedup.iter().flat_map(DedupBy::columns);
+        let ids = settings.id.iter().chain(&settings.subject).chain(split_by).chain(dedup_by).cloned().collect();
         Self { stored: settings.columns.clone(), ids, filter }
     }
 

@@ -1,10 +1,16 @@
 //! How the records of a run are divided: as those of the dataset are, or as the user asks for a new dataset.
 
+use arrow::datatypes::Fields;
+
 use super::options::SplitChoice;
 use crate::{
     dataset::{Settings, Snapshot},
     error::{Error, Result},
-    record::side::{SideBy, Sides},
+    record::{
+        path::field_at,
+        side::{SideBy, Sides},
+    },
+    schema::hint_columns,
 };
 
 /// What the records of a run have that their sides may follow from.
@@ -13,8 +19,22 @@ pub(super) struct Known<'a> {
     pub(super) are_samples: bool,
     /// Whether they have keys.
     pub(super) have_keys: bool,
-    /// Finds a column; returns the error for one that no source has.
-    pub(super) column: &'a dyn Fn(&str) -> Result<()>,
+    /// Their columns.
+    pub(super) fields: &'a Fields,
+}
+
+impl Known<'_> {
+    /// Finds a column.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if no source has it.
+    pub(super) fn column(&self, name: &str) -> Result<()> {
+        if self.fields.is_empty() || field_at(self.fields, name).is_some() {
+            return Ok(());
+        }
+        let columns: Vec<&String> = self.fields.iter().map(|field| field.name()).collect();
+        Err(hint_columns(Error::usage("no source has this column").column(name), name, &columns))
+    }
 }
 
 /// Returns how records are divided, before the sources are known; `None` if they are not.
@@ -77,7 +97,7 @@ pub(super) fn settled(settings: &Settings, choice: Option<&SplitChoice>, known: 
                     "samples have no columns; leave --split-by out, or say id: the parts of a sample have one side",
                 ));
         }
-        SideBy::Column(name) => (known.column)(name)?,
+        SideBy::Column(name) => known.column(name)?,
         _ => {}
     }
     Ok(Some(sides))

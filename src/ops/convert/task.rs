@@ -125,6 +125,7 @@ impl<'a> TaskRunner<'a> {
             format: plan.settings.shard_format,
             codec: plan.settings.codec,
             indexes: plan.settings.indexes.clone(),
+            fingerprints: plan.settings.has_fingerprints(),
         };
         let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
         match run_once(&job, &plan, &naming, &writer)? {

@@ -162,6 +162,8 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
         Some("standard input can be read only once")
     } else if job.options.ends.is_some() {
         Some("--shards and --records-per-shard count over the whole run, and each task has shards of its own")
+    } else if plan.settings.dedup.is_some() {
+        Some("duplicates are found among all records, and a task sees only its own (--dedup)")
     } else if has_signed_subjects(job.options) {
         Some("the URL of the table of subjects has secrets, and a plan would state them")
     } else if plan.inputs.files().any(|file| file.table().is_some()) {

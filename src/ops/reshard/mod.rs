@@ -438,6 +438,7 @@ fn naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
         format: settings.shard_format,
         codec: if own { settings.codec } else { first.shard.codec },
         indexes: settings.indexes.clone(),
+        fingerprints: settings.has_fingerprints(),
     }
 }
 

@@ -1,0 +1,44 @@
+//! Which duplicates a run leaves out: as the dataset does, or as the user asks.
+
+use super::split::Known;
+use crate::{
+    dataset::{Settings, Snapshot},
+    error::{Error, Result},
+    record::dedup::{DedupBy, DedupChoice},
+};
+
+/// Returns what duplicates of the dataset have in common; `None` if they are kept.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset leaves out other duplicates.
+pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<&DedupChoice>) -> Result<Option<DedupBy>> {
+    let old = snapshot.and_then(|snapshot| Some((snapshot, snapshot.entry().settings.dedup.as_ref()?)));
+    match (choice, old) {
+        (None | Some(DedupChoice::None), old) => Ok(old.map(|(_, old)| old.clone())),
+        (Some(DedupChoice::By(by)), Some((snapshot, old))) if by != old => {
+            Err(Error::usage(format!("expected --dedup {old}, as in this dataset, found {by}"))
+                .at(snapshot.dataset().store().location().to_string())
+                .hint("name another dataset with --out"))
+        }
+        (Some(DedupChoice::By(by)), _) => Ok(Some(by.clone())),
+    }
+}
+
+/// Checks that the records have what they are duplicates by.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.
+pub(super) fn check(settings: &Settings, known: &Known<'_>) -> Result<()> {
+    match &settings.dedup {
+        Some(DedupBy::Id) if settings.id.is_empty() && !known.have_keys => {
+            Err(Error::usage("expected record ids for --dedup id, found none: origins differ for all records")
+                .hint("name the columns of the record id with --id, or use --dedup content"))
+        }
+        Some(DedupBy::Columns(_)) if known.are_samples => {
+            Err(Error::usage("expected tables for --dedup with columns, found samples")
+                .hint("samples have no columns; use --dedup content or --dedup id"))
+        }
+        Some(DedupBy::Columns(names)) => names.iter().try_for_each(|name| known.column(name)),
+        _ => Ok(()),
+    }
+}

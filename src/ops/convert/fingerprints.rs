@@ -1,0 +1,106 @@
+//! Finds duplicates in a run: the fingerprints of the records that the dataset holds, and of those of the run.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use arrow::datatypes::SchemaRef;
+
+use super::{job::Job, plan::ConvertPlan};
+use crate::{
+    dataset::{Known, Snapshot, SourceRow, each_known, numbered, token_of},
+    error::{Error, Result},
+    exec::{
+        dedup::{DedupGate, EARLIER},
+        seen::{Seen, SeenMemory},
+    },
+    ops::remove::Selection,
+    record::{
+        dedup::{DedupBy, DedupChoice},
+        fingerprint::Fingerprinter,
+    },
+};
+
+/// Returns the gate of a run; `None` if nothing is to be found or stored.
+///
+/// # Errors
+/// When what the dataset holds cannot be read.
+pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Result<Option<DedupGate<'a>>> {
+    let Some(by) = &plan.settings.dedup else { return Ok(None) };
+    let fingerprinter = Fingerprinter::new(job.pseudonymizer.as_ref().map(|keys| keys.fingerprint_key()));
+    let seen = match job.options.dedup {
+        Some(DedupChoice::None) => None,
+        _ => Some(Mutex::new(seen_before(job, plan, by, &fingerprinter)?)),
+    };
+    Ok(Some(DedupGate {
+        by,
+        id: plan.id_columns(schema),
+        stored: plan.stored_schema().fields().len(),
+        fingerprinter,
+        pseudonymizer: job.pseudonymizer.as_ref(),
+        seen,
+    }))
+}
+
+/// Returns the fingerprints of the records that the dataset holds, without those that this run replaces.
+fn seen_before(job: &Job<'_>, plan: &ConvertPlan, by: &DedupBy, fingerprinter: &Fingerprinter) -> Result<Seen> {
+    let mut seen = Seen::new(SeenMemory::of(plan.memory.bytes));
+    let Some(snapshot) = job.snapshot else { return Ok(seen) };
+    let (store, table) = (snapshot.dataset().store(), snapshot.runs()?);
+    let by_shard = table.by_shard(snapshot.version());
+    let replaced = replaced_rows(job, plan, snapshot)?;
+    let mut unknown = 0_u64;
+    for shard in snapshot.shards()? {
+        job.context.cancel.check()?;
+        let mut replaced = replaced.get(&shard.path).map_or(&[][..], Vec::as_slice);
+        let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
+        let mut numbers = numbered(store, runs, table)?;
+        let mut rows = 0_u64..;
+        each_known(store, &shard.sidecar(), !by.needs_fingerprints(), &mut |known| {
+            let (row, number) = (rows.next(), numbers.next().transpose()?.flatten());
+            if let (Some((next, rest)), Some(row)) = (replaced.split_first(), row)
+                && *next == row
+            {
+                replaced = rest;
+                return Ok(());
+            }
+            let number = number.ok_or_else(|| Error::integrity("expected a record number for each row, found none"))?;
+            let fingerprint = match known {
+                Known::Fingerprint(None) => {
+                    unknown += 1;
+                    return Ok(());
+                }
+                Known::Id(None) => return Ok(()),
+                Known::Fingerprint(Some(fingerprint)) => *fingerprint,
+                Known::Id(Some(id)) if job.pseudonymizer.is_some() => fingerprinter.of_id(token_of(id)),
+                Known::Id(Some(id)) => fingerprinter.of_id(id),
+            };
+            seen.first(&fingerprint, EARLIER | number.record).map(drop)
+        })?;
+    }
+    if unknown == 0 { Ok(seen) } else { Err(no_fingerprints(snapshot, by, unknown)) }
+}
+
+/// Returns the rows of shards that this run replaces, in ascending order.
+fn replaced_rows(job: &Job<'_>, plan: &ConvertPlan, snapshot: &Snapshot) -> Result<HashMap<String, Vec<u64>>> {
+    if plan.replaced.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut old = |row: &SourceRow| plan.replaced.contains(&row.uri);
+    let selection = Selection::of(snapshot, job.pseudonymizer.as_ref(), &mut old)?;
+    let affected = selection.affected_shards(snapshot)?;
+    Ok(affected.into_iter().map(|affected| (affected.shard.path, affected.ordinals)).collect())
+}
+
+fn no_fingerprints(snapshot: &Snapshot, by: &DedupBy, unknown: u64) -> Error {
+    let place = snapshot.dataset().store().location().to_string();
+    let error = Error::usage(format!(
+        "expected a fingerprint of each record that the dataset holds, found {unknown} records without one"
+    ));
+    let error = error
+        .at(place.clone())
+        .hint("only records that were converted with this --dedup have one")
+        .hint(format!("find all duplicates in a new dataset: shardify convert {place} --out OTHER --dedup {by}"));
+    match &snapshot.entry().settings.dedup {
+        Some(_) => error.hint("or keep all records of this run with --dedup none"),
+        None => error,
+    }
+}
