@@ -221,6 +221,7 @@ pub fn transaction() -> Transaction<'static> {
         private: None,
         columns: Vec::new(),
         split: None,
+        shuffle: None,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

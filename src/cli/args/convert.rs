@@ -153,6 +153,12 @@ pub(in crate::cli) struct OutputArgs {
     /// Seed of --split: another seed, another division.
     #[arg(long, value_name = "N", requires = "split", default_value_t = 0, hide_short_help = true)]
     split_seed: u64,
+    /// Shuffle the records, in an order that follows from this seed.
+    ///
+    /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of threads. Later runs
+    /// shuffle the records that they add, with the same seed. With --split, each part is shuffled by itself.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
@@ -423,6 +429,7 @@ impl ConvertArgs {
                 by: output.split_by.clone(),
                 seed: output.split_seed,
             }),
+            shuffle: output.shuffle,
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),

@@ -446,6 +446,7 @@ mod tests {
                 indexes: Vec::new(),
                 columns: Vec::new(),
                 split: None,
+                shuffle: None,
                 private: None,
             },
             adds,

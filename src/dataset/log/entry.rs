@@ -267,6 +267,9 @@ pub struct Settings {
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Sides>,
+    /// Seed of the order of records, which each run shuffles; `None` if they have the order of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,

@@ -422,6 +422,7 @@ impl<'a> Adoption<'a> {
             indexes: Vec::new(),
             columns: Vec::new(),
             split: None,
+            shuffle: None,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {

@@ -3,7 +3,7 @@
 use super::{
     options::{Accept, ConvertOptions},
     select::ALL_COLUMNS,
-    split,
+    shuffle, split,
 };
 use crate::{
     dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
@@ -71,6 +71,7 @@ impl<'a> Job<'a> {
                 some => some.to_vec(),
             },
             split: None,
+            shuffle: shuffle::chosen(snapshot, options.shuffle)?,
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };

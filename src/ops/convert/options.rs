@@ -107,6 +107,9 @@ pub struct ConvertOptions {
     /// How records are divided for training and evaluation; `None` as those of the dataset are.
     #[serde(default)]
     pub split: Option<SplitChoice>,
+    /// Seed of the order of records; `None` for that of the dataset, which may have the order of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

@@ -25,7 +25,7 @@ use super::{
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
     select::Selection,
-    split, subjects,
+    shuffle, split, subjects,
 };
 use crate::{
     array::outputs,
@@ -179,6 +179,7 @@ impl Opened {
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
+            Input::Records(_) if settings.shuffle.is_some() => return Err(shuffle::refusal()),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
@@ -397,7 +398,7 @@ fn with_labels(
     (labels, subjects): (Option<&Labels>, Option<&SubjectResolver>),
     files: &[SourceFile],
 ) -> Result<files::Samples> {
-    let samples = files::group(files);
+    let samples = shuffle::in_order(settings, files::group(files), files);
     let label = match labels {
         Some(labels) => Some(labels.of_samples(job, files, &samples)?),
         None => {
