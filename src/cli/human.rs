@@ -316,6 +316,9 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     if let Some(dedup) = &settings.dedup {
         line(w, "dedup", format_args!("by {}", clean(&dedup.to_string())))?;
     }
+    if let Some(seed) = settings.shuffle {
+        line(w, "order", format_args!("shuffled with seed {seed}"))?;
+    }
     if let Some(private) = &settings.private {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
         line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;

@@ -19,6 +19,7 @@ pub mod media;
 pub mod numbers;
 pub mod parts;
 pub mod path;
+pub mod shuffle;
 pub mod side;
 pub mod size;
 pub mod source_part;

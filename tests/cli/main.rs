@@ -49,6 +49,7 @@ mod remote_arrays;
 mod report;
 mod reshard;
 mod select;
+mod shuffle;
 mod sizes;
 mod sort;
 mod split;

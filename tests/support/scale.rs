@@ -224,6 +224,7 @@ pub fn transaction() -> Transaction<'static> {
         columns: Vec::new(),
         split: None,
         dedup: None,
+        shuffle: None,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

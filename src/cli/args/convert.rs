@@ -169,6 +169,12 @@ pub(in crate::cli) struct OutputArgs {
     /// `column:id` is the column of that name.
     #[arg(long, value_name = "content|id|COLUMN[,COLUMN]|none", value_parser = dedup_choice, hide_short_help = true)]
     dedup: Option<DedupChoice>,
+    /// Shuffle the records, in an order that follows from this seed.
+    ///
+    /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of threads. Later runs
+    /// shuffle the records that they add, with the same seed. With --split, each part is shuffled by itself.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
@@ -444,6 +450,7 @@ impl ConvertArgs {
                 seed: output.split_seed,
             }),
             dedup: output.dedup.clone(),
+            shuffle: output.shuffle,
             codec: output.codec,
             id: ids.id.clone(),
             columns: input.columns.clone(),

@@ -477,6 +477,7 @@ mod tests {
                 columns: Vec::new(),
                 split: None,
                 dedup: None,
+                shuffle: None,
                 private: None,
             },
             adds,

@@ -278,6 +278,9 @@ pub struct Settings {
     /// What duplicates have in common that conversions leave out; `None` if they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupBy>,
+    /// Seed of the order of records, which each run shuffles; `None` if they have the order of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,

@@ -65,7 +65,7 @@ pub trait TreeFile {
     }
 }
 
-/// Files grouped into samples. Samples are sorted by key, and the files of each by extension.
+/// Files grouped into samples. Samples are sorted by key unless they are put into another order, and the files of each by extension.
 ///
 /// ```text
 /// files   2 0 | 1 | 4 3 5      indexes of files in the list
@@ -86,6 +86,27 @@ impl Samples {
         self.given.extend(parts);
         self.given.sort_by(|a, b| a.extension().cmp(b.extension()));
         self
+    }
+
+    /// Returns the samples in ascending order of their ranks; those of equal rank keep their order. Parts that are not files are given later.
+    #[must_use]
+    pub fn ordered_by<F: TreeFile + Sync, R: Ord + Send>(
+        self,
+        files: &[F],
+        rank: impl Fn(SampleFiles<'_, F>) -> R + Sync,
+    ) -> Self {
+        let ranked = (0..self.len()).into_par_iter().map(|sample| (rank(self.get(sample, files)), sample));
+        let mut ranked: Vec<(R, usize)> = ranked.collect();
+        ranked.par_sort_unstable();
+        let mut ordered = Self { files: Vec::with_capacity(self.files.len()), ends: Vec::new(), given: Vec::new() };
+        let mut end = 0;
+        for (_, sample) in ranked {
+            let numbers = self.get(sample, files).numbers;
+            ordered.files.extend_from_slice(numbers);
+            end += numbers.iter().map(|_| 1).sum::<u32>();
+            ordered.ends.push(end);
+        }
+        ordered
     }
 
     /// Returns the parts that are not files.

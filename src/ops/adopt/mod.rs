@@ -425,6 +425,7 @@ impl<'a> Adoption<'a> {
             columns: Vec::new(),
             split: None,
             dedup: None,
+            shuffle: None,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {

@@ -35,6 +35,7 @@ pub(super) fn arguments(
     set("unit", memory.unit_bytes.to_string());
     set("columns", settings.columns.join(","));
     condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
+    set("shuffle", settings.shuffle.map_or_else(String::new, |seed| seed.to_string()));
     set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
     set("dedup", duplicates(options, settings));
     set("id", settings.id.join(","));

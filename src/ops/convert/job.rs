@@ -4,7 +4,7 @@ use super::{
     dedup,
     options::{Accept, ConvertOptions},
     select::ALL_COLUMNS,
-    split,
+    shuffle, split,
 };
 use crate::{
     dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
@@ -77,6 +77,7 @@ impl<'a> Job<'a> {
             },
             split: None,
             dedup: None,
+            shuffle: shuffle::chosen(snapshot, options.shuffle)?,
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };

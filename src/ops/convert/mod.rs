@@ -28,6 +28,7 @@ mod replace;
 mod report;
 mod run;
 mod select;
+mod shuffle;
 mod side_table;
 mod sources;
 mod split;

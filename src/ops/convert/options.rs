@@ -112,6 +112,9 @@ pub struct ConvertOptions {
     /// Which duplicates are left out; `None` as the dataset does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupChoice>,
+    /// Seed of the order of records; `None` for that of the dataset, which may have the order of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

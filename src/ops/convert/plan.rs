@@ -27,7 +27,7 @@ use super::{
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
     select::Selection,
-    split, subjects,
+    shuffle, split, subjects,
 };
 use crate::{
     array::outputs,
@@ -182,6 +182,7 @@ impl Opened {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
             Input::Records(_) if job.options.key.is_some() => return Err(keys::refusal()),
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
+            Input::Records(_) if settings.shuffle.is_some() => return Err(shuffle::refusal()),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
@@ -404,6 +405,7 @@ fn with_labels(
 ) -> Result<files::Samples> {
     let samples = files::group(files);
     keys::check(job.context.observer, &settings.keys, files, &samples)?;
+    let samples = shuffle::in_order(settings, samples, files);
     let label = match labels {
         Some(labels) => Some(labels.of_samples(job, files, &samples)?),
         None => {

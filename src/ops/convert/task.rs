@@ -18,6 +18,7 @@ use super::{
     labels,
     plan::{ConvertPlan, with_folder_columns},
     run::{Attempt, Made, run_once},
+    shuffle,
     sources::Fresh,
     subjects,
     work::{ScoutedPart, Work},
@@ -291,7 +292,7 @@ impl<'a> TaskRunner<'a> {
         if self.work.of_files {
             files.sort_by(|a, b| a.name().cmp(b.name()));
             files.iter_mut().for_each(|file| file.key_by(&self.work.settings.keys));
-            let samples = files::group(&files);
+            let samples = shuffle::in_order(&self.work.settings, files::group(&files), &files);
             let row = |number: usize| decisions.of(samples.get(number, &files))?.label;
             let label = self.labels.as_ref().map(|labels| labels::of_task(labels, (0..samples.len()).map(row)));
             let class = classes::of_known(&self.work.settings, &files, &samples)?;
