@@ -1,7 +1,7 @@
 //! Context of a run that is never serialised: the dataset, keys, lists of erased ids, and the user's options.
 
 use super::{
-    dedup,
+    dedup, keys,
     options::{Accept, ConvertOptions},
     select::ALL_COLUMNS,
     shuffle, split,
@@ -66,7 +66,7 @@ impl<'a> Job<'a> {
                 Some(source) => Some(source.kept()),
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
-            keys: options.key.clone().or_else(|| old.map(|o| o.keys.clone())).unwrap_or_default(),
+            keys: keys::chosen(snapshot, options.key.as_ref())?,
             labels: old.and_then(|o| o.labels.clone()),
             classes: old.and_then(|o| o.classes.clone()).or_else(|| options.label_from_folder.then(Vec::new)),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
@@ -81,31 +81,10 @@ impl<'a> Job<'a> {
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };
-        if let Some(old) = old.filter(|old| old.keys != settings.keys) {
-            return Err(Error::usage(format!(
-                "expected --key '{}', as this dataset has, found '{}'",
-                old.keys, settings.keys
-            ))
-            .at(dataset.store().location().to_string())
-            .hint("a dataset has one rule for keys; name another dataset with --out"));
-        }
         settings.dedup = dedup::chosen(snapshot, options.dedup.as_ref())?;
         settings.split = split::chosen(snapshot, options.split.as_ref(), &settings)?;
         let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
-        if settings.target_shard < MIN_TARGET {
-            return Err(Error::usage(format!(
-                "expected a --target-shard of at least {MIN_TARGET}, found {}",
-                settings.target_shard
-            ))
-            .hint("a byte count may have a unit, such as 128MiB; --records-per-shard states records"));
-        }
-        if settings.row_group > Size::mib(128) {
-            return Err(Error::usage(format!(
-                "expected a --row-group of at most 128 MiB, found {}",
-                settings.row_group
-            ))
-            .hint("readers decode a row group at once; larger ones exhaust their memory"));
-        }
+        check_sizes(&settings)?;
         Ok((Self { context, dataset, snapshot, options, pseudonymizer, suppress }, settings))
     }
 
@@ -136,4 +115,18 @@ impl<'a> Job<'a> {
             .hint("name another dataset with --out")
             .hint(format!("or accept it with --accept {word}")))
     }
+}
+
+/// Checks the sizes of shards and row groups.
+fn check_sizes(settings: &Settings) -> Result<()> {
+    let (target, row_group) = (settings.target_shard, settings.row_group);
+    if target < MIN_TARGET {
+        return Err(Error::usage(format!("expected a --target-shard of at least {MIN_TARGET}, found {target}"))
+            .hint("a byte count may have a unit, such as 128MiB; --records-per-shard states records"));
+    }
+    if row_group > Size::mib(128) {
+        return Err(Error::usage(format!("expected a --row-group of at most 128 MiB, found {row_group}"))
+            .hint("readers decode a row group at once; larger ones exhaust their memory"));
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Keys of samples of files: `--key` chooses where they end, and a rule that does not suit the names is told.
 
 use crate::{
+    dataset::Snapshot,
     error::{Error, Result},
     events::{Event, Observer},
     format::files::{Samples, TreeFile as _},
@@ -10,6 +11,21 @@ use crate::{
 
 /// Number of files of one sample from which on the rule is doubted.
 const MANY_PARTS: usize = 16;
+
+/// Returns the rule for keys: that of the dataset, if it exists.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the user chooses another one than the dataset has.
+pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<&KeyRule>) -> Result<KeyRule> {
+    let Some(snapshot) = snapshot else { return Ok(choice.cloned().unwrap_or_default()) };
+    let known = &snapshot.entry().settings.keys;
+    match choice.filter(|choice| *choice != known) {
+        None => Ok(known.clone()),
+        Some(other) => Err(Error::usage(format!("expected --key '{known}', as this dataset has, found '{other}'"))
+            .at(snapshot.dataset().store().location().to_string())
+            .hint("a dataset has one rule for keys; name another dataset with --out")),
+    }
+}
 
 /// Returns the error for `--key` if the sources are not files that become samples.
 pub(super) fn refusal() -> Error {

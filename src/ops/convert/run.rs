@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use arrow::datatypes::Fields;
+use arrow::datatypes::{Fields, SchemaRef};
 
 use super::{
     columns::force_binary,
@@ -202,13 +202,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         similar: AtomicU64::new(0),
     });
     let given = plan.given.names();
-    let sides = plan.settings.split.as_ref().map(|sides| SideGate {
-        sides,
-        id: plan.id_columns(&schema),
-        subject: plan.settings.subject.clone(),
-        pseudonymizer: job.pseudonymizer.as_ref(),
-        groups: Groups::default(),
-    });
+    let sides = side_gate(job, plan, &schema);
     let dedup = fingerprints::gate(job, plan, &schema)?;
     let select = match plan.inputs.give_samples() {
         true => None,
@@ -243,6 +237,17 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         tally.similar = gate.similar.load(Ordering::Relaxed);
     }
     Ok(converted)
+}
+
+/// Returns the gate that divides records, if they are divided.
+fn side_gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Option<SideGate<'a>> {
+    plan.settings.split.as_ref().map(|sides| SideGate {
+        sides,
+        id: plan.id_columns(schema),
+        subject: plan.settings.subject.clone(),
+        pseudonymizer: job.pseudonymizer.as_ref(),
+        groups: Groups::default(),
+    })
 }
 
 /// Returns the facts of samples, which form one source: their records name their files themselves.
