@@ -88,7 +88,7 @@ fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
         .collect()
 }
 
-/// Returns the step with conversions in place of adoptions, which datasets that are divided refuse.
+/// Returns the step with conversions in place of adoptions, which datasets refuse that are divided or without duplicates.
 fn without_adoptions(step: Step) -> Step {
     let converted = |command: Command| match command {
         Command::AdoptLinked(number) => Command::Convert(number % SOURCES),
@@ -164,15 +164,20 @@ fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     let mut world = World::new(ground, format, target, 1 + dice.below(4), pipe);
     let mut todo = vec![Step::Run(Command::Convert(dice.below(SOURCES)))];
     todo.extend(steps(&mut dice, format));
-    let divided = number % 3 == 2;
+    let (divided, unique) = (number % 3 == 2, number % 4 == 3);
     if divided {
         world.divide();
+    }
+    if unique {
+        world.make_unique();
+    }
+    if divided || unique {
         todo = todo.into_iter().map(without_adoptions).collect();
     }
     for (at, step) in todo.iter().enumerate() {
         execute(&mut world, step).map_err(|e| {
             let before: Vec<String> = todo[..=at].iter().map(|step| format!("    {step:?}")).collect();
-            format!("{ground:?} {format} target {target} divided {divided}: {e}\n{}", before.join("\n"))
+            format!("{ground:?} {format} target {target} divided {divided} unique {unique}: {e}\n{}", before.join("\n"))
         })?;
         if at == 0 {
             world.plant_beside_shards();
@@ -180,7 +185,10 @@ fn sequence(seed: u64, number: u64, pipe: usize) -> Result<usize, String> {
     }
     world.finish().map_err(|e| {
         let steps: Vec<String> = todo.iter().map(|step| format!("    {step:?}")).collect();
-        format!("{ground:?} {format} target {target} divided {divided}, at the end: {e}\n{}", steps.join("\n"))
+        format!(
+            "{ground:?} {format} target {target} divided {divided} unique {unique}, at the end: {e}\n{}",
+            steps.join("\n")
+        )
     })?;
     Ok(todo.len())
 }

@@ -224,7 +224,12 @@ pub(crate) struct World {
     target: u64,
     /// Whether subjects are divided for training and evaluation.
     divided: bool,
+    /// Whether duplicates are left out.
+    unique: bool,
 }
+
+/// Numbers of the sources that come from standard input.
+const PIPED_SOURCES: std::ops::Range<usize> = 10..16;
 
 fn own_names() -> bool {
     std::env::var("SHARDIFY_OWN_NAMES").as_deref() != Ok("no")
@@ -266,9 +271,9 @@ fn adopted_of(format: OutputFormat, source: usize, rows: usize) -> Vec<Record> {
     records
 }
 
-fn csv_of(source: usize, rows: usize) -> Vec<u8> {
+fn csv_of(records: Vec<Record>) -> Vec<u8> {
     let mut text = "rid,who,v\n".to_owned();
-    for Record { id, who, value } in records_of(source, rows) {
+    for Record { id, who, value } in records {
         text.push_str(&format!("{id},{who},{value}\n"));
     }
     text.into_bytes()
@@ -300,6 +305,7 @@ impl World {
             pipe,
             target,
             divided: false,
+            unique: false,
         };
         world.plant("notes.txt", b"mine");
         world.plant("ds/notes.txt", b"mine too");
@@ -326,6 +332,22 @@ impl World {
     /// Divides the subjects of the dataset, which must be empty.
     pub(crate) fn divide(&mut self) {
         self.divided = true;
+    }
+
+    /// Leaves out duplicates of the dataset, which must be empty.
+    pub(crate) fn make_unique(&mut self) {
+        self.unique = true;
+    }
+
+    /// Returns the records of a source. Where duplicates are left out, standard input repeats itself, and the next one.
+    fn content(&self, source: usize) -> Vec<Record> {
+        let mut records = records_of(source, self.rows);
+        if self.unique && PIPED_SOURCES.contains(&source) {
+            let next = if PIPED_SOURCES.contains(&(source + 1)) { source + 1 } else { PIPED_SOURCES.start };
+            records.extend(records_of(next, self.rows));
+            records.extend(records.clone());
+        }
+        records
     }
 
     fn split(&self) -> Option<SplitChoice> {
@@ -461,11 +483,11 @@ impl World {
             Command::Convert(n) => {
                 let path = format!("in/{n}/export.csv");
                 if self.read(&path).is_none() {
-                    self.write(&path, &csv_of(*n, self.rows));
+                    self.write(&path, &csv_of(self.content(*n)));
                 }
             }
             Command::ConvertStdin(n) => {
-                PIPED.lock().unwrap().insert(self.pipe, csv_of(*n, self.rows));
+                PIPED.lock().unwrap().insert(self.pipe, csv_of(self.content(*n)));
             }
             Command::AdoptLinked(n) => {
                 let path = format!("given/{n}/part.{}", self.extension());
@@ -510,6 +532,7 @@ impl World {
                     subject: Some("who".into()),
                     index: Some(Vec::new()),
                     split: self.split(),
+                    dedup: self.unique.then(|| "content".parse().unwrap()),
                     ..ConvertOptions::default()
                 };
                 // A run with nothing to do reports the newest version, which another command made.
@@ -602,7 +625,12 @@ impl World {
             }
         };
         match command {
-            Command::Convert(n) | Command::ConvertStdin(n) => add(&multiset(records_of(*n, self.rows))),
+            Command::Convert(n) | Command::ConvertStdin(n) if self.unique => {
+                for record in self.content(*n).into_iter().filter(|record| !self.model.erased.contains(&record.who)) {
+                    after.entry(record).or_insert(1);
+                }
+            }
+            Command::Convert(n) | Command::ConvertStdin(n) => add(&multiset(self.content(*n))),
             Command::AdoptLinked(n) => add(&multiset(adopted_of(self.format, *n, self.rows))),
             Command::AdoptInPlace => {
                 let missing: Records = self
@@ -716,7 +744,7 @@ impl World {
     /// Returns whether the records that a command adds are already present.
     fn is_known(&self, command: &Command, last: &Records) -> bool {
         let records = match command {
-            Command::Convert(n) | Command::ConvertStdin(n) => records_of(*n, self.rows),
+            Command::Convert(n) | Command::ConvertStdin(n) => self.content(*n),
             Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
             _ => return false,
         };

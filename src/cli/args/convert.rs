@@ -146,7 +146,7 @@ pub(in crate::cli) struct OutputArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<OutputFormat>,
     /// Shard size on disk [default: 128MiB].
-    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size)]
+    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = target)]
     target_shard: Option<Size>,
     /// Parts of the records: train=0.8,val=0.1,test=0.1.
     ///
@@ -363,6 +363,17 @@ enum TensorChoice {
 
 fn shares(text: &str) -> Result<Shares, String> {
     text.parse()
+}
+
+fn target(text: &str) -> Result<Size, String> {
+    /// Less is a mistake of units: nearly every record would have a shard of its own.
+    const LEAST: Size = Size(1 << 10);
+    match size(text)? {
+        target if target < LEAST => Err(format!(
+            "expected at least {LEAST}, found {target}; a size may have a unit, such as 128MiB, and --records-per-shard states records"
+        )),
+        target => Ok(target),
+    }
 }
 
 fn dedup_choice(text: &str) -> Result<DedupChoice, String> {

@@ -15,9 +15,6 @@ use crate::{
     units::Size,
 };
 
-/// Smallest target of a shard; less is a mistake of units.
-const MIN_TARGET: Size = Size(1 << 10);
-
 /// The context of a conversion.
 pub(super) struct Job<'a> {
     pub(super) context: &'a Context<'a>,
@@ -120,9 +117,8 @@ impl<'a> Job<'a> {
 /// Checks the sizes of shards and row groups.
 fn check_sizes(settings: &Settings) -> Result<()> {
     let (target, row_group) = (settings.target_shard, settings.row_group);
-    if target < MIN_TARGET {
-        return Err(Error::usage(format!("expected a --target-shard of at least {MIN_TARGET}, found {target}"))
-            .hint("a byte count may have a unit, such as 128MiB; --records-per-shard states records"));
+    if target.0 == 0 {
+        return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
     }
     if row_group > Size::mib(128) {
         return Err(Error::usage(format!("expected a --row-group of at most 128 MiB, found {row_group}"))
