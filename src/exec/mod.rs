@@ -17,6 +17,7 @@ pub mod constants;
 pub mod convert;
 mod copy;
 pub mod cut;
+pub mod divide;
 pub mod encode;
 pub mod erase;
 pub mod fetch;

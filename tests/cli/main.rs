@@ -19,6 +19,7 @@ mod corpus;
 mod daily;
 mod damage;
 mod delta;
+mod divide;
 mod erase;
 mod find;
 mod flips;
