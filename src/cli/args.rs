@@ -150,7 +150,7 @@ pub(super) enum Command {
     /// come from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
     /// of private datasets and the names of their sources are not shown.
     Report(ReportArgs),
-    /// Merge small shards into shards of the target size.
+    /// Merge small shards, and divide large ones.
     ///
     /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions
     /// until `vacuum` deletes them.

@@ -232,8 +232,12 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
     writeln!(
         w,
-        "  {}     {} into {}, {} of {} shards left",
-        if report.order.is_some() { "sorted" } else { "merged" },
+        "  {:<10} {} into {}, {} of {} shards left",
+        match report.order {
+            Some(_) => "sorted",
+            None if counts.shards_added > counts.shards_removed => "divided",
+            None => "merged",
+        },
         plural(counts.shards_removed, "shard"),
         grouped(counts.shards_added),
         report.shards_after,

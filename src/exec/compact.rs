@@ -1,4 +1,5 @@
-//! Merges shards: framed records are copied as stored (`copy`); Parquet is spliced, or decoded and encoded again.
+//! Merges shards: framed records are copied as stored (`copy`); Parquet is spliced, or decoded and encoded again. Large shards are
+//! divided (`divide`).
 //!
 //! Every input is verified while it is read, so damage is detected and never copied. Sidecar rows are carried over with
 //! their offsets moved. Record numbers do not change; the runs of the new shard list them.
@@ -12,14 +13,14 @@ use super::{
     shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
 use crate::{
-    dataset::{ContentHashes, Run, ShardMeta, SidecarPart},
+    dataset::{ContentHashes, Run, RunTable, ShardMeta, SidecarPart},
     error::{Error, Result},
     events::Event,
     format::parquet::{ParquetEncoder, Tally, cast_to, logical_bytes},
     record::BATCH_ROWS,
 };
 
-/// One merge.
+/// One merge, or the division of a shard.
 #[derive(Debug, Clone)]
 pub struct Merge {
     /// Shards to merge, in order, each with its live runs.
@@ -27,8 +28,10 @@ pub struct Merge {
     /// Path of the merge's folder below that of the compaction: `/`, or `/key=value/` if the inputs are in such
     /// folders.
     pub partition: String,
-    /// Number of the new shard within its folder.
+    /// Number of the new shard within its folder; of several, of the first.
     pub number: usize,
+    /// Number of new shards: more than 1 if a single shard is divided.
+    pub shards: u64,
 }
 
 /// Settings for merges.
@@ -46,6 +49,10 @@ pub struct Merger<'a> {
     pub hashes: ContentHashes,
     /// Whether to compare each finished merge with its inputs.
     pub compare: bool,
+    /// Where records are.
+    pub runs: &'a RunTable,
+    /// Target size of shards.
+    pub target: u64,
 }
 
 /// Collects rows into row groups of one size; their sidecar rows come from existing sidecars.
@@ -94,11 +101,15 @@ pub struct Merged {
 }
 
 impl Merger<'_> {
-    /// Merges one group of shards.
+    /// Merges one group of shards, or divides a shard.
     ///
     /// # Errors
     /// Fails if an input is damaged or the store fails.
-    pub fn merge(&self, merge: &Merge) -> Result<Merged> {
+    pub fn make(&self, merge: &Merge) -> Result<Vec<Merged>> {
+        if merge.shards > 1 { self.divide(merge) } else { Ok(vec![self.merge(merge)?]) }
+    }
+
+    fn merge(&self, merge: &Merge) -> Result<Merged> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
         let reservation = self.concurrent_merges.reserve(1);
         let (finished, tally) = match framing(self.naming.format) {

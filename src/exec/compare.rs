@@ -40,21 +40,34 @@ impl Merger<'_> {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ, [`Kind::Usage`](crate::error::Kind::Usage) if
     /// the store cannot read an object before it is published.
     pub(super) fn compare(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
-        let Some(path) = made.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store())) else {
-            return Err(Error::usage("expected a store that can be read before the commit, for --verify full")
-                .at(self.rewriter.store().location().to_string())
-                .hint("omit --verify, and run `shardify verify --read-data` after the compaction"));
-        };
+        let path = self.readable(made)?;
         match self.naming.format {
-            OutputFormat::Parquet => self.compare_rows(merge, &path, &made.shard.meta),
+            OutputFormat::Parquet => self.compare_rows(merge, &[(path, &made.shard.meta)]),
             OutputFormat::Tar | OutputFormat::TfRecord => self.compare_bytes(merge, &path, &made.shard.meta),
         }
     }
 
-    fn compare_rows(&self, merge: &Merge, path: &str, made: &ShardMeta) -> Result<()> {
-        let file = parquet::open(self.rewriter.dataset.object(path, made.bytes), &self.rewriter.place(made))?;
-        let schema = Arc::clone(file.schema());
-        let mut batches = file.batches(BATCH_ROWS);
+    /// Returns where a shard that is not published yet can be read.
+    pub(super) fn readable(&self, made: &FinishedShard) -> Result<String> {
+        let path = made.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store()));
+        path.ok_or_else(|| {
+            Error::usage("expected a store that can be read before the commit, for --verify full")
+                .at(self.rewriter.store().location().to_string())
+                .hint("omit --verify, and run `shardify verify --read-data` after the compaction")
+        })
+    }
+
+    /// Compares the rows of the inputs with those of the shards that were made of them, in order.
+    pub(super) fn compare_rows(&self, merge: &Merge, written: &[(String, &ShardMeta)]) -> Result<()> {
+        let open = |(path, made): &(String, &ShardMeta)| {
+            parquet::open(self.rewriter.dataset.object(path, made.bytes), &self.rewriter.place(made))
+        };
+        let Some((first, made)) = written.first().map(|first| (open(first), first.1)) else { return Ok(()) };
+        let schema = Arc::clone(first?.schema());
+        let mut batches = written.iter().flat_map(|one| match open(one) {
+            Ok(file) => Box::new(file.batches(BATCH_ROWS)) as Box<dyn Iterator<Item = Result<RecordBatch>>>,
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        });
         let (mut left, mut ordinal) = (RecordBatch::new_empty(Arc::clone(&schema)), 0);
         for (input, _) in &merge.inputs {
             for batch in self.rewriter.open(input)?.batches(BATCH_ROWS) {
@@ -120,7 +133,7 @@ impl Merger<'_> {
         Ok(())
     }
 
-    fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
+    pub(super) fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
         Error::inconsistent_output(format!("record {ordinal}: expected the values of the inputs, found {found}"))
             .at(self.rewriter.place(made))
     }

@@ -18,6 +18,7 @@ pub mod convert;
 mod copy;
 pub mod cut;
 pub mod dedup;
+pub mod divide;
 pub mod encode;
 pub mod erase;
 pub mod fetch;

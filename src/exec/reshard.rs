@@ -173,6 +173,8 @@ pub struct Resharder<'a> {
     pub hashes: ContentHashes,
     /// Target that the new shards are marked with, so that a compaction leaves them as they are.
     pub settled_for: u64,
+    /// Whether runs stay apart whose numbers follow each other: they may have come in different versions.
+    pub keeps_runs: bool,
 }
 
 /// A written shard.
@@ -296,7 +298,9 @@ impl Resharder<'_> {
                     let (old, end) = old.ok_or_else(|| unnumbered(part.stock, at))?;
                     let first = self.numbering.number(old).ok_or_else(|| unnumbered(part.stock, at))?;
                     match out.last_mut() {
-                        Some((last, Some(records))) if *last + *records == first => *records += end - at,
+                        Some((last, Some(records))) if !self.keeps_runs && *last + *records == first => {
+                            *records += end - at;
+                        }
                         _ => out.push((first, Some(end - at))),
                     }
                     at = end;

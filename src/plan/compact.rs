@@ -1,7 +1,8 @@
-//! Plans compactions: decides which shards to merge, with a reason for each shard.
+//! Plans compactions: decides which shards to merge or to divide, with a reason for each shard.
 //!
-//! Shards are considered in record order. Shards of 75 % to 180 % of the target are not merged. Since the result of a
-//! merge is within that range or is a remainder, a second run finds nothing to do. Small shards are packed into bins in
+//! Shards are considered in record order. Shards of 75 % to 180 % of the target stay. Larger ones are divided, unless a compaction for
+//! this target made them: they could not be divided further. Since the result of a merge is within that range or is a
+//! remainder, a second run finds nothing to do. Small shards are packed into bins in
 //! record order, across the large ones between them, so records keep their order within a bin and no shard in the
 //! middle of a dataset blocks a merge.
 //!
@@ -23,7 +24,7 @@ use crate::{id::Version, units::Size};
 /// Shards smaller than this fraction of the target are merged.
 pub(super) const SMALL: f64 = 0.75;
 
-/// Shards larger than this fraction of the target are reported as oversized.
+/// Shards larger than this fraction of the target are divided.
 const LARGE: f64 = 1.80;
 
 /// Minimum size of a bin, as a fraction of the target, that is accepted to avoid a small remainder.
@@ -50,6 +51,8 @@ pub struct Candidate {
     pub partition: String,
     /// Whether it is the result of a compaction for this target or a larger one.
     pub settled: bool,
+    /// Whether it is the result of a compaction for exactly this target.
+    pub made_for_target: bool,
     /// Whether its records are sorted: a merge in record order would destroy their order.
     pub sorted: bool,
 }
@@ -83,11 +86,14 @@ pub struct CompactOptions {
 pub enum Choice {
     /// It is merged in the group with this number.
     Merge(usize),
+    /// It is divided, as the group with this number.
+    Divide(usize),
     /// It was not committed between `since` and `until`.
     OutsideWindow,
     /// Its size is within the accepted range.
     RightSize,
-    /// It is larger than the accepted range; shards are not split.
+    /// It is larger than the accepted range and cannot be divided: it is sorted, has one record, or is what a compaction for this target
+    /// made.
     Oversized,
     /// It is compressed differently than the dataset is now, so it would have to be decoded.
     OtherCodec,
@@ -99,6 +105,8 @@ pub enum Choice {
     TooFew,
     /// It is part of a merge that is left to another run.
     Deferred,
+    /// It is to be divided by another run.
+    DeferredLarge,
 }
 
 impl Choice {
@@ -108,7 +116,10 @@ impl Choice {
             Self::Merge(_) => "smaller than 75% of the target",
             Self::OutsideWindow => "committed outside the window",
             Self::RightSize => "within 75% to 180% of the target",
-            Self::Oversized => "larger than 180% of the target; shards are not split",
+            Self::Divide(_) => "larger than 180% of the target",
+            Self::Oversized => {
+                "larger than 180% of the target, and cannot be divided: sorted, of one record, or made for this target"
+            }
             Self::OtherCodec => {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
@@ -116,11 +127,12 @@ impl Choice {
             Self::Sorted => "sorted; --sort-by or --zorder merges it with others and keeps the order",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
             Self::Deferred => "smaller than 75% of the target; left to another run by --max-bytes",
+            Self::DeferredLarge => "larger than 180% of the target; left to another run by --max-bytes",
         }
     }
 }
 
-/// Shards that are merged into one.
+/// Shards that are merged into one, or a shard that is divided into several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Indexes of the candidates, in record order.
@@ -129,6 +141,16 @@ pub struct Group {
     pub bytes: u64,
     /// Total records.
     pub records: u64,
+    /// Number of shards that it becomes.
+    pub shards: u64,
+}
+
+/// Returns the number of shards that a shard is divided into, by the nearest to the target; 1 if it stays whole.
+pub fn pieces(bytes: u64, records: u64, target: Size) -> u64 {
+    if bytes as f64 / target.0 as f64 <= LARGE {
+        return 1;
+    }
+    (bytes.saturating_add(target.0 / 2) / target.0.max(1)).min(records).max(1)
 }
 
 /// Result of planning.
@@ -136,11 +158,11 @@ pub struct Group {
 pub struct CompactPlan {
     /// Decision for each candidate.
     pub choices: Vec<Choice>,
-    /// The merges.
+    /// The merges, and the shards to be divided.
     pub groups: Vec<Group>,
 }
 
-/// Plans the merges.
+/// Plans the merges and divisions.
 pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     let target = options.target.0 as f64;
     let mut choices: Vec<Choice> = candidates
@@ -167,16 +189,28 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
         while merge_bins(items, options) {}
     }
     let mut items: Vec<Item> = partitions.into_values().flatten().filter(|item| item.inputs.len() > 1).collect();
+    for (i, shard) in candidates.iter().enumerate().filter(|(i, _)| choices[*i] == Choice::Oversized) {
+        let stays = shard.sorted || shard.made_for_target;
+        if !stays && pieces(shard.bytes, shard.records, options.target) > 1 {
+            items.push(Item { inputs: vec![i], bytes: shard.bytes, ..Item::default() });
+        }
+    }
     items.sort_by_key(|item| item.inputs[0]);
     let mut groups = Vec::new();
     let mut left = options.max_bytes.map_or(u64::MAX, |size| size.0);
     for Item { inputs, bytes, .. } in items {
-        let choice = if bytes <= left { Choice::Merge(groups.len()) } else { Choice::Deferred };
+        let choice = match (inputs.len(), bytes <= left) {
+            (1, true) => Choice::Divide(groups.len()),
+            (1, false) => Choice::DeferredLarge,
+            (_, true) => Choice::Merge(groups.len()),
+            (_, false) => Choice::Deferred,
+        };
         inputs.iter().for_each(|i| choices[*i] = choice);
-        if choice != Choice::Deferred {
+        if bytes <= left {
             left -= bytes;
             let records = inputs.iter().map(|i| candidates[*i].records).sum();
-            groups.push(Group { inputs, bytes, records });
+            let shards = if inputs.len() == 1 { pieces(bytes, records, options.target) } else { 1 };
+            groups.push(Group { inputs, bytes, records, shards });
         }
     }
     CompactPlan { choices, groups }
@@ -336,6 +370,7 @@ mod tests {
                 mergeable: true,
                 partition: String::new(),
                 settled: false,
+                made_for_target: false,
                 sorted: false,
             })
             .collect()
@@ -354,6 +389,12 @@ mod tests {
                     after.push(Candidate { bytes: plan.groups[*g].bytes, settled: true, ..shard.clone() });
                 }
                 Choice::Merge(_) => {}
+                Choice::Divide(g) => {
+                    let shards = plan.groups[*g].shards;
+                    let piece = |bytes| Candidate { bytes, settled: true, made_for_target: true, ..shard.clone() };
+                    let rest = shard.bytes - shard.bytes / shards * (shards - 1);
+                    after.extend((1..shards).map(|_| piece(shard.bytes / shards)).chain([piece(rest)]));
+                }
                 _ => after.push(shard.clone()),
             }
         }
@@ -364,9 +405,35 @@ mod tests {
     fn small_shards_are_packed_over_large_ones_in_order() {
         let plan = plan(&shards(&[30, 30, 200, 30, 10, 100, 40, 40, 30]), &options(100));
         assert_eq!(plan.groups[0].inputs, [0, 1, 3, 4]);
-        assert_eq!(plan.groups[1].inputs, [6, 7, 8]);
-        assert_eq!(plan.choices[2], Choice::Oversized);
+        assert_eq!((plan.groups[1].inputs.as_slice(), plan.groups[1].shards), (&[2][..], 2));
+        assert_eq!(plan.groups[2].inputs, [6, 7, 8]);
+        assert_eq!(plan.choices[2], Choice::Divide(1));
         assert_eq!(plan.choices[5], Choice::RightSize);
+    }
+
+    #[test]
+    fn large_shards_are_divided_unless_that_has_no_effect() {
+        let choices = |change: fn(&mut Candidate)| {
+            let mut all = shards(&[180, 181, 250, 251, 10_000]);
+            all.iter_mut().for_each(change);
+            let plan = plan(&all, &options(100));
+            (plan.choices, plan.groups.iter().map(|group| group.shards).collect::<Vec<_>>())
+        };
+        let divided = [Choice::RightSize, Choice::Divide(0), Choice::Divide(1), Choice::Divide(2), Choice::Divide(3)];
+        assert_eq!(choices(|_| {}), (divided.to_vec(), vec![2, 3, 3, 100]));
+        assert_eq!(
+            choices(|shard| shard.settled = true),
+            (divided.to_vec(), vec![2, 3, 3, 100]),
+            "made for a larger target"
+        );
+        assert_eq!(choices(|shard| shard.records = 2).1, [2, 2, 2, 2]);
+        let stays: [fn(&mut Candidate); 3] =
+            [|shard| shard.records = 1, |shard| shard.sorted = true, |shard| shard.made_for_target = true];
+        for change in stays {
+            let (choices, groups) = choices(change);
+            assert!(groups.is_empty());
+            assert_eq!(choices[1..], [Choice::Oversized; 4]);
+        }
     }
 
     #[test]
@@ -448,11 +515,11 @@ mod tests {
         #[test]
         fn bounded_runs_end_in_the_same_state(sizes in prop::collection::vec(1_u64..300, 0..80)) {
             let mut bounded = options(100);
-            bounded.max_bytes = Some(Size(200));
+            bounded.max_bytes = Some(Size(300));
             let mut left = shards(&sizes);
             for _ in 0..sizes.len() + 1 {
                 let plan = plan(&left, &bounded);
-                prop_assert!(plan.groups.iter().map(|g| g.bytes).sum::<u64>() <= 200);
+                prop_assert!(plan.groups.iter().map(|g| g.bytes).sum::<u64>() <= 300);
                 if plan.groups.is_empty() {
                     break;
                 }
@@ -469,7 +536,7 @@ mod tests {
             prop_assert_eq!(distinct.len(), all.len());
             for group in &plan.groups {
                 prop_assert!(group.inputs.is_sorted_by(|a, b| a < b));
-                prop_assert!(group.bytes < 180);
+                prop_assert!((group.bytes < 180) == (group.inputs.len() > 1) && (group.shards > 1) == (group.inputs.len() == 1));
             }
         }
     }

@@ -25,13 +25,13 @@ fn hits(objects: &[Value]) -> Vec<&Value> {
 fn compact_merges_the_id_index_with_shards_and_without() {
     for to in ["parquet", "tar"] {
         let folder = appended(to);
-        let plan = folder.run("compact --min-inputs 100 --target-shard 1 --dry-run --json").ok().summary();
+        let plan = folder.run("compact --min-inputs 100 --dry-run --json").ok().summary();
         assert_eq!((&plan["segments_merged"], &plan["segments_after"]), (&18.into(), &18.into()), "{plan}");
         // No shard is worth rewriting.
-        let alone = folder.run("compact --min-inputs 100 --target-shard 1 --json").ok().summary();
+        let alone = folder.run("compact --min-inputs 100 --json").ok().summary();
         assert_eq!((&alone["shards_added"], &alone["segments_after"]), (&0.into(), &2.into()), "{alone}");
         assert_eq!(alone["version"], 10);
-        let again = folder.run("compact --min-inputs 100 --target-shard 1 --json").ok().summary();
+        let again = folder.run("compact --min-inputs 100 --json").ok().summary();
         assert_eq!((&again["version"], &again["segments_merged"]), (&10.into(), &0.into()));
         let ids = "r0-0 r8-9 PAT-002 nobody";
         let before = folder.run(&format!("manifest --find {ids} --json --at v9"));

@@ -20,6 +20,7 @@ mod daily;
 mod damage;
 mod dedup;
 mod delta;
+mod divide;
 mod erase;
 mod find;
 mod flips;

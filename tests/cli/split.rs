@@ -1,5 +1,5 @@
 //! `convert --split`: which records are for training and which for evaluation.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage files")]
 
 use crate::support;
 
@@ -322,22 +322,25 @@ fn datasets_cut_from_others_are_divided_alike() {
     folder.run("verify some --read-data").ok();
 }
 
+/// A change of a certificate.
+type Change = Box<dyn Fn(&mut Value)>;
+
 /// Changes of a certificate, each with its name.
-fn forgeries() -> Vec<(&'static str, Box<dyn Fn(&mut Value)>)> {
-    fn replaced(field: &'static str, old: &'static str, new: &'static str) -> Box<dyn Fn(&mut Value)> {
+fn forgeries() -> Vec<(&'static str, Change)> {
+    fn replaced(field: &'static str, old: &'static str, new: &'static str) -> Change {
         Box::new(move |proof| {
             let text = proof[field].as_str().unwrap();
             assert!(text.contains(old), "{field}: {old}");
             proof[field] = text.replacen(old, new, 1).into();
         })
     }
-    fn set(pointer: &'static str, value: Value) -> Box<dyn Fn(&mut Value)> {
+    fn set(pointer: &'static str, value: Value) -> Change {
         Box::new(move |proof| *proof.pointer_mut(pointer).unwrap() = value.clone())
     }
-    fn list(field: &'static str, change: fn(&mut Vec<Value>)) -> Box<dyn Fn(&mut Value)> {
+    fn list(field: &'static str, change: fn(&mut Vec<Value>)) -> Change {
         Box::new(move |proof| change(proof[field].as_array_mut().unwrap()))
     }
-    fn segment(old: &'static str, new: &'static str) -> Box<dyn Fn(&mut Value)> {
+    fn segment(old: &'static str, new: &'static str) -> Change {
         Box::new(move |proof| {
             let segments = proof["segments"].as_array_mut().unwrap();
             let one = segments.iter_mut().find(|text| text.as_str().unwrap().contains(old)).unwrap();

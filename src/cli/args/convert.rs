@@ -178,13 +178,13 @@ pub(in crate::cli) struct OutputArgs {
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
-    /// The run is not cut into tasks. `compact` still merges shards by their sizes.
+    /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["target_shard", "records_per_shard", "split"], hide_short_help = true)]
     shards: Option<u64>,
     /// Number of records of each shard; the last shard has the rest.
     ///
-    /// The run is not cut into tasks. `compact` still merges shards by their sizes.
+    /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "target_shard",
           hide_short_help = true)]
     records_per_shard: Option<u64>,

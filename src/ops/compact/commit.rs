@@ -1,4 +1,4 @@
-//! Commits merges: new shards take the place of those that they hold the records of.
+//! Commits merges and divisions: new shards take the place of those that they hold the records of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ impl Replacing<'_> {
                     report.shards_after = snapshot.entry().totals.shards;
                     report.segments_merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
                     report.segments_after = snapshot.entry().segments.len() as u64;
-                    report.groups_dropped = (self.groups.len() - all.len()) as u64;
+                    report.groups_dropped = (self.groups.len() - groups_of(&all).len()) as u64;
                     return Ok(snapshot);
                 }
                 Err(error) if error.kind() == Kind::Conflict => {
@@ -141,7 +141,7 @@ impl Replacing<'_> {
     }
 
     fn removes(&self, all: &[Replacement]) -> Vec<String> {
-        all.iter().flat_map(|one| &self.groups[one.product.group].inputs).cloned().collect()
+        groups_of(all).into_iter().flat_map(|group| &self.groups[group].inputs).cloned().collect()
     }
 
     fn transaction(&self, all: &[Replacement], report: &mut CompactReport) -> Result<Transaction<'static>> {
@@ -153,7 +153,7 @@ impl Replacing<'_> {
         report.bytes_reencoded = tallies().map(|tally| tally.reencoded).sum();
         // A merge fails unless it has all records of its inputs.
         let records = adds.iter().map(|shard| shard.meta.records).sum();
-        let bytes = all.iter().map(|one| self.groups[one.product.group].bytes).sum();
+        let bytes = groups_of(all).into_iter().map(|group| self.groups[group].bytes).sum();
         report.counts = counts((records, bytes), &adds, &removes)?;
         Ok(self.compaction(report.counts, adds, removes))
     }
@@ -163,6 +163,11 @@ impl Replacing<'_> {
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         Transaction::compaction(self.parent, arguments, counts, adds, removes)
     }
+}
+
+/// Returns the groups of new shards: several shards may have one.
+fn groups_of(all: &[Replacement]) -> BTreeSet<usize> {
+    all.iter().map(|one| one.product.group).collect()
 }
 
 /// Stages the wids lists: one for each folder.

@@ -1,4 +1,4 @@
-//! Merges groups of shards: the work of a compaction, whether it is cut into tasks or not.
+//! Merges groups of shards and divides large ones: the work of a compaction, whether it is cut into tasks or not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::{
     format::{OutputFormat, parquet::Tally},
     id::Version,
     ops::Context,
-    plan::memory::MemoryPlan,
+    plan::{compact::pieces, memory::MemoryPlan},
     storage::Staged,
     units::Size,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// Maximum number of merges that write the end of their shard and read it back, while other merges use the processor.
 const ENDING_AT_ONCE: usize = 2;
 
-/// Shards that become one.
+/// Shards that become one, or a single one that becomes several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     /// Paths of the shards, in record order.
@@ -107,16 +107,18 @@ impl<'a> Merging<'a> {
             check_crc: !self.no_check,
             hashes: ContentHashes::of(self.snapshot),
             compare: self.proof == Proof::Full,
+            runs: self.snapshot.runs()?,
+            target: self.settings.target_shard.0,
         };
         let (merger, merges) = (&merger, self.merges(groups)?);
         std::thread::scope(|scope| {
             let input = merges.into_iter().map(Ok);
             let window = concurrent + ENDING_AT_ONCE;
-            let results = ordered(scope, input, window, window, &context.cancel, move |merge| merger.merge(&merge));
+            let results = ordered(scope, input, window, window, &context.cancel, move |merge| merger.make(&merge));
             let mut out = Merges { products: Vec::new(), damaged: Vec::new() };
             for (group, result) in results.enumerate() {
                 match result {
-                    Ok(merged) => out.products.push(self.product(group, merged)),
+                    Ok(made) => out.products.extend(made.into_iter().map(|merged| self.product(group, merged))),
                     Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                     Err(_) if self.is_gone(&groups[group])? => {}
                     Err(error) if matches!(error.kind(), Kind::Integrity | Kind::Input) => out.damaged.push(error),
@@ -154,14 +156,18 @@ impl<'a> Merging<'a> {
         };
         let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
         let merge = |group: &'_ Group| -> Result<Merge> {
-            let inputs = group.inputs.iter().map(input).collect::<Result<_>>()?;
-            Ok(Merge { inputs, partition: group.partition.clone(), number: 0 })
+            let inputs: Vec<(ShardMeta, Vec<Run>)> = group.inputs.iter().map(input).collect::<Result<_>>()?;
+            let shards = match inputs.as_slice() {
+                [(shard, _)] => pieces(shard.bytes, shard.records, self.settings.target_shard),
+                _ => 1,
+            };
+            Ok(Merge { inputs, partition: group.partition.clone(), number: 0, shards })
         };
         let mut merges = groups.iter().map(merge).collect::<Result<Vec<_>>>()?;
         for (merge, group) in merges.iter_mut().zip(groups) {
             let number = numbers.entry(&group.partition).or_default();
             merge.number = *number;
-            *number += 1;
+            *number += usize::try_from(merge.shards).unwrap_or(usize::MAX);
         }
         Ok(merges)
     }

@@ -1,4 +1,4 @@
-//! `compact`: merges small shards into shards of the target size, or reports what it would merge.
+//! `compact`: merges small shards into shards of the target size and divides large ones, or reports what it would do.
 
 mod commit;
 mod merge;
@@ -165,6 +165,7 @@ fn candidates(
             committed_at: snapshot.committed_at(s.version, s.committed_at),
             sorted: s.order.is_some(),
             settled: s.compacted_for >= settings.target_shard.0,
+            made_for_target: s.compacted_for == settings.target_shard.0,
             mergeable: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
             partition: place(&s.path, constants),
@@ -177,13 +178,18 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<Comp
     let choice = |(shard, choice): (&ShardMeta, &Choice)| ShardChoice {
         shard: shard.path.clone(),
         bytes: shard.bytes,
-        choice: if matches!(choice, Choice::Merge(_)) { "merge" } else { "keep" },
-        group: if let Choice::Merge(group) = choice { Some(*group) } else { None },
+        choice: match choice {
+            Choice::Merge(_) => "merge",
+            Choice::Divide(_) => "divide",
+            _ => "keep",
+        },
+        group: if let Choice::Merge(group) | Choice::Divide(group) = choice { Some(*group) } else { None },
         reason: choice.reason(),
     };
     let before = shards.len() as u64;
     Ok(CompactReport {
-        shards_after: before - plan.groups.iter().map(|g| g.inputs.len() as u64 - 1).sum::<u64>(),
+        shards_after: before + plan.groups.iter().map(|g| g.shards).sum::<u64>()
+            - plan.groups.iter().map(|g| g.inputs.len() as u64).sum::<u64>(),
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
         ..CompactReport::unstarted(snapshot, before, dry_run)
     })

@@ -118,7 +118,7 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
     report.set_plan(dataset, &record)?;
     report.sources = inputs as u64;
     report.bytes = groups.iter().map(|group| group.bytes).sum();
-    report.shards = groups.len() as u64;
+    report.shards = groups.iter().map(|group| group.shards).sum();
     report.records = groups.iter().map(|group| group.records).sum();
     Ok(report)
 }
@@ -209,11 +209,13 @@ fn run_task(
     let mut outcome = tasks::empty_outcome(record, task, &writer);
     let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
     outcome.damaged = merges.damaged.iter().map(damage).collect();
-    let (mut adds, mut staged, mut tally) = (Vec::new(), Vec::new(), Tally::default());
+    let (mut adds, mut staged, mut tally, mut done) = (Vec::new(), Vec::new(), Tally::default(), HashSet::new());
     for (product, objects) in merges.products {
         tally += product.tally;
-        outcome.counts.shards_removed += groups[product.group].inputs.len() as u64;
-        outcome.counts.bytes_in += groups[product.group].bytes;
+        if done.insert(product.group) {
+            outcome.counts.shards_removed += groups[product.group].inputs.len() as u64;
+            outcome.counts.bytes_in += groups[product.group].bytes;
+        }
         staged.extend(objects);
         adds.push((product.shard, numbers[product.group], product.md5));
     }

@@ -19,9 +19,9 @@ pub struct ShardChoice {
     pub shard: String,
     /// Its size.
     pub bytes: u64,
-    /// `merge`, `sort` or `keep`.
+    /// `merge`, `divide`, `sort` or `keep`.
     pub choice: &'static str,
-    /// Number of the group in which it is merged.
+    /// Number of the group in which it is merged or divided.
     pub group: Option<usize>,
     /// Reason for the choice.
     pub reason: &'static str,

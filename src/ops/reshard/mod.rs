@@ -156,6 +156,7 @@ impl Run<'_> {
             numbering: &chosen.numbering,
             hashes: ContentHashes::of(snapshot),
             settled_for: settings.target_shard.0,
+            keeps_runs: false,
         };
         let cuts = self.cuts(&resharder, &groups, &chosen.stocks, &settings)?;
         let mut report = self.report(&parent, &cuts, &chosen)?;
