@@ -160,7 +160,7 @@ impl SourceBatch {
         if head_records >= records {
             return (Some(self), None);
         }
-        let Self { payload, source, mut rows, mut hashes } = self;
+        let Self { payload, source, mut rows, mut hashes, sidecar } = self;
         let (head_payload, tail_payload) = match payload {
             Payload::Rows(batch) => (
                 Payload::Rows(batch.slice(0, head_records)),
@@ -172,8 +172,16 @@ impl SourceBatch {
             }
         };
         let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
-        let tail = Self { payload: tail_payload, source: Arc::clone(&source), rows: tail_rows, hashes: tail_hashes };
-        (Some(Self { payload: head_payload, source, rows, hashes }), Some(tail))
+        let tail_sidecar = sidecar.as_ref().map(|rows| rows.slice(head_records, records - head_records));
+        let tail = Self {
+            payload: tail_payload,
+            source: Arc::clone(&source),
+            rows: tail_rows,
+            hashes: tail_hashes,
+            sidecar: tail_sidecar,
+        };
+        let sidecar = sidecar.map(|rows| rows.slice(0, head_records));
+        (Some(Self { payload: head_payload, source, rows, hashes, sidecar }), Some(tail))
     }
 }
 
@@ -531,6 +539,7 @@ mod tests {
                 source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None, subject: None }),
                 rows: Numbers::counting(1, 1000),
                 hashes: Numbers::default(),
+                sidecar: None,
                 payload,
             };
             let (head, weight, tail) = framed.split(batch, bytes, bytes / 4, false);

@@ -430,6 +430,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             },
             hashes: Numbers::shared(block.hashes, block.sharing),
             payload: block.payload,
+            sidecar: None,
         };
         self.ready.push_back(Gathered { records, bytes_in, side });
     }

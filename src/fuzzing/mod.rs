@@ -368,6 +368,7 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
             source: Arc::clone(&source),
             rows: (1..=records as u64).collect::<Vec<_>>().into(),
             hashes: vec![0; records].into(),
+            sidecar: None,
         };
         encoder.encode(EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: true, bytes_in: 0 })?;
     }

@@ -50,7 +50,7 @@ pub struct Candidate {
     pub partition: String,
     /// Whether it is the result of a compaction for this target or a larger one.
     pub settled: bool,
-    /// Whether its records are sorted: a merge in record order would destroy their order.
+    /// Whether its records are sorted or shuffled: a merge in record order would destroy their order.
     pub sorted: bool,
 }
 
@@ -93,7 +93,7 @@ pub enum Choice {
     OtherCodec,
     /// It is the remainder of a compaction, and there are not enough new shards to merge it with.
     Settled,
-    /// Its records are sorted, and a merge would destroy their order.
+    /// Its records are sorted or shuffled, and a merge would destroy their order.
     Sorted,
     /// It is small, but there are too few others to merge it with.
     TooFew,
@@ -113,7 +113,7 @@ impl Choice {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
             Self::Settled => "remainder of a compaction; waits for more new shards",
-            Self::Sorted => "sorted; --sort-by or --zorder merges it with others and keeps the order",
+            Self::Sorted => "sorted or shuffled; --sort-by or --zorder merges it with others in an order",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
             Self::Deferred => "smaller than 75% of the target; left to another run by --max-bytes",
         }

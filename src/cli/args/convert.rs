@@ -157,7 +157,7 @@ pub(in crate::cli) struct OutputArgs {
     ///
     /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of threads. Later runs
     /// shuffle the records that they add, with the same seed. With --split, each part is shuffled by itself.
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", hide_short_help = true)]
     shuffle: Option<u64>,
     /// Number of shards, each of about as much of the input.
     ///

@@ -117,6 +117,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         target: 1 << 20,
         ends: None,
         sides: None,
+        shuffle: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,

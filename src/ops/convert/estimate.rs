@@ -58,6 +58,7 @@ impl ConvertPlan {
                 payload: block.payload,
                 source: facts.name,
                 hashes: Numbers::shared(block.hashes, block.sharing),
+                sidecar: None,
             };
             let unit = EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
             bytes += scale

@@ -179,7 +179,6 @@ impl Opened {
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
-            Input::Records(_) if settings.shuffle.is_some() => return Err(shuffle::refusal()),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);
