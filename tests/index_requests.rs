@@ -160,7 +160,7 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         let mut shard = new_shard(path.clone(), 0, rows);
         let order = Order { by: Arrangement::Sort, columns: vec!["x".into()] };
         shard.meta.order = Some(ShardOrder { order, set: "set".into() });
-        shard.scattered = Some(Scattered { span: records, set: "set".into(), shard: number });
+        shard.scattered = Some(Scattered { span: records, set: "set".into(), shard: number, base: None });
         adds.push(shard);
         let mut beside = NumbersWriter::create(store.as_ref(), &path).unwrap();
         numbers.iter().for_each(|record| beside.push(*record, Version(1)).unwrap());

@@ -160,7 +160,7 @@ impl SourceBatch {
         if head_records >= records {
             return (Some(self), None);
         }
-        let Self { payload, source, mut rows, mut hashes, mut fingerprints } = self;
+        let Self { payload, source, mut rows, mut hashes, mut fingerprints, sidecar } = self;
         let (head_payload, tail_payload) = match payload {
             Payload::Rows(batch) => (
                 Payload::Rows(batch.slice(0, head_records)),
@@ -172,14 +172,17 @@ impl SourceBatch {
             }
         };
         let (tail_rows, tail_hashes) = (rows.split_off(head_records), hashes.split_off(head_records));
+        let tail_sidecar = sidecar.as_ref().map(|rows| rows.slice(head_records, records - head_records));
         let tail = Self {
             payload: tail_payload,
             source: Arc::clone(&source),
             rows: tail_rows,
             hashes: tail_hashes,
             fingerprints: fingerprints.split_off(head_records.min(fingerprints.len())),
+            sidecar: tail_sidecar,
         };
-        (Some(Self { payload: head_payload, source, rows, hashes, fingerprints }), Some(tail))
+        let sidecar = sidecar.map(|rows| rows.slice(0, head_records));
+        (Some(Self { payload: head_payload, source, rows, hashes, fingerprints, sidecar }), Some(tail))
     }
 }
 
@@ -538,6 +541,7 @@ mod tests {
                 rows: Numbers::counting(1, 1000),
                 hashes: Numbers::default(),
                 fingerprints: Vec::new(),
+                sidecar: None,
                 payload,
             };
             let (head, weight, tail) = framed.split(batch, bytes, bytes / 4, false);

@@ -3,6 +3,8 @@
 //! Units are independent, so this runs on many threads. The ids of records and their hashes are computed here, too,
 //! because that costs about as much as encoding.
 
+mod prepared;
+
 use std::sync::Arc;
 
 use arrow::{
@@ -40,19 +42,23 @@ use crate::{
     },
 };
 
-/// Consecutive records of one source.
+pub use self::prepared::{Layout, Prepared};
+
+/// Consecutive records of one source, or records that were [prepared](Layout).
 #[derive(Debug, Clone)]
 pub struct SourceBatch {
     /// The records.
     pub payload: Payload,
     /// The source they came from.
     pub source: Arc<SourceName>,
-    /// Rows in the source, from 1; unused for samples that state their own origin.
+    /// Rows in the source, from 1; unused for samples that state their own origin. Of prepared records, their numbers.
     pub rows: Numbers,
     /// Hash of each record's source bytes.
     pub hashes: Numbers,
     /// Fingerprint of each record; empty if they are not stored.
     pub fingerprints: Vec<Fingerprint>,
+    /// Sidecar rows of prepared records; `None` for others.
+    pub sidecar: Option<RecordBatch>,
 }
 
 /// Names that records of a source get.
@@ -103,6 +109,8 @@ pub struct Encoded {
     pub subject_hashes: IdHashes,
     /// Keys of the first and the last record, if the format requires neighbours to have different keys.
     pub end_keys: Option<(String, String)>,
+    /// Numbers of the records, if these were prepared; empty if they are consecutive.
+    pub numbers: Vec<u64>,
 }
 
 /// Bytes of a unit.
@@ -198,6 +206,7 @@ pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -
     let key = match order.by {
         Arrangement::Sort => "shardify.sort",
         Arrangement::ZOrder => "shardify.zorder",
+        Arrangement::Shuffle => return parquet_encoder(codec, schema),
     };
     let mut metadata: Vec<_> = media_metadata(schema).into_iter().collect();
     metadata.push((key.to_owned(), names));
@@ -207,7 +216,7 @@ pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -
             let columns: Vec<usize> = order.columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
             parquet.sorted_by(&columns)
         }
-        Arrangement::ZOrder => parquet,
+        Arrangement::ZOrder | Arrangement::Shuffle => parquet,
     })
 }
 
@@ -302,6 +311,9 @@ impl Encoder {
     /// # Errors
     /// As [`Self::encode`].
     pub fn encode_reporting(&self, mut unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
+        if unit.batches.iter().any(|piece| piece.sidecar.is_some()) {
+            return self.encode_prepared(unit, report);
+        }
         let (side, starts_shard, bytes_in) = (unit.side, unit.starts_shard, unit.bytes_in);
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
         let (record_hashes, subject_hashes, end_keys);
@@ -340,7 +352,8 @@ impl Encoder {
                 (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
             }
         };
-        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys })
+        let numbers = Vec::new();
+        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
     }
 
     /// Drops the columns of rows that are not stored.
@@ -358,12 +371,7 @@ impl Encoder {
     /// Encodes the row group and returns the repeated ids found on the way. Leaves only the number of rows in `unit`.
     fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownRepeats)> {
         if encoder.schema().fields().is_empty() {
-            let place = unit.batches.first().map_or_else(String::new, |piece| piece.source.name.clone());
-            return Err(Error::input(
-                "expected records with at least one field, found no fields; Parquet cannot store such rows",
-            )
-            .at(place)
-            .hint("use --to tar or tfrecord, or skip the file with --exclude"));
+            return Err(no_columns(unit));
         }
         let batches: Vec<RecordBatch> = unit
             .batches
@@ -391,23 +399,39 @@ impl Encoder {
 
     /// Frames and compresses the unit.
     fn stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
+        let mut ends: Option<(String, String)> = None;
+        let framed = self.frame(framing, unit, names, &mut |keys| {
+            let (Some(one), Some(other)) = (keys.first(), keys.last()) else { return Ok(()) };
+            if let Some((_, last)) = &ends {
+                check_neighbours(last, one)?;
+            }
+            ends = Some((ends.take().map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
+            Ok(())
+        })?;
+        let Framed { bytes, lengths, hashes } = framed;
+        let unit = self.codec.compress_unit(bytes)?;
+        Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
+    }
+
+    /// Frames the records of a unit; `visit` receives the keys of each piece.
+    fn frame(
+        &self,
+        framing: &dyn Framing,
+        unit: &EncodeUnit,
+        names: &Names,
+        visit: &mut dyn FnMut(&[String]) -> Result<()>,
+    ) -> Result<Framed> {
         let mut bytes = self.pool.take(0);
         let mut lengths = Vec::new();
         let mut hashes = Vec::new();
         let mut at = 0;
         let mut first = 0;
-        let mut ends: Option<(String, String)> = None;
         for piece in &unit.batches {
             let mut keys = keys(piece, names.record_ids.as_ref().map(IdColumn::texts), first);
             let own = self.own_payload(piece, &keys)?;
             let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
             let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
-            if let (Some(one), Some(other)) = (keys.first(), keys.last()) {
-                if let Some((_, last)) = &ends {
-                    check_neighbours(last, one)?;
-                }
-                ends = Some((ends.map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
-            }
+            visit(&keys)?;
             first += piece.payload.len();
             framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
             // Hash the records while they are in the processor's cache.
@@ -418,8 +442,7 @@ impl Encoder {
                 at = end;
             }
         }
-        let unit = self.codec.compress_unit(bytes)?;
-        Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
+        Ok(Framed { bytes, lengths, hashes })
     }
 
     /// Returns the payload to frame instead of the records as they are; `None` if they are framed as they are.
@@ -515,6 +538,15 @@ impl IdTexts {
     }
 }
 
+/// Framed records.
+struct Framed {
+    bytes: Vec<u8>,
+    /// Length of each record.
+    lengths: Vec<u64>,
+    /// Hash of each framed record.
+    hashes: Vec<u64>,
+}
+
 /// A unit, framed and compressed.
 struct Streamed {
     unit: codec::stream::Unit,
@@ -524,6 +556,14 @@ struct Streamed {
     hashes: Vec<u64>,
     /// Keys of the first and the last record.
     end_keys: Option<(String, String)>,
+}
+
+/// Returns the error for records without any column.
+fn no_columns(unit: &EncodeUnit) -> Error {
+    let place = unit.batches.first().map_or_else(String::new, |piece| piece.source.name.clone());
+    Error::input("expected records with at least one field, found no fields; Parquet cannot store such rows")
+        .at(place)
+        .hint("use --to tar or tfrecord, or skip the file with --exclude")
 }
 
 /// Refuses two neighbouring records that readers would merge into one.

@@ -319,7 +319,7 @@ impl Eraser<'_> {
         pairs.iter().try_for_each(|(record, ordinal)| places.push(*record, 0, *ordinal))?;
         (rewritten.places, rewritten.staged) = places.finish()?.into_iter().unzip();
         let (first, last) = (pairs.first().map_or(0, |pair| pair.0), pairs.last().map_or(0, |pair| pair.0));
-        shard.scattered = Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0 });
+        shard.scattered = Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0, base: None });
         shard.runs = vec![(first, pairs.len() as u64, 0)];
         numbers.finish()
     }

@@ -466,6 +466,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 _ => Vec::new(),
             },
             payload: block.payload,
+            sidecar: None,
         };
         self.ready.push_back(Gathered { records, bytes_in, side });
     }

@@ -340,7 +340,8 @@ impl Resharder<'_> {
         let (tables, mut staged): (Vec<PlaceRef>, Vec<Staged>) = places.finish()?.into_iter().unzip();
         staged.push(numbers.finish()?);
         let (first, last) = (pairs.first().map_or(0, |pair| pair.0), pairs.last().map_or(0, |pair| pair.0));
-        finished.shard.scattered = Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0 });
+        finished.shard.scattered =
+            Some(Scattered { span: last - first + 1, set: set.to_owned(), shard: 0, base: None });
         finished.shard.runs = vec![(first, pairs.len() as u64, 0)];
         Ok((tables, staged))
     }

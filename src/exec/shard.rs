@@ -16,6 +16,7 @@ use md5::{Digest as _, Md5};
 use super::{
     encode::{Body, Encoded, Output, check_neighbours},
     index::ShardIndexes,
+    scatter::Scatter,
 };
 use crate::{
     codec::{
@@ -23,8 +24,8 @@ use crate::{
         stream::{Frames, Tail},
     },
     dataset::{
-        FrameTable, IdKind, NewShard, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart,
-        SidecarWriter, folder_of,
+        FrameTable, IdKind, NewShard, PlaceRef, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups,
+        SidecarPart, SidecarWriter, folder_of,
     },
     error::{Error, Result},
     events::{Event, Observer},
@@ -91,6 +92,19 @@ impl FinishedShard {
     }
 }
 
+/// What an appender made.
+#[derive(Debug)]
+pub struct Appended {
+    /// The shards, not published yet.
+    pub shards: Vec<FinishedShard>,
+    /// Number of their records.
+    pub records: u64,
+    /// Segments of the id index.
+    pub segments: Segments,
+    /// Tables of places of records whose numbers are not consecutive, not published yet.
+    pub places: Vec<(PlaceRef, Staged)>,
+}
+
 /// Appends units to shards.
 pub struct Appender<'a> {
     store: Arc<dyn Store>,
@@ -109,6 +123,8 @@ pub struct Appender<'a> {
     last_key: Option<String>,
     record_ids: SegmentWriter,
     subject_ids: SegmentWriter,
+    /// Notes the numbers of records that do not lie in their order; `None` if they are consecutive.
+    scatter: Option<Scatter<'a>>,
 }
 
 /// The shard that is being filled, if any, and what is needed to start the next.
@@ -147,7 +163,14 @@ impl<'a> Appender<'a> {
             last_key: None,
             record_ids,
             subject_ids,
+            scatter: None,
         }
+    }
+
+    /// Takes records whose numbers are not consecutive.
+    #[must_use]
+    pub fn scattering(self, scatter: Option<Scatter<'a>>) -> Self {
+        Self { scatter, ..self }
     }
 
     /// Starts all shards only where their units say, whatever their sizes.
@@ -181,6 +204,7 @@ impl<'a> Appender<'a> {
                 if unit.starts_shard {
                     self.roll()?;
                 }
+                self.scatter(&unit.numbers)?;
                 self.row_group_shard()?.append_row_group(group, rows)
             }
             Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } => {
@@ -191,14 +215,16 @@ impl<'a> Appender<'a> {
                     if unit.starts_shard {
                         self.roll()?;
                     }
+                    self.scatter(&unit.numbers)?;
                     return self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths);
                 }
                 if self.naming.codec == Codec::None {
-                    return self.append_plain(&bytes, &lengths, &rows);
+                    return self.append_plain(&bytes, &lengths, &rows, &unit.numbers);
                 }
                 if self.aim(size).rolls_before(self.open_bytes(), size) {
                     self.roll()?;
                 }
+                self.scatter(&unit.numbers)?;
                 self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
             }
         }
@@ -211,7 +237,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends uncompressed records; may start a new shard between any two of them.
-    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns) -> Result<()> {
+    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns, numbers: &[u64]) -> Result<()> {
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
             let aim = self.aim((bytes.len() - at) as u64);
@@ -226,6 +252,7 @@ impl<'a> Appender<'a> {
             if end > first {
                 let next = at + usize::try_from(taken).map_err(|_| Error::internal("a unit is larger than memory"))?;
                 let (slice, lengths) = (rows.slice(first, end - first), &lengths[first..end]);
+                self.scatter(numbers.get(first..end).unwrap_or_default())?;
                 self.stream_shard()?.append_stream(&bytes[at..next], taken, 0, slice, lengths)?;
                 at = next;
                 first = end;
@@ -237,14 +264,24 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Finishes the last shard; returns the shards, the number of records and the segments of the id index.
+    /// Finishes the last shard.
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn finish(mut self) -> Result<(Vec<FinishedShard>, u64, Segments)> {
+    pub fn finish(mut self) -> Result<Appended> {
         self.roll()?;
         let segments = Segments::finish([self.record_ids, self.subject_ids])?;
-        Ok((self.finished, self.records, segments))
+        let places = self.scatter.map_or_else(|| Ok(Vec::new()), Scatter::finish)?;
+        Ok(Appended { shards: self.finished, records: self.records, segments, places })
+    }
+
+    /// Notes the numbers of the next records of the open shard.
+    fn scatter(&mut self, numbers: &[u64]) -> Result<()> {
+        let shard = self.finished.len();
+        match &mut self.scatter {
+            Some(scatter) => scatter.push(numbers, shard, &self.naming.path(shard)),
+            None => Ok(()),
+        }
     }
 
     fn index(&mut self, unit: &Encoded) -> Result<()> {
@@ -295,7 +332,10 @@ impl<'a> Appender<'a> {
             Open::Parquet(_, open) => open.take().map(|open| open.finish(&runs)),
             Open::Stream(_, open) => open.take().map(|open| open.finish(&runs)),
         };
-        let Some(finished) = finished.transpose()? else { return Ok(()) };
+        let Some(mut finished) = finished.transpose()? else { return Ok(()) };
+        if let Some(scatter) = &mut self.scatter {
+            scatter.finish_shard(self.finished.len(), &mut finished)?;
+        }
         self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
         self.finished.push(finished);
         self.spread.ended();

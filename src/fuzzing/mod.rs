@@ -369,6 +369,7 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
             rows: (1..=records as u64).collect::<Vec<_>>().into(),
             hashes: vec![0; records].into(),
             fingerprints: Vec::new(),
+            sidecar: None,
         };
         encoder.encode(EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: true, bytes_in: 0 })?;
     }

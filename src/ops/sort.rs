@@ -243,6 +243,7 @@ impl Sorting<'_> {
         let option = match self.order.by {
             crate::dataset::Arrangement::Sort => "sort-by",
             crate::dataset::Arrangement::ZOrder => "zorder",
+            crate::dataset::Arrangement::Shuffle => "shuffle",
         };
         arguments.insert(option.to_owned(), self.order.columns.join(","));
         let transaction = Transaction {

@@ -53,7 +53,7 @@ pub struct Candidate {
     pub settled: bool,
     /// Whether it is the result of a compaction for exactly this target.
     pub made_for_target: bool,
-    /// Whether its records are sorted: a merge in record order would destroy their order.
+    /// Whether its records are sorted or shuffled: a merge in record order would destroy their order.
     pub sorted: bool,
 }
 
@@ -99,7 +99,7 @@ pub enum Choice {
     OtherCodec,
     /// It is the remainder of a compaction, and there are not enough new shards to merge it with.
     Settled,
-    /// Its records are sorted, and a merge would destroy their order.
+    /// Its records are sorted or shuffled, and a merge would destroy their order.
     Sorted,
     /// It is small, but there are too few others to merge it with.
     TooFew,
@@ -124,7 +124,7 @@ impl Choice {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
             Self::Settled => "remainder of a compaction; waits for more new shards",
-            Self::Sorted => "sorted; --sort-by or --zorder merges it with others and keeps the order",
+            Self::Sorted => "sorted or shuffled; --sort-by or --zorder merges it with others in an order",
             Self::TooFew => "small, but there are too few (new) shards to merge it with",
             Self::Deferred => "smaller than 75% of the target; left to another run by --max-bytes",
             Self::DeferredLarge => "larger than 180% of the target; left to another run by --max-bytes",

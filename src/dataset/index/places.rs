@@ -55,6 +55,9 @@ pub struct PlaceRef {
     /// Bytes of the rows, without the footer, from which the position of a record is estimated. 0: unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
+    /// Record number that the numbers in the table count from, if the records were new when it was made; absent: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
     /// Seal of the table; absent if an older release wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Seal>,
@@ -64,6 +67,17 @@ impl PlaceRef {
     /// Returns the table as a sealed object.
     pub fn sealed(&self) -> Sealed {
         Sealed::new(self.path.as_str(), self.seal)
+    }
+
+    /// Returns the same with `shift` added to the numbers of new records.
+    #[must_use]
+    pub fn moved(self, shift: u64) -> Self {
+        let Some(base) = self.base else { return self };
+        Self { base: Some(base + shift), first: self.first + shift, last: self.last + shift, ..self }
+    }
+
+    fn base(&self) -> u64 {
+        self.base.unwrap_or_default()
     }
 }
 
@@ -80,6 +94,7 @@ pub struct PlacesWriter<'a> {
     /// Record, shard, ordinal.
     pending: [Vec<u64>; 3],
     open: Option<(GroupWriter, PlaceRef)>,
+    base: Option<u64>,
     done: Vec<(PlaceRef, Staged)>,
 }
 
@@ -96,7 +111,13 @@ impl<'a> PlacesWriter<'a> {
     /// If the columns cannot be described.
     pub fn new(store: &'a dyn Store, set: &str) -> Result<Self> {
         let (columns, pending) = (table::describe(&schema())?, Default::default());
-        Ok(Self { store, set: set.to_owned(), columns, pending, open: None, done: Vec::new() })
+        Ok(Self { store, set: set.to_owned(), columns, pending, open: None, base: None, done: Vec::new() })
+    }
+
+    /// States that the records are new: their numbers count from 0 and are shifted at commit.
+    #[must_use]
+    pub fn of_new_records(self) -> Self {
+        Self { base: Some(0), ..self }
     }
 
     /// Adds the place of a record; records must ascend.
@@ -118,8 +139,10 @@ impl<'a> PlacesWriter<'a> {
         if self.open.is_none() {
             let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
-            self.open =
-                Some((writer, PlaceRef { path, set: self.set.clone(), first, last, rows: 0, bytes: 0, seal: None }));
+            self.open = {
+                let (set, base) = (self.set.clone(), self.base);
+                Some((writer, PlaceRef { path, set, first, last, rows: 0, bytes: 0, base, seal: None }))
+            };
         }
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {
@@ -177,7 +200,7 @@ pub fn read_places(
         let number = |name| column::<UInt64Array>(&batch, name);
         let (records, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
         for i in 0..batch.num_rows() {
-            let record = records.value(i);
+            let record = records.value(i).saturating_add(table.base());
             if record < next {
                 return Err(Error::integrity("the places of records are not in order").at(place()));
             }
@@ -201,12 +224,14 @@ pub(in crate::dataset) fn lookup(
 ) -> Result<Vec<(u64, (u64, u64))>> {
     let place = || store.location().join(&table.path).to_string();
     let (tail, guess) = guess(table, records);
+    let base = table.base();
+    let records: Vec<u64> = records.iter().filter_map(|record| record.checked_sub(base)).collect();
     let mut parts = Parts::open(store, &table.sealed(), tail, guess)?;
     table::guarded(|| {
         let metadata = parts.metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
         let groups: Vec<usize> = (0..footer.num_row_groups())
-            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), records))
+            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), &records))
             .collect();
         if groups.len() <= MAX_GROUPS_IN_MEMORY {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
@@ -222,7 +247,7 @@ pub(in crate::dataset) fn lookup(
             let start = records.partition_point(|record| record < first);
             for record in records[start..].iter().take_while(|record| *record <= last) {
                 if let Ok(row) = known.values().binary_search(record) {
-                    found.push((*record, (shards.value(row), ordinals.value(row))));
+                    found.push((*record + base, (shards.value(row), ordinals.value(row))));
                 }
             }
         }
@@ -306,6 +331,17 @@ mod tests {
         let hits = lookup(&store, &places[0], &records).unwrap();
         assert_eq!(hits.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [0, 3, 60_000, 149_997]);
         assert_eq!(hits[2].1, (0, 20_000 * 7919 % 10_000));
+        let moved = PlaceRef { base: Some(0), ..places[0].clone() }.moved(70);
+        assert_eq!((moved.first, moved.last, moved.clone().moved(0).base), (70, 150_067, Some(70)));
+        assert_eq!(lookup(&store, &moved, &[3, 70, 72, 60_070]).unwrap(), [(70, hits[0].1), (60_070, hits[2].1)]);
+        let mut records = Vec::new();
+        read_places(&store, &moved, &mut |record, _, _| {
+            records.push(record);
+            Ok(())
+        })
+        .unwrap();
+        assert!(records.iter().copied().eq((0..50_000).map(|i| i * 3 + 70)));
+        assert_eq!(places[0].clone().moved(70), places[0], "records that had numbers keep them");
         let short = PlaceRef { rows: 50_001, ..places[0].clone() };
         assert!(read_places(&store, &short, &mut |_, _, _| Ok(())).is_err());
     }

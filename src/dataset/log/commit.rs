@@ -633,7 +633,7 @@ mod tests {
         };
         (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
         let mut sorted = shard("sorted", 0, 4);
-        let scattered = Scattered { span: 4, set: "set".into(), shard: 0 };
+        let scattered = Scattered { span: 4, set: "set".into(), shard: 0, base: None };
         sorted.scattered = Some(scattered.clone());
         let order = Order { by: Arrangement::Sort, columns: vec!["x".into()] };
         let order = ShardOrder { order, set: "set".into() };
@@ -645,6 +645,7 @@ mod tests {
             last: 3,
             rows: 4,
             bytes: 0,
+            base: None,
             seal: None,
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
@@ -658,6 +659,36 @@ mod tests {
         let runs = snapshot.runs().unwrap();
         assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
         assert_eq!(runs.all().len(), 40);
+    }
+
+    #[test]
+    fn shuffled_records_get_their_numbers_at_commit() {
+        let dataset = dataset();
+        commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        let scattered = Scattered { span: 4, set: "set".into(), shard: 0, base: Some(0) };
+        let mut mixed = shard("mixed", 0, 4);
+        mixed.scattered = Some(scattered.clone());
+        let places = |base| PlaceRef {
+            path: "_shardify/index/place/set/000000.parquet".into(),
+            set: "set".into(),
+            first: base,
+            last: base + 3,
+            rows: 4,
+            bytes: 0,
+            base: Some(base),
+            seal: None,
+        };
+        let mut convert = transaction(vec![mixed], &[], Numbers::Fresh(4));
+        convert.places = vec![places(0)];
+        // Another run comes first.
+        commit(&dataset, &transaction(vec![shard("b", 0, 5)], &[], Numbers::Fresh(5)), Version(1)).unwrap();
+        commit(&dataset, &convert, Version(1)).unwrap();
+        let snapshot = dataset.open().unwrap();
+        assert_eq!(snapshot.entry().places, [places(15)]);
+        let runs = snapshot.runs().unwrap();
+        let run = runs.of_record(17).pop().unwrap().clone();
+        assert_eq!((run.first, run.end(), run.scattered), (15, 19, Some(scattered.moved(15))));
+        assert_eq!(snapshot.entry().next_record, 19);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::{
     codec::merkle,
     dataset::{
-        index::SegmentRef,
+        index::{SegmentRef, places::PlaceRef},
         log::{
             clock,
             entry::{Entry, FORMAT_VERSION, Totals},
@@ -94,7 +94,7 @@ impl Draft<'_> {
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
-            places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
+            places: self.places(old, shift),
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
@@ -111,6 +111,11 @@ impl Draft<'_> {
         let adds = self.transaction.adds.iter().map(|shard| number(shard, shift));
         let rewritten = retraction.rewritten.iter().map(|shard| number(shard, 0));
         adds.chain(rewritten).chain(retraction.restored.iter().map(|one| one.shard.clone())).collect()
+    }
+
+    fn places(&self, old: Option<&Entry>, shift: u64) -> Vec<PlaceRef> {
+        let new = self.transaction.places.iter().map(|places| places.clone().moved(shift));
+        old.into_iter().flat_map(|e| &e.places).cloned().chain(new).collect()
     }
 
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {

@@ -435,7 +435,7 @@ fn mapped_runs(
                 }
                 continue;
             };
-            let scattered = Some(Scattered { span: scattered.span, set: order.set.clone(), shard: 0 });
+            let scattered = Some(Scattered { span: scattered.span, set: order.set.clone(), shard: 0, base: None });
             out.push(Run { scattered, ..mapped(run, run.first, now.records, 0) });
             ordinal = now.records;
         }
@@ -599,7 +599,7 @@ mod tests {
             from: Version(2),
             until: None,
             since: Some(Version(1)),
-            scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7 }),
+            scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7, base: None }),
             beside: None,
         };
         let sorted = |set: &str| {
@@ -632,7 +632,7 @@ mod tests {
             [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
         );
         let scattered = mapped.all().iter().find_map(|run| run.scattered.clone()).unwrap();
-        assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0 });
+        assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0, base: None });
         assert!(mapped_runs(&runs, &replacements, &[], Version(3)).is_err(), "more records than the shard has");
     }
 

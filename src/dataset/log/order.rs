@@ -1,4 +1,4 @@
-//! Order of the records of a shard that a compaction sorted.
+//! Order of the records of a shard that a compaction sorted, or a conversion shuffled.
 //!
 //! It is stored in the list of shards, so that the next compaction knows what is already sorted without opening a
 //! shard.
@@ -24,6 +24,8 @@ pub enum Arrangement {
     Sort,
     /// Z-order: all columns are equally significant; their bits are interleaved.
     ZOrder,
+    /// Shuffled by the seed of the dataset; there are no columns.
+    Shuffle,
 }
 
 impl std::fmt::Display for Order {
@@ -31,6 +33,7 @@ impl std::fmt::Display for Order {
         let by = match self.by {
             Arrangement::Sort => "sorted by",
             Arrangement::ZOrder => "in Z-order of",
+            Arrangement::Shuffle => return f.write_str("shuffled"),
         };
         write!(f, "{by} {}", self.columns.join(", "))
     }

@@ -92,7 +92,10 @@ impl Restored {
             from: version,
             until: None,
             // Rows of scattered runs store their first versions beside their numbers.
-            since: run.scattered.is_none().then_some(*since),
+            since: match &run.scattered {
+                None => Some(*since),
+                Some(scattered) => scattered.base.map(|_| run.since.unwrap_or(run.from)),
+            },
             ..run.clone()
         })
     }
@@ -137,7 +140,7 @@ pub(in crate::dataset) fn runs_of(shard: &NewShard, shift: u64, version: Version
         from: version,
         until: None,
         since: None,
-        scattered: shard.scattered.clone(),
+        scattered: shard.scattered.clone().map(|scattered| scattered.moved(shift)),
         beside: shard.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
     })
 }

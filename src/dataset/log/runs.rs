@@ -70,6 +70,17 @@ pub struct Scattered {
     pub set: String,
     /// Number of the shard within the set.
     pub shard: u64,
+    /// Record number that the shard's table of numbers counts from, if its records were new when it was made: their numbers and their
+    /// version are only known at commit, so the table states neither.
+    pub base: Option<u64>,
+}
+
+impl Scattered {
+    /// Returns the same with `shift` added to the numbers of new records.
+    #[must_use]
+    pub fn moved(self, shift: u64) -> Self {
+        Self { base: self.base.map(|base| base + shift), ..self }
+    }
 }
 
 impl Run {
@@ -163,8 +174,8 @@ impl RunTable {
         // A compaction makes one run of each run that it replaces, so both begin with the same record. Each scattered
         // record has its own first version, stored beside its number.
         let since = |run: &Run| {
-            let first = run.scattered.is_none().then(|| self.first_version(run.first))?;
-            first.filter(|first| *first < run.from)
+            let first = if run.scattered.is_none() { self.first_version(run.first)? } else { return run.since };
+            Some(first).filter(|first| *first < run.from)
         };
         Self::new(
             self.runs
@@ -212,12 +223,15 @@ pub(in crate::dataset) fn schema() -> Schema {
         field("since_version", true),
     ];
     let text = |name: &str| Field::new(name, DataType::Utf8, true);
-    fields.extend([field("span", true), text("set"), field("set_shard", true), text(BESIDE)]);
+    fields.extend([field("span", true), text("set"), field("set_shard", true), field(BASE, true), text(BESIDE)]);
     Schema::new(fields)
 }
 
 /// Number of columns that every list has.
 const ALWAYS: usize = 7;
+
+/// Name of the column of numbers that tables of new, shuffled records count from.
+const BASE: &str = "set_base";
 
 /// Name of the column that describes the objects beside the shard.
 const BESIDE: &str = "beside";
@@ -243,6 +257,7 @@ pub(in crate::dataset) fn batch(runs: &[Run]) -> Result<RecordBatch> {
         number(|s| s.span),
         Arc::new(sets) as ArrayRef,
         number(|s| s.shard),
+        Arc::new(runs.iter().map(|r| r.scattered.as_ref().and_then(|s| s.base)).collect::<UInt64Array>()),
         Arc::new(beside_column(runs)?),
     ]);
     let full = RecordBatch::try_new(Arc::new(schema), columns)?;
@@ -302,9 +317,11 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
             None => None,
             Some(_) => Some((number("span")?, column::<StringArray>(batch, "set")?, number("set_shard")?)),
         };
+        let bases = batch.column_by_name(BASE).map(|_| number(BASE)).transpose()?;
         let scattered = |i: usize| {
+            let base = bases.filter(|bases| bases.is_valid(i)).map(|bases| bases.value(i));
             let (spans, sets, shards) = scattered.filter(|(_, sets, _)| sets.is_valid(i))?;
-            Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i) })
+            Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i), base })
         };
         (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
         let beside = match batch.column_by_name(BESIDE) {
@@ -375,7 +392,7 @@ mod tests {
     #[test]
     fn scattered_runs_may_hold_what_lies_between_their_bounds() {
         let sorted = |shard, first, span| {
-            let scattered = Some(Scattered { span, set: "set".into(), shard: 0 });
+            let scattered = Some(Scattered { span, set: "set".into(), shard: 0, base: None });
             Run { scattered, ..run(first, 50, shard, 2, None) }
         };
         let table = RunTable::new(vec![

@@ -270,6 +270,7 @@ impl NewShard {
     pub fn moved(mut self, base: u64) -> Self {
         self.meta.first_record += base;
         self.runs.iter_mut().for_each(|(first, ..)| *first += base);
+        self.scattered = self.scattered.map(|scattered| scattered.moved(base));
         self
     }
 }

@@ -301,7 +301,7 @@ fn first_versions(
     known: u64,
 ) -> Result<Vec<Version>> {
     let Some((_, _, run)) = rows.values().flatten().next() else { return Ok(Vec::new()) };
-    let numbers = numbers::read_rows(store, &run.numbers(), ordinals, known)?;
+    let numbers = numbers::read_rows(store, run, ordinals, known)?;
     let check = |((ordinal, askers), (number, version)): ((&u64, &Vec<Asker<'_>>), (u64, Version))| match askers
         .iter()
         .find(|(record, _, _)| *record != number)

@@ -180,7 +180,7 @@ impl ShardScan<'_> {
         {
             let mut ordinals: Vec<u64> = rows.iter().map(|(ordinal, _)| *ordinal).collect();
             ordinals.dedup();
-            let known = numbers::read_rows(self.store, &run.numbers(), &ordinals, u64::MAX)?;
+            let known = numbers::read_rows(self.store, run, &ordinals, u64::MAX)?;
             let number = |(ordinal, kind): &(u64, IdKind)| {
                 let at = ordinals.binary_search(ordinal).ok()?;
                 Some((known.get(at)?.0, *kind))

@@ -21,7 +21,7 @@ mod write;
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array},
+    array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array, new_null_array},
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{
@@ -209,6 +209,14 @@ impl SourceRuns {
         runs
     }
 
+    /// Returns the name of each record's source.
+    fn texts(&self) -> StringArray {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let lengths = self.ends.iter().zip(starts).map(|(end, start)| end - start);
+        let repeated = self.names.iter().zip(lengths).flat_map(|(name, n)| std::iter::repeat_n(name.as_ref(), n));
+        StringArray::from_iter_values(repeated)
+    }
+
     fn len(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -349,6 +357,32 @@ impl SidecarColumns {
                 all
             }),
         })
+    }
+
+    /// Returns the rows as a batch with the columns of a sidecar, with or without that of fingerprints.
+    ///
+    /// # Errors
+    /// When the columns differ in length.
+    pub fn batch(&self, fingerprints: bool) -> Result<RecordBatch> {
+        let rows = self.hashes.len();
+        let texts = |ids: Option<&IdColumn>| ids.map_or_else(|| StringArray::new_null(rows), |ids| ids.texts().clone());
+        let numbers = |numbers: Option<UInt64Array>| numbers.unwrap_or_else(|| UInt64Array::new_null(rows));
+        let (offsets, lengths) = self.extents.clone().unzip();
+        let schema = schema(fingerprints);
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(texts(self.record_ids.as_ref())),
+            Arc::new(texts(self.subject_ids.as_ref())),
+            Arc::new(numbers(offsets)),
+            Arc::new(numbers(lengths)),
+            Arc::new(self.sources.texts()),
+            Arc::new(numbers(self.rows.as_ref().map(RowNumbers::array))),
+            Arc::new(UInt64Array::from(self.hashes.iter().collect::<Vec<u64>>())),
+        ];
+        if let Some(field) = schema.fields().get(columns.len()) {
+            let known = self.fingerprints.as_ref().map(|array| Arc::new(array.clone()) as ArrayRef);
+            columns.push(known.unwrap_or_else(|| new_null_array(field.data_type(), rows)));
+        }
+        Ok(RecordBatch::try_new(schema, columns)?)
     }
 
     fn check(&self) -> Result<()> {

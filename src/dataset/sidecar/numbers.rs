@@ -7,6 +7,9 @@
 //!
 //! The table is beside the sidecar and has as many rows. [`places`](super::places) map the other way, from numbers to
 //! rows. First versions are stored here because the runs that knew them may be vacuumed, and neighbours may differ.
+//!
+//! A conversion that shuffles writes the table before its records have numbers: they count from 0 there, every first version is 0, and
+//! the run states what both are (`set_base`).
 
 use std::sync::Arc;
 
@@ -18,7 +21,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use crate::{
     dataset::{
-        log::runs::{Run, RunTable},
+        log::runs::{Run, RunTable, Scattered},
         table::{
             self, Group, GroupWriter,
             chunks::{self, Values},
@@ -61,7 +64,8 @@ impl NumbersWriter {
         Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
     }
 
-    /// Adds the number of the next row, and the first version that had the record.
+    /// Adds the number of the next row, and the first version that had the record. Numbers of new records count from 0, and their
+    /// version is not known yet and written as 0.
     ///
     /// # Errors
     /// When the store fails.
@@ -113,11 +117,14 @@ pub fn numbered<'a>(
     table: &RunTable,
 ) -> Result<Box<dyn Iterator<Item = Result<Option<Numbered>>> + Send + 'a>> {
     if let [run] = runs
-        && run.scattered.is_some()
+        && let Some(scattered) = &run.scattered
     {
-        let (from, records) = (run.from, run.records);
-        let rows = stream(store, &run.numbers())?
-            .map(move |row| row.map(|(record, first_version)| Some(Numbered { record, first_version, from })));
+        let (from, records, new) = (run.from, run.records, NewRecords::of(run, scattered));
+        let known = move |row| {
+            let (record, first_version) = new.known(row);
+            Some(Numbered { record, first_version, from })
+        };
+        let rows = stream(store, &run.numbers())?.map(move |row| row.map(known));
         return Ok(Box::new(Counted { rows, left: records }));
     }
     let known: Vec<(&Run, Version)> =
@@ -136,6 +143,27 @@ pub fn numbered<'a>(
         ordinal += 1;
         Some(Ok(row))
     })))
+}
+
+/// What a table of new records leaves out.
+#[derive(Debug, Clone, Copy)]
+struct NewRecords {
+    /// First record number, and the version that added the records; `None` if the table states both.
+    known: Option<(u64, Version)>,
+}
+
+impl NewRecords {
+    fn of(run: &Run, scattered: &Scattered) -> Self {
+        Self { known: scattered.base.map(|base| (base, run.since.unwrap_or(run.from))) }
+    }
+
+    /// Returns the record number and first version of a row of the table.
+    fn known(self, (record, version): (u64, Version)) -> (u64, Version) {
+        match self.known {
+            None => (record, version),
+            Some((base, version)) => (record.saturating_add(base), version),
+        }
+    }
 }
 
 /// Checks that an iterator yields as many rows as the run has.
@@ -200,17 +228,28 @@ const ROW_BYTES: u64 = 5;
 const FOOTER_BYTES: u64 = 16 << 10;
 const MAX_TAIL: u64 = 128 << 10;
 
-/// Returns some rows, given their ordinals in ascending order. `known` is a lower bound of the shard's rows: a small
+/// Returns some rows of a scattered run, given their ordinals in ascending order. `known` is a lower bound of the shard's rows: a small
 /// table is read whole.
 ///
 /// # Errors
 /// When the table is missing, damaged or shorter.
 pub(in crate::dataset) fn read_rows(
     store: &Arc<dyn Store>,
-    numbers: &Sealed,
+    run: &Run,
     ordinals: &[u64],
     known: u64,
 ) -> Result<Vec<(u64, Version)>> {
+    let rows = read_table(store, &run.numbers(), ordinals, known)?;
+    Ok(match &run.scattered {
+        None => rows,
+        Some(scattered) => {
+            let new = NewRecords::of(run, scattered);
+            rows.into_iter().map(|row| new.known(row)).collect()
+        }
+    })
+}
+
+fn read_table(store: &Arc<dyn Store>, numbers: &Sealed, ordinals: &[u64], known: u64) -> Result<Vec<(u64, Version)>> {
     let place = || numbers.place(store.as_ref());
     let selection = table::selection(ordinals)?;
     let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
@@ -243,7 +282,7 @@ fn schema() -> Schema {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{dataset::log::runs::Scattered, storage::RemoteStore};
+    use crate::storage::RemoteStore;
 
     fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
         Run {
@@ -269,20 +308,36 @@ mod tests {
             (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
         expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
         store.publish(vec![writer.finish().unwrap()]).unwrap();
-        let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0 });
+        let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0, base: None });
         let one = run(0, 150_000, 0, scattered.clone());
         let table = RunTable::new(vec![one.clone()]);
         let found: Vec<_> = numbered(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
         assert!(found.iter().all(|n| n.from == Version(4)));
         for known in [1, 10_000, 150_000, u64::MAX] {
-            assert_eq!(
-                read_rows(&store, &one.numbers(), &[0, 70_000], known).unwrap(),
-                [expected[0], expected[70_000]]
-            );
+            assert_eq!(read_rows(&store, &one, &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
         }
         let longer = run(0, 150_001, 0, scattered);
         assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
+    }
+
+    /// A table of new records states neither their numbers nor their version; the run does.
+    #[test]
+    fn numbers_of_new_records_follow_from_their_run() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let mut writer = NumbersWriter::create(store.as_ref(), "0123456789ab/000001.parquet").unwrap();
+        [2, 0, 1].into_iter().for_each(|record| writer.push(record, Version(0)).unwrap());
+        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let scattered = Some(Scattered { span: 3, set: "x".into(), shard: 0, base: Some(1000) });
+        let one = run(1000, 3, 0, scattered);
+        let restored = Run { from: Version(9), since: Some(Version(4)), ..one.clone() };
+        for run in [&one, &restored] {
+            let table = RunTable::new(vec![run.clone()]);
+            let found: Vec<_> = numbered(&store, &[run], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+            let known = |record| Numbered { record, first_version: Version(4), from: run.from };
+            assert_eq!(found, [1002, 1000, 1001].map(known));
+            assert_eq!(read_rows(&store, run, &[0, 2], 3).unwrap(), [(1002, Version(4)), (1001, Version(4))]);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod samples;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    thread::Scope,
 };
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -25,18 +26,20 @@ use super::{
     cut::{Cut, Cutting, Feedback, ShardEnds, Units},
     dedup::DedupGate,
     encode::{EncodeUnit, Encoded, Encoder, Output},
-    gather::{Gather, GatherSetup, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
+    gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
-    ordered::ordered,
+    ordered::{Ordered, ordered},
     rejects::RejectsFile,
+    scatter::Scatter,
     select::SelectGate,
-    shard::{Appender, FinishedShard, ShardNaming},
+    shard::{Appended, Appender, FinishedShard, ShardNaming},
+    shuffle::{ShuffleSetup, Shuffler, Spilled},
     sides::{SideGate, SideRecords},
     subjects::SubjectResolver,
     suppress::SuppressGate,
 };
 use crate::{
-    dataset::Segments,
+    dataset::{PlaceRef, Segments},
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
     format::{
@@ -50,7 +53,7 @@ use crate::{
     },
     record::{Part, Payload, RecordBlock, side::Side},
     scan::{RecordSource, SourceFile},
-    storage::{Store, sys::release_freed_memory},
+    storage::{Staged, Store, sys::release_freed_memory},
 };
 
 /// Input of the pipeline.
@@ -161,6 +164,8 @@ pub struct Pipeline<'a> {
     pub dedup: Option<&'a DedupGate<'a>>,
     /// Divides the records among sides; `None` if the dataset is not divided.
     pub sides: Option<&'a SideGate<'a>>,
+    /// Seed by which records are shuffled; `None` if they keep the order of the input.
+    pub shuffle: Option<u64>,
     /// Filters out erased records; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressGate<'a>>,
     /// Destination of rejected records; `None` if they are not kept.
@@ -176,7 +181,7 @@ pub struct Pipeline<'a> {
 }
 
 /// Result of the pipeline.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Converted {
     /// Finished shards, not published yet.
     pub shards: Vec<FinishedShard>,
@@ -186,6 +191,10 @@ pub struct Converted {
     pub segments: Segments,
     /// Number of groups that have one side as a whole; `None` if they were not counted.
     pub groups: Option<usize>,
+    /// Tables of places of shuffled records.
+    pub places: Vec<PlaceRef>,
+    /// These tables, not published yet.
+    pub staged: Vec<Staged>,
 }
 
 impl Pipeline<'_> {
@@ -200,6 +209,23 @@ impl Pipeline<'_> {
             (Some(gate), Parsed::Block(block)) => gate.pass(block),
             _ => Ok(()),
         }
+    }
+
+    /// Returns what a shuffle needs; `None` if the records keep their order.
+    fn shuffle_setup(&self) -> Option<ShuffleSetup<'_>> {
+        Some(ShuffleSetup {
+            seed: self.shuffle?,
+            encoder: self.encoder,
+            store: self.store,
+            writer: self.writer,
+            sides: self.side_count(),
+            division: self.sides.map(|gate| gate.sides),
+            fingerprints: self.naming.fingerprints,
+            memory: self.memory,
+            jobs: self.jobs,
+            observer: self.observer,
+            cancel: self.cancel,
+        })
     }
 
     /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of all rows of their source.
@@ -224,10 +250,10 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
     let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
+    let shuffler = pipeline.shuffle_setup().map(Shuffler::new).transpose()?;
     std::thread::scope(|scope| {
         // A thread that waits for a size must not keep the scope open after a failure, also if this thread panics.
         let _closing = Closing(&feedback);
-        let memory = &pipeline.memory;
         // Only Parquet has columns that samples must fit.
         let columns = match pipeline.encoder.output() {
             Output::Parquet(parquet) => Some(parquet.schema()),
@@ -257,21 +283,41 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
             dedup: pipeline.dedup,
             framing,
         };
-        let cut = |side: Side| Cut::new(side, cutting(pipeline, size)).ending(pipeline.ends, size.bytes);
-        let cuts = (0..pipeline.side_count()).map(cut).collect();
-        let units = Units::new(Gather::new(outcomes, setup), cuts, &feedback);
-        let encode = {
-            let feedback = Arc::clone(&feedback);
-            move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
+        let gathered = Gather::new(outcomes, setup);
+        let result = match &shuffler {
+            None => append(pipeline, size, encoded(scope, pipeline, size, (gathered, &feedback)), (tally, None)),
+            Some(shuffler) => {
+                let mut spilled = shuffler.spill(scope, gathered)?;
+                // All records are known by now, so their part of the input is exact.
+                let size = InputSize { error: 0, ..size };
+                let shuffled = shuffler.merge(&mut spilled, size)?;
+                let encoded = encoded(scope, pipeline, size, (shuffled, &feedback));
+                append(pipeline, size, encoded, (tally, Some((shuffler, spilled))))
+            }
         };
-        let encoded = ordered(scope, units, pipeline.jobs, memory.encode_window, pipeline.cancel, encode);
-        let result = append(pipeline, size, encoded, tally);
         // A decoder may have treated a failed read as the end of a source.
         result.and_then(|converted| match input.fault() {
             Some(fault) => Err(fault),
             None => Ok(converted),
         })
     })
+}
+
+/// Cuts gathered records into units and encodes these.
+fn encoded<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    pipeline: &'scope Pipeline<'_>,
+    size: InputSize,
+    (gathered, feedback): (impl Iterator<Item = Result<Gathered>> + Send + 'scope, &Arc<[Feedback]>),
+) -> Ordered<Encoded> {
+    let cut = |side: Side| Cut::new(side, cutting(pipeline, size)).ending(pipeline.ends, size.bytes);
+    let cuts = (0..pipeline.side_count()).map(cut).collect();
+    let units = Units::new(gathered, cuts, feedback);
+    let encode = {
+        let feedback = Arc::clone(feedback);
+        move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
+    };
+    ordered(scope, units, pipeline.jobs, pipeline.memory.encode_window, pipeline.cancel, encode)
 }
 
 /// Results of reading the sources, in order.
@@ -295,7 +341,9 @@ impl Drop for Closing<'_> {
 fn cutting(pipeline: &Pipeline<'_>, input: InputSize) -> Cutting {
     match pipeline.encoder.output() {
         Output::Stream(framing) => {
-            Cutting::Even { bytes: pipeline.memory.unit_bytes, member: Some(framing.member_bytes()) }
+            // Shuffled records are framed already.
+            let member = pipeline.shuffle.is_none().then(|| framing.member_bytes());
+            Cutting::Even { bytes: pipeline.memory.unit_bytes, member }
         }
         Output::Parquet(_) if pipeline.ends.is_some() => {
             Cutting::Even { bytes: pipeline.memory.unit_bytes, member: None }
@@ -330,7 +378,7 @@ fn append(
     pipeline: &Pipeline<'_>,
     input: InputSize,
     encoded: impl Iterator<Item = Result<Encoded>>,
-    tally: &Mutex<Tally>,
+    (tally, shuffled): (&Mutex<Tally>, Option<(&Shuffler<'_>, Spilled)>),
 ) -> Result<Converted> {
     let appender = |side: Side| {
         let naming = match pipeline.sides {
@@ -338,8 +386,14 @@ fn append(
             Some(gate) => pipeline.naming.within(&format!("/{}/", gate.sides.folder(side))),
         };
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
+        let scatter = |(shuffler, _): &(&Shuffler<'_>, Spilled)| {
+            let set = format!("{}-{side}", pipeline.naming.tag.replace('/', "-"));
+            Scatter::new(pipeline.store.as_ref(), pipeline.cancel, set, shuffler.fan_in())
+        };
+        let scatter = shuffled.as_ref().map(scatter);
         Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
+            .scattering(scatter)
             .of_side(side, pipeline.sides.map(|gate| gate.sides))
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
@@ -349,10 +403,17 @@ fn append(
         appender.ok_or_else(|| Error::internal("a unit has no side"))?.append(unit)?;
         release_freed_memory(pipeline.memory.bytes / 8 * 7);
     }
-    let mut all = Converted { shards: Vec::new(), records: 0, segments: Segments::default(), groups: None };
+    let mut all = Converted::default();
+    let mut indexed = shuffled.map(|(_, spilled)| spilled.segments.into_iter());
     for (side, appender) in appenders.into_iter().enumerate() {
-        let (shards, records, segments) = appender.finish()?;
+        let Appended { shards, records, segments, places } = appender.finish()?;
+        // Shuffled records were indexed in the order of the input.
+        let segments = indexed.as_mut().and_then(Iterator::next).unwrap_or(segments);
         let base = all.records;
+        for (place, staged) in places {
+            all.places.push(place.moved(base));
+            all.staged.push(staged);
+        }
         let moved = |finished: FinishedShard| FinishedShard { shard: finished.shard.moved(base), ..finished };
         all.shards.extend(shards.into_iter().map(moved));
         all.segments.append(segments, base);

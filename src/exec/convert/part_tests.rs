@@ -124,6 +124,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         ends: None,
         sides: None,
         dedup: None,
+        shuffle: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,

@@ -20,11 +20,11 @@ use crate::{
 };
 
 /// Number of a column's values from which quantiles are computed.
-pub(super) const SAMPLE_ROWS: u64 = 1 << 16;
+pub(in crate::exec) const SAMPLE_ROWS: u64 = 1 << 16;
 
 /// Builds the keys of records.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(in crate::exec) struct Keys {
     converter: RowConverter,
     columns: Vec<usize>,
     record: usize,
@@ -32,10 +32,11 @@ pub(super) struct Keys {
 }
 
 /// Checks that the columns of a schema support an order, and returns their indexes.
-pub(super) fn columns_of(schema: &SchemaRef, order: &Order) -> Result<Vec<usize>> {
+pub(in crate::exec) fn columns_of(schema: &SchemaRef, order: &Order) -> Result<Vec<usize>> {
     let option = match order.by {
         Arrangement::Sort => "--sort-by",
         Arrangement::ZOrder => "--zorder",
+        Arrangement::Shuffle => "--shuffle",
     };
     let column = |name: &String| {
         let index = schema.index_of(name).map_err(|_| {
@@ -81,7 +82,7 @@ fn sortable(data_type: &DataType) -> bool {
 }
 
 /// Creates the converter of columns of these types to keys.
-pub(super) fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result<RowConverter> {
+pub(in crate::exec) fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result<RowConverter> {
     let options = SortOptions { descending: false, nulls_first: true };
     Ok(RowConverter::new(types.map(|t| SortField::new_with_options(t.clone(), options)).collect())?)
 }
@@ -89,7 +90,12 @@ pub(super) fn converter<'a>(types: impl Iterator<Item = &'a DataType>) -> Result
 impl Keys {
     /// Creates keys for batches of `schema` whose column `record` contains record numbers. `curve` has the ranks of
     /// each column of a Z-order.
-    pub(super) fn new(schema: &SchemaRef, columns: &[usize], record: usize, curve: Option<Vec<Ranks>>) -> Result<Self> {
+    pub(in crate::exec) fn new(
+        schema: &SchemaRef,
+        columns: &[usize],
+        record: usize,
+        curve: Option<Vec<Ranks>>,
+    ) -> Result<Self> {
         let types = columns.iter().map(|column| schema.field(*column).data_type());
         let number = std::iter::once(&DataType::UInt64);
         let converter = match curve {
@@ -100,12 +106,12 @@ impl Keys {
     }
 
     /// Returns an empty list of keys.
-    pub(super) fn empty(&self) -> Rows {
+    pub(in crate::exec) fn empty(&self) -> Rows {
         self.converter.empty_rows(0, 0)
     }
 
     /// Appends the keys of a batch.
-    pub(super) fn append(&self, rows: &mut Rows, batch: &RecordBatch) -> Result<()> {
+    pub(in crate::exec) fn append(&self, rows: &mut Rows, batch: &RecordBatch) -> Result<()> {
         let mut columns: Vec<ArrayRef> = match &self.curve {
             None => self.columns.iter().map(|column| Arc::clone(batch.column(*column))).collect(),
             Some(curve) => {
@@ -124,7 +130,7 @@ impl Keys {
     }
 
     /// Returns the keys of a batch.
-    pub(super) fn of(&self, batch: &RecordBatch) -> Result<Rows> {
+    pub(in crate::exec) fn of(&self, batch: &RecordBatch) -> Result<Rows> {
         let mut rows = self.empty();
         self.append(&mut rows, batch)?;
         Ok(rows)
@@ -132,7 +138,7 @@ impl Keys {
 }
 
 /// Returns the first 16 bytes of a key, which decide most comparisons.
-pub(super) fn prefix(row: &[u8]) -> u128 {
+pub(in crate::exec) fn prefix(row: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     let taken = row.len().min(16);
     bytes[..taken].copy_from_slice(&row[..taken]);
@@ -141,14 +147,14 @@ pub(super) fn prefix(row: &[u8]) -> u128 {
 
 /// Ranks of a column's values: positions between the quantiles of a sample.
 #[derive(Debug)]
-pub(super) struct Ranks {
+pub(in crate::exec) struct Ranks {
     converter: RowConverter,
     bounds: Vec<OwnedRow>,
 }
 
 impl Ranks {
     /// Computes quantiles of a sample.
-    pub(super) fn new(sample: &[ArrayRef], data_type: &DataType) -> Result<Self> {
+    pub(in crate::exec) fn new(sample: &[ArrayRef], data_type: &DataType) -> Result<Self> {
         let converter = converter(std::iter::once(data_type))?;
         let mut bounds: Vec<OwnedRow> = Vec::new();
         if !sample.is_empty() {

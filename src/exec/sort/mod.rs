@@ -11,8 +11,9 @@
 //! The sum of hashes over all columns of all records is computed when they are read and again when they are encoded;
 //! both must agree before anything is committed.
 
-mod keys;
-mod runs;
+pub(in crate::exec) mod keys;
+pub(in crate::exec) mod pairs;
+pub(in crate::exec) mod runs;
 
 use std::{
     collections::BTreeMap,
@@ -32,6 +33,7 @@ use rayon::prelude::*;
 
 use self::{
     keys::{Keys, Ranks, SAMPLE_ROWS, columns_of},
+    pairs::Pairs,
     runs::{Batches, Merged, Run, batch_rows, reduce},
 };
 use super::{
@@ -113,9 +115,6 @@ pub struct Sorted {
 /// Minimum average number of records per plain run. Plain runs use memory in every command that opens the dataset, so
 /// if there are more of them, a table of numbers beside the shard replaces them.
 const RECORDS_PER_RUN: u64 = 256;
-
-/// Pairs of record number and row to sort at a time.
-const PAIRS: usize = 1 << 20;
 
 /// Returns the minimum and maximum value of each shard in an order, as bytes that compare like the values; `None` for
 /// shards without records. For shards in that order, only the first and last rows are read.
@@ -234,7 +233,7 @@ impl Sorter<'_> {
             Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?, self.naming.fingerprints);
         let columns = columns_of(&layout.data, self.order)?;
         let curve = match self.order.by {
-            Arrangement::Sort => None,
+            Arrangement::Sort | Arrangement::Shuffle => None,
             Arrangement::ZOrder => Some(self.ranks(sort, &layout, &columns)?),
         };
         let keys = Keys::new(&layout.all, &columns, layout.record(), curve)?;
@@ -530,7 +529,7 @@ impl<'a> Shards<'a> {
             set: &sort.set,
             open: None,
             finished: Vec::new(),
-            pairs: Pairs { sorter, pending: Vec::new(), runs: Vec::new() },
+            pairs: Pairs::new(sorter.rewriter.store(), sorter.rewriter.cancel, sorter.memory.fan_in),
             plain: Some(BTreeMap::new()),
             plain_runs: 0,
             last: (0, Version(0)),
@@ -601,67 +600,17 @@ impl<'a> Shards<'a> {
                 Some(plain) => shard.runs = plain.remove(&number).unwrap_or_default(),
                 None => {
                     let span = bounds.last - bounds.first + 1;
-                    shard.scattered = Some(Scattered { span, set: self.set.to_owned(), shard: number as u64 });
+                    shard.scattered =
+                        Some(Scattered { span, set: self.set.to_owned(), shard: number as u64, base: None });
                     finished.staged.insert(0, numbers);
                 }
             }
             sorted.shards.push(finished);
         }
         if self.plain.is_none() {
-            (sorted.places, sorted.staged) = self.pairs.finish(self.set)?.into_iter().unzip();
+            let places = PlacesWriter::new(self.sorter.rewriter.store(), self.set)?;
+            (sorted.places, sorted.staged) = self.pairs.finish(places)?.into_iter().unzip();
         }
         Ok(sorted)
-    }
-}
-
-/// Collects the place of each record and orders them by record number.
-struct Pairs<'a> {
-    sorter: &'a Sorter<'a>,
-    pending: Vec<(u64, u32, u32)>,
-    runs: Vec<Run>,
-}
-
-impl Pairs<'_> {
-    fn push(&mut self, record: u64, shard: usize, ordinal: u64) -> Result<()> {
-        let small = |n: u64| u32::try_from(n).map_err(|_| Error::internal("a shard has too many records"));
-        self.pending.push((record, small(shard as u64)?, small(ordinal)?));
-        if self.pending.len() == PAIRS { self.flush() } else { Ok(()) }
-    }
-
-    fn schema() -> SchemaRef {
-        let field = |name: &str| Field::new(name, DataType::UInt64, false);
-        Arc::new(Schema::new(vec![field("record"), field("shard"), field("ordinal")]))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.pending.sort_unstable();
-        let batches = self.pending.chunks(BATCH_ROWS).map(|pairs| {
-            let column = |of: fn(&(u64, u32, u32)) -> u64| -> ArrayRef {
-                Arc::new(UInt64Array::from_iter_values(pairs.iter().map(of)))
-            };
-            let columns = vec![column(|p| p.0), column(|p| u64::from(p.1)), column(|p| u64::from(p.2))];
-            Ok(RecordBatch::try_new(Self::schema(), columns)?)
-        });
-        self.runs.extend(Run::write(self.sorter.rewriter.store().location(), &Self::schema(), batches)?);
-        self.pending.clear();
-        Ok(())
-    }
-
-    fn finish(mut self, set: &str) -> Result<Vec<(PlaceRef, Staged)>> {
-        self.flush()?;
-        let schema = Self::schema();
-        let keys = Keys::new(&schema, &[], 0, None)?;
-        let (store, check) = (self.sorter.rewriter.store(), || self.sorter.rewriter.cancel.check());
-        let runs = reduce(self.runs, self.sorter.memory.fan_in, store.location(), &schema, &keys, &check)?;
-        let mut places = PlacesWriter::new(store, set)?;
-        for batch in Merged::new(&keys, runs, Vec::new())? {
-            check()?;
-            let batch = batch?;
-            let column = |i: usize| batch.column(i).as_primitive::<UInt64Type>().values();
-            for ((record, shard), ordinal) in column(0).iter().zip(column(1)).zip(column(2)) {
-                places.push(*record, *shard, *ordinal)?;
-            }
-        }
-        places.finish()
     }
 }

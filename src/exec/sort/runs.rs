@@ -27,17 +27,17 @@ use crate::{
 };
 
 /// Batches in order, from any source.
-pub(super) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
+pub(in crate::exec) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
 
 /// Returns the number of rows of a batch of `batch_bytes`, given that `rows` rows have `bytes` bytes.
-pub(super) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> usize {
+pub(in crate::exec) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> usize {
     let rows = batch_bytes.saturating_mul(rows.max(1)) / bytes.max(1);
     usize::try_from(rows.clamp(1, BATCH_ROWS as u64)).unwrap_or(1)
 }
 
 /// A sorted run in a temporary file, which is deleted on drop.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(in crate::exec) struct Run {
     file: Scratch,
     /// Rows of each of its batches.
     batch_rows: usize,
@@ -45,7 +45,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Writes batches that are already sorted; `None` if there are no rows.
-    pub(super) fn write(
+    pub(in crate::exec) fn write(
         location: &Location,
         schema: &SchemaRef,
         batches: impl Iterator<Item = Result<RecordBatch>>,
@@ -66,7 +66,7 @@ impl Run {
     }
 
     /// Sorts batches and writes them.
-    pub(super) fn sort(
+    pub(in crate::exec) fn sort(
         location: &Location,
         schema: &SchemaRef,
         keys: &Keys,
@@ -114,7 +114,7 @@ fn order(rows: &Rows) -> Result<Vec<u32>> {
 }
 
 /// Merges runs until at most `fan_in` remain.
-pub(super) fn reduce(
+pub(in crate::exec) fn reduce(
     mut runs: Vec<Run>,
     fan_in: usize,
     location: &Location,
@@ -158,7 +158,7 @@ impl Cursor<'_> {
 }
 
 /// All rows of sorted runs, in order.
-pub(super) struct Merged<'a> {
+pub(in crate::exec) struct Merged<'a> {
     keys: &'a Keys,
     cursors: Vec<Cursor<'a>>,
     /// Binary heap of the cursors that have rows; the root has the smallest key.
@@ -171,7 +171,7 @@ pub(super) struct Merged<'a> {
 
 impl<'a> Merged<'a> {
     /// Starts to merge runs and batches that are already in order.
-    pub(super) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
+    pub(in crate::exec) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
         let mut inputs: Vec<(Batches<'a>, usize)> = Vec::new();
         for run in runs {
             let rows = run.batch_rows;
@@ -193,6 +193,11 @@ impl<'a> Merged<'a> {
             merged.sink(at);
         }
         Ok(merged)
+    }
+
+    /// Sets the number of rows of each batch but the last.
+    pub(in crate::exec) fn with_batch_rows(self, batch_rows: usize) -> Self {
+        Self { batch_rows: batch_rows.max(1), ..self }
     }
 
     /// Reads the next batch of a run; returns false if there is none.

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, NewShard, Numbers, OutcomeCounts, Publication, Revision, SegmentRef, Transaction, record_beside,
+        Counts, NewShard, Numbers, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Transaction,
+        record_beside,
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
@@ -23,6 +24,8 @@ pub(super) struct Folded {
     pub(super) adds: Vec<NewShard>,
     /// Segments of the id index.
     pub(super) segments: Vec<SegmentRef>,
+    /// Tables of places of shuffled records.
+    pub(super) places: Vec<PlaceRef>,
     /// Counts of the run.
     pub(super) counts: Counts,
 }
@@ -45,7 +48,7 @@ pub(super) fn commit(
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
     let groups = converted.groups;
-    let Folded { staged, mut adds, segments, counts } = fold(store, plan, converted, &tally, rejects)?;
+    let Folded { staged, mut adds, segments, places, counts } = fold(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
     report.set_splits(&plan.settings, &adds);
     job.context.cancel.check()?;
@@ -60,6 +63,7 @@ pub(super) fn commit(
         counts,
         adds,
         segments,
+        places,
         sources: &sources,
         numbers: Numbers::Fresh(counts.records_out),
         ..Transaction::new(publication.id().clone(), "convert", plan.settings.clone())
@@ -98,7 +102,7 @@ pub(super) fn fold(
     tally: &Tally,
     rejects: Option<Staged>,
 ) -> Result<Folded> {
-    let Converted { shards, records, segments, .. } = converted;
+    let Converted { shards, records, segments, places, staged: placed, .. } = converted;
     let mut staged: Vec<Staged> = Vec::new();
     for of_folder in shards.chunk_by(|a, b| a.folder() == b.folder()) {
         staged.extend(wids_list(store, of_folder)?);
@@ -120,6 +124,7 @@ pub(super) fn fold(
     }
     staged.extend(rejects);
     staged.extend(segments.staged);
+    staged.extend(placed);
     let counts = Counts {
         records_in: tally.records_in,
         records_out: records,
@@ -133,7 +138,7 @@ pub(super) fn fold(
         shards_removed: 0,
         ..Counts::default()
     };
-    Ok(Folded { staged, adds, segments: segments.refs, counts })
+    Ok(Folded { staged, adds, segments: segments.refs, places, counts })
 }
 
 /// Returns the revisions of the sources; each repository occurs once.

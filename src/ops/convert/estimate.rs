@@ -60,6 +60,7 @@ impl ConvertPlan {
                 source: facts.name,
                 hashes: Numbers::shared(block.hashes, block.sharing),
                 fingerprints: Vec::new(),
+                sidecar: None,
             };
             let unit = EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
             bytes += scale

@@ -182,7 +182,6 @@ impl Opened {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
             Input::Records(_) if job.options.key.is_some() => return Err(keys::refusal()),
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
-            Input::Records(_) if settings.shuffle.is_some() => return Err(shuffle::refusal()),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
                 let sources = with_folder_columns(job, sources);

@@ -49,7 +49,7 @@ pub(super) fn replace(
             segments: transaction.segments.clone(),
             counts,
             removes: rewritten.removes.clone(),
-            places: rewritten.places,
+            places: [transaction.places.clone(), rewritten.places].concat(),
             retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
             merges: Vec::new(),
             calls: attempt,

@@ -224,6 +224,8 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         select: select.as_ref(),
         dedup: dedup.as_ref(),
         sides: sides.as_ref(),
+        // Samples of files are listed in the order of their ranks.
+        shuffle: plan.settings.shuffle.filter(|_| matches!(plan.inputs, Inputs::Records(_))),
         suppress: suppress.as_ref(),
         rejects: outputs.rejects,
         facts: &facts,

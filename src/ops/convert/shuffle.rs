@@ -34,8 +34,3 @@ pub(super) fn in_order(settings: &Settings, samples: Samples, files: &[SourceFil
         Some(seed) => samples.ordered_by(files, |sample| rank_of_sample(seed, sample.key())),
     }
 }
-
-/// Returns the error for sources of records.
-pub(super) fn refusal() -> Error {
-    Error::usage("expected files for --shuffle, found sources of records").hint("leave --shuffle out")
-}

@@ -186,7 +186,7 @@ impl<'a> TaskRunner<'a> {
         let others = others(&tally, &converted);
         let records = converted.records;
         let rejects_ref = rejects.as_ref().map(SealedRef::of);
-        let Folded { mut staged, mut adds, segments, counts } = fold(store, plan, converted, &tally, rejects)?;
+        let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         record_beside(adds.iter_mut(), &staged);
         let sources = Fresh {

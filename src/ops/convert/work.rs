@@ -168,6 +168,8 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
         Some("the URL of the table of subjects has secrets, and a plan would state them")
     } else if plan.inputs.files().any(|file| file.table().is_some()) {
         Some("the log of a Delta table decides what is read, and a plan does not store that")
+    } else if plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_)) {
+        Some("--shuffle mixes the records of all tables and archives, and each task has shards of its own")
     } else if !plan.replaced.is_empty() {
         Some("--on-changed replace removes records in the same version")
     } else if plan.settings.private.as_ref().is_some_and(|private| private.redacted_sources) {

@@ -1,0 +1,308 @@
+//! Records that are encoded in another order than they are read in: each row has everything that the encoder needs of it.
+//!
+//! ```text
+//! side | rank | data: the columns of the shard, or the framed record and its key | sidecar row | record number
+//! ```
+//!
+//! Ids, names and hashes are computed while the records still have the order of the input, because they come from their sources.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{
+        Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch, RecordBatchOptions, StringArray, UInt8Array,
+        UInt64Array,
+    },
+    buffer::{Buffer, OffsetBuffer},
+    compute::concat_batches,
+    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt8Type, UInt64Type},
+};
+use bytes::Bytes;
+
+use super::{
+    Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownRepeats, Names, Output, SourceBatch, SourceName,
+    check_neighbours, no_columns, sidecar_rows,
+};
+use crate::{
+    codec,
+    dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, sidecar_schema},
+    error::{Error, Result},
+    format::{Framing, parquet::batch_of_samples},
+    record::{Payload, coded::plain, numbers::Numbers, shuffle::RowRanks, side::Side},
+};
+
+/// Columns of prepared records.
+#[derive(Debug)]
+pub struct Layout {
+    data: SchemaRef,
+    all: SchemaRef,
+    /// Columns of the sidecar.
+    sidecar: SchemaRef,
+    /// How records of any source are called here: their own names are in their sidecar rows.
+    source: Arc<SourceName>,
+}
+
+/// Columns before those of the data: side, and the two halves of the rank.
+const KEYS: usize = 3;
+
+/// Column of content hashes in a sidecar.
+const HASHES: usize = 6;
+
+impl Layout {
+    fn new(data: SchemaRef, fingerprints: bool) -> Self {
+        let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
+        let side: FieldRef = Arc::new(Field::new("side", DataType::UInt8, false));
+        let keys = [side, number("rank_high"), number("rank_low")];
+        let sidecar = sidecar_schema(fingerprints);
+        let fields = keys.into_iter().chain(data.fields().iter().cloned()).chain(sidecar.fields().iter().cloned());
+        let all = Arc::new(Schema::new(fields.chain([number("record")]).collect::<Fields>()));
+        let source = SourceName { name: String::new(), key: String::new(), columns: None, subject: None };
+        Self { data, all, sidecar, source: Arc::new(source) }
+    }
+
+    fn has_fingerprints(&self) -> bool {
+        self.sidecar.fields().len() > HASHES + 1
+    }
+
+    /// Returns all columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.all
+    }
+
+    /// Returns the columns that the order follows from, most significant first; that of record numbers is the last of all.
+    pub fn keys(&self) -> [usize; KEYS] {
+        [0, 1, 2]
+    }
+
+    /// Returns the column of record numbers.
+    pub fn record(&self) -> usize {
+        self.all.fields().len() - 1
+    }
+
+    /// Returns the side of each row.
+    pub fn sides<'b>(&self, batch: &'b RecordBatch) -> &'b [Side] {
+        batch.column(0).as_primitive::<UInt8Type>().values()
+    }
+
+    /// Returns prepared records with their side and the numbers from `first` on.
+    ///
+    /// # Errors
+    /// If the columns do not fit together.
+    pub fn numbered(&self, prepared: &Prepared, first: u64) -> Result<RecordBatch> {
+        let rows = prepared.sidecar.num_rows();
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.all.fields().len());
+        columns.push(Arc::new(UInt8Array::from_value(prepared.side, rows)));
+        columns.extend(prepared.ranks.iter().map(|half| Arc::new(half.clone()) as ArrayRef));
+        columns.extend_from_slice(prepared.data.columns());
+        columns.extend_from_slice(prepared.sidecar.columns());
+        columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
+        Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
+    }
+
+    /// Returns rows of one side as records to be encoded.
+    ///
+    /// # Errors
+    /// If the columns do not fit together.
+    pub fn records(&self, batch: &RecordBatch) -> Result<SourceBatch> {
+        let ends = KEYS + self.data.fields().len();
+        let columns = |range: std::ops::Range<usize>| batch.columns()[range].to_vec();
+        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(KEYS..ends), &rows)?;
+        let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(ends..self.record()))?;
+        let numbers = |column: &ArrayRef| column.as_primitive::<UInt64Type>().values().to_vec();
+        let hashes = numbers(sidecar.column(HASHES));
+        Ok(SourceBatch {
+            payload: Payload::Rows(data),
+            source: Arc::clone(&self.source),
+            rows: numbers(batch.column(self.record())).into(),
+            hashes: hashes.into(),
+            fingerprints: Vec::new(),
+            sidecar: Some(sidecar),
+        })
+    }
+}
+
+/// Consecutive records of the input, with everything that they need to be encoded in another order.
+#[derive(Debug)]
+pub struct Prepared {
+    /// Side of the dataset that they belong to.
+    side: Side,
+    /// Upper and lower half of each rank.
+    ranks: [UInt64Array; 2],
+    data: RecordBatch,
+    sidecar: RecordBatch,
+    /// Hashes of stored record ids.
+    pub record_hashes: IdHashes,
+    /// Hashes of subject ids.
+    pub subject_hashes: IdHashes,
+}
+
+impl Prepared {
+    /// Returns the side of the dataset that the records belong to.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Returns the number of records.
+    pub fn records(&self) -> usize {
+        self.sidecar.num_rows()
+    }
+}
+
+impl Encoder {
+    /// Returns the columns of prepared records, with or without their fingerprints.
+    pub fn layout(&self, fingerprints: bool) -> Layout {
+        let data = match &self.output {
+            Output::Parquet(encoder) => Arc::clone(encoder.schema()),
+            Output::Stream(_) => Arc::new(Schema::new(vec![
+                Field::new("frame", DataType::LargeBinary, false),
+                Field::new("key", DataType::Utf8, true),
+            ])),
+        };
+        Layout::new(data, fingerprints)
+    }
+
+    /// Prepares records to be encoded in the order of their ranks, which follow from the seed.
+    ///
+    /// # Errors
+    /// Fails if a record cannot be expressed in the format.
+    pub fn prepare(&self, layout: &Layout, seed: u64, mut unit: EncodeUnit) -> Result<Prepared> {
+        for piece in &mut unit.batches {
+            if let Payload::Rows(batch) = &mut piece.payload {
+                *batch = plain(batch)?;
+            }
+        }
+        let side = unit.side;
+        let texts: IdTexts = self.id_texts(&unit)?;
+        let names: Names = texts.join(KnownRepeats::default())?;
+        self.keep_stored(&mut unit)?;
+        let (data, hashes) = match &self.output {
+            Output::Parquet(_) => self.columns(layout, &mut unit)?,
+            Output::Stream(framing) => self.frames(layout, framing.as_ref(), &unit, &names)?,
+        };
+        let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
+        let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
+        let (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
+        let sidecar =
+            sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).batch(layout.has_fingerprints())?;
+        Ok(Prepared { side, ranks: ranks(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
+    }
+
+    /// Returns the columns of rows as the shard has them, and the content hashes.
+    fn columns(&self, layout: &Layout, unit: &mut EncodeUnit) -> Result<(RecordBatch, Numbers)> {
+        if layout.data.fields().is_empty() {
+            return Err(no_columns(unit));
+        }
+        let mut hashes = Numbers::default();
+        let mut batches = Vec::with_capacity(unit.batches.len());
+        for piece in &mut unit.batches {
+            hashes.append(std::mem::take(&mut piece.hashes));
+            let batch = match &piece.payload {
+                Payload::Rows(batch) => batch.clone(),
+                Payload::Samples(samples) => batch_of_samples(samples, &layout.data)?,
+            };
+            batches.push(RecordBatch::try_new(Arc::clone(&layout.data), batch.columns().to_vec())?);
+        }
+        Ok((concat_batches(&layout.data, &batches)?, hashes))
+    }
+
+    /// Returns framed records with their keys, and the hashes of the frames.
+    fn frames(
+        &self,
+        layout: &Layout,
+        framing: &dyn Framing,
+        unit: &EncodeUnit,
+        names: &Names,
+    ) -> Result<(RecordBatch, Numbers)> {
+        let mut keys: Vec<String> = Vec::new();
+        let framed = self.frame(framing, unit, names, &mut |of_piece| {
+            if framing.has_keys() {
+                keys.extend_from_slice(of_piece);
+            }
+            Ok(())
+        })?;
+        let rows = framed.lengths.len();
+        let lengths = framed.lengths.iter().map(|length| usize::try_from(*length));
+        let lengths = lengths.collect::<std::result::Result<Vec<_>, _>>();
+        let lengths = lengths.map_err(|_| Error::internal("a record is larger than memory"))?;
+        let offsets = OffsetBuffer::<i64>::from_lengths(lengths);
+        let frames = LargeBinaryArray::try_new(offsets, Buffer::from_vec(framed.bytes), None)?;
+        let keys = match framing.has_keys() {
+            true => StringArray::from_iter_values(keys),
+            false => StringArray::new_null(rows),
+        };
+        let columns: Vec<ArrayRef> = vec![Arc::new(frames), Arc::new(keys)];
+        Ok((RecordBatch::try_new(Arc::clone(&layout.data), columns)?, framed.hashes.into()))
+    }
+
+    /// Encodes records that were prepared; reports the bytes of a row group as soon as they are known.
+    pub(super) fn encode_prepared(&self, unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
+        let EncodeUnit { side, batches, starts_shard, bytes_in, .. } = unit;
+        let (mut data, mut sidecars, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for SourceBatch { payload, sidecar, rows, .. } in batches {
+            let (Payload::Rows(batch), Some(sidecar)) = (payload, sidecar) else {
+                return Err(Error::internal("records of a unit were not prepared"));
+            };
+            data.push(batch);
+            sidecars.push(SidecarColumns::of_batch(&sidecar)?);
+            numbers.extend(rows.iter());
+        }
+        let rows = SidecarColumns::join(sidecars)?;
+        let (body, end_keys) = match &self.output {
+            Output::Parquet(encoder) => {
+                let group = encoder.encode(&data)?;
+                report(group.encoded_bytes);
+                (Body::RowGroup(group, SidecarGroups::encode(&rows, rows.fingerprints.is_some())?), None)
+            }
+            Output::Stream(framing) => {
+                let end_keys = end_keys(&data)?.filter(|_| framing.has_keys());
+                let (mut bytes, mut lengths) = (self.pool.take(0), Vec::new());
+                for batch in &data {
+                    let frames = batch.column(0).as_binary::<i64>();
+                    let (Some(first), Some(last)) = (frames.value_offsets().first(), frames.value_offsets().last())
+                    else {
+                        continue;
+                    };
+                    let place = |offset: i64| usize::try_from(offset).unwrap_or_default();
+                    bytes.extend_from_slice(frames.value_data().get(place(*first)..place(*last)).unwrap_or_default());
+                    lengths.extend(frames.value_offsets().windows(2).map(|pair| (pair[1] - pair[0]).cast_unsigned()));
+                }
+                let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = self.codec.compress_unit(bytes)?;
+                let bytes: Bytes = self.pool.lend(bytes);
+                (Body::Stream { rows: Box::new(rows), bytes, lengths, raw_bytes, crc32 }, end_keys)
+            }
+        };
+        let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());
+        let records = numbers.len();
+        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
+    }
+}
+
+/// Returns the keys of the first and the last of framed records, after checking that neighbours have different ones.
+fn end_keys(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
+    let mut ends: Option<(&str, &str)> = None;
+    for key in batches.iter().flat_map(|batch| batch.column(1).as_string::<i32>().iter()).flatten() {
+        if let Some((_, last)) = ends {
+            check_neighbours(last, key)?;
+        }
+        ends = Some((ends.map_or(key, |(first, _)| first), key));
+    }
+    Ok(ends.map(|(first, last)| (first.to_owned(), last.to_owned())))
+}
+
+/// Returns the halves of the ranks of sidecar rows.
+fn ranks(seed: u64, sidecar: &RecordBatch) -> [UInt64Array; 2] {
+    let (names, rows) = (sidecar.column(4).as_string::<i32>(), sidecar.column(5).as_primitive::<UInt64Type>());
+    let (mut high, mut low) = (Vec::with_capacity(names.len()), Vec::with_capacity(names.len()));
+    let mut of: Option<(&str, RowRanks)> = None;
+    for (name, row) in names.iter().zip(rows.iter()) {
+        let name = name.unwrap_or_default();
+        if of.as_ref().is_none_or(|(last, _)| *last != name) {
+            of = Some((name, RowRanks::new(seed, name)));
+        }
+        let rank = of.as_mut().map_or(0, |(_, ranks)| ranks.of(row.unwrap_or_default()));
+        high.push(u64::try_from(rank >> 64).unwrap_or_default());
+        low.push(u64::try_from(rank & u128::from(u64::MAX)).unwrap_or_default());
+    }
+    [high.into(), low.into()]
+}
