@@ -20,6 +20,7 @@ use crate::{
         index::SegmentRef,
         log::{
             clock,
+            duplicates::DuplicatesRef,
             entry::{Entry, FORMAT_VERSION, Totals},
             erased,
             retraction::{RemovedBy, runs_of},
@@ -95,6 +96,7 @@ impl Draft<'_> {
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
             places: old.into_iter().flat_map(|e| &e.places).chain(&self.transaction.places).cloned().collect(),
+            duplicates: self.duplicates(old, version),
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
@@ -111,6 +113,11 @@ impl Draft<'_> {
         let adds = self.transaction.adds.iter().map(|shard| number(shard, shift));
         let rewritten = retraction.rewritten.iter().map(|shard| number(shard, 0));
         adds.chain(rewritten).chain(retraction.restored.iter().map(|one| one.shard.clone())).collect()
+    }
+
+    fn duplicates(&self, old: Option<&Entry>, version: Version) -> Vec<DuplicatesRef> {
+        let fresh = self.transaction.duplicates.iter().map(|table| DuplicatesRef { version, ..table.clone() });
+        old.into_iter().flat_map(|entry| entry.duplicates.iter().cloned()).chain(fresh).collect()
     }
 
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {

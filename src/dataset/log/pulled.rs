@@ -317,6 +317,7 @@ impl Lists<'_> {
             sources: self.sources()?,
             segments: of.segments.clone(),
             places: self.places(),
+            duplicates: Vec::new(),
             erasures: self.erasures()?,
             root: None,
         })
