@@ -11,7 +11,7 @@ use crate::{
     error::Result,
     ops::{
         export::csv_cells,
-        manifest::{ErasedReport, FindReport, HitReport, HyperslabReport, VersionsReport},
+        manifest::{DuplicateReport, ErasedReport, FindReport, HitReport, HyperslabReport, VersionsReport},
     },
 };
 
@@ -119,6 +119,14 @@ impl<'a> Found<'a> {
     /// When it cannot be written.
     pub(super) fn erased(&mut self, erased: &ErasedReport) -> Result<()> {
         json::object(self.w, "erased", erased)
+    }
+
+    /// Writes a record that was left out as an object.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn duplicate(&mut self, duplicate: &DuplicateReport) -> Result<()> {
+        json::object(self.w, "duplicate", duplicate)
     }
 
     fn flush(&mut self) -> Result<()> {

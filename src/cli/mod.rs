@@ -8,6 +8,7 @@ mod bug;
 mod chart;
 mod config;
 mod exit;
+mod find;
 mod found;
 mod head;
 mod help;
@@ -37,7 +38,6 @@ use args::{
     ManifestArgs, PlanArgs, PlanCommand, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs,
 };
 use exit::Outcome;
-use found::{Form, Found};
 use progress::Progress;
 use serde_json::json;
 
@@ -52,13 +52,9 @@ use crate::{
         erase::{EraseId, EraseOptions},
         export::export,
         lineage::{self, Job},
-        manifest::Wanted,
     },
     storage::{Location, StoreSettings},
 };
-
-/// Records of each begin of an id that a table shows unless told otherwise.
-const SHOWN: u64 = 1_000;
 
 /// Shards below this size, in bytes, are small.
 const SMALL_SHARD: u64 = 16 << 20;
@@ -435,51 +431,6 @@ impl Session<'_> {
             }
         })?;
         Ok(Outcome::Done)
-    }
-
-    fn find(&self, location: &Location, args: &ManifestArgs) -> Result<Outcome> {
-        let form = args.find_form(self.global.json)?;
-        let mut wanted = Wanted { limit: args.limit.or((form == Form::Table).then_some(SHOWN)), ..Wanted::default() };
-        args.find.iter().for_each(|text| wanted.add(text));
-        if let Some(file) = &args.find_file {
-            let ids = read_ids(file)?;
-            if ids.is_empty() {
-                return Err(
-                    Error::usage("expected ids to find, one on each line, found none").at(file.display().to_string())
-                );
-            }
-            wanted.ids.extend(ids);
-        }
-        let (mut missing, mut erased) = (Vec::new(), Vec::new());
-        self.print(|w| {
-            let mut found = Found::new(form, w)?;
-            let mut first = true;
-            let report =
-                ops::manifest::find_wanted(&self.context, location, args.at.as_deref(), &wanted, &mut |hit| {
-                    if std::mem::take(&mut first) {
-                        self.progress.stop();
-                    }
-                    found.hit(&hit)
-                })?;
-            self.progress.stop();
-            erased = ops::manifest::find_erased(&self.context, location, &report.missing, report.version)?;
-            if form == Form::Json {
-                erased.iter().try_for_each(|id| found.erased(id))?;
-            }
-            found.finish(&report)?;
-            if form != Form::Json && !self.global.quiet {
-                for id in &erased {
-                    let _ = human::erased(&mut io::stderr(), id);
-                }
-                for id in report.missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id)) {
-                    let name = human::clean(id);
-                    let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", report.version);
-                }
-            }
-            missing = report.missing;
-            Ok(())
-        })?;
-        Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
     }
 
     fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {

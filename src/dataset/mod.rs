@@ -71,6 +71,7 @@ pub use self::{
     },
     log::{
         commit::commit,
+        duplicates::{DuplicateRow, DuplicatesRef, DuplicatesWriter, First, erase_duplicates},
         entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
@@ -91,6 +92,7 @@ pub use self::{
         transaction::{Numbers, SegmentMerge, Transaction},
     },
     lookup::{
+        duplicates::{Duplicate, find_duplicates},
         find::{Hit, Place, State, find, find_each, find_vacuumed, has_origin},
         placed::places_of,
         prefix::find_prefix,

@@ -9,19 +9,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 
-use super::{encode::id_column, seen::Seen};
+use super::{encode::id_column, gather::SourceFacts, seen::Seen};
 use crate::{
-    dataset::{Pseudonymizer, token_of},
+    dataset::{DuplicateRow, DuplicatesWriter, First, Pseudonymizer, token_of},
     error::{Error, Result},
+    format::files::Samples,
     record::{
-        Payload, RecordBlock,
+        Payload, RecordBlock, Sample,
         dedup::DedupBy,
         fingerprint::{Fingerprint, Fingerprinter},
         parts::{is_table_of_samples, samples_of_rows},
-        path::column_at,
+        path::{column_at, field_at},
     },
+    scan::SourceFile,
 };
 
 /// Marks the number of a record that the dataset held before, in place of the position of one of the run.
@@ -40,6 +42,12 @@ pub struct DedupGate<'a> {
     pub fingerprinter: Fingerprinter,
     /// Pseudonymizes ids: those of earlier records are known only as they are stored.
     pub pseudonymizer: Option<&'a Pseudonymizer>,
+    /// Column of the subject id, if one has it.
+    pub subject: Option<String>,
+    /// The samples, if they are made of files: positions of the run are their numbers.
+    pub samples: Option<(&'a Samples, &'a [SourceFile])>,
+    /// Receives the records that are left out; `None` if none are.
+    pub table: Option<Mutex<DuplicatesWriter>>,
     /// Fingerprints of the records before; `None` if the run leaves no duplicates out.
     pub seen: Option<Mutex<Seen>>,
 }
@@ -96,10 +104,8 @@ impl DedupGate<'_> {
     }
 
     fn of_id(&self, id: &str) -> Result<Fingerprint> {
-        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.fingerprinter.of_id(id)) };
-        let mut stored = String::new();
-        pseudonymizer.id(id, &mut stored)?;
-        Ok(self.fingerprinter.of_id(token_of(&stored)))
+        let Some(_) = self.pseudonymizer else { return Ok(self.fingerprinter.of_id(id)) };
+        Ok(self.fingerprinter.of_id(token_of(&self.stored(id)?)))
     }
 
     /// Whether the fingerprints are stored with the records.
@@ -107,8 +113,9 @@ impl DedupGate<'_> {
         self.by.needs_fingerprints()
     }
 
-    /// Returns which records of some blocks are duplicates, block by block. The records of the blocks are considered together, in the
-    /// order of their rows; `base` is the position of row 0 among all records of the run.
+    /// Returns what records of some blocks are duplicates of, block by block: positions in the run, or numbers of records marked with
+    /// [`EARLIER`]. The records of the blocks are considered together, in the order of their rows; `base` is the position of row 0 in the
+    /// run. `None` if no record is a duplicate.
     ///
     /// # Errors
     /// When fingerprints that do not fit into memory cannot be written or read.
@@ -116,10 +123,10 @@ impl DedupGate<'_> {
         &self,
         blocks: impl Iterator<Item = &'b RecordBlock>,
         base: u64,
-    ) -> Result<Option<Vec<Vec<bool>>>> {
+    ) -> Result<Option<Vec<Vec<Option<u64>>>>> {
         let Some(seen) = &self.seen else { return Ok(None) };
         let blocks: Vec<&RecordBlock> = blocks.collect();
-        let mut duplicates: Vec<Vec<bool>> = blocks.iter().map(|block| vec![false; block.payload.len()]).collect();
+        let mut firsts: Vec<Vec<Option<u64>>> = blocks.iter().map(|block| vec![None; block.payload.len()]).collect();
         let mut order: Vec<(u32, usize, usize)> = Vec::new();
         for (number, block) in blocks.iter().enumerate() {
             let rows = (0_u32..).zip(0..block.payload.len());
@@ -130,10 +137,101 @@ impl DedupGate<'_> {
         let mut any = false;
         for (row, number, at) in order {
             let Some(Some(fingerprint)) = blocks[number].fingerprints.get(at) else { continue };
-            let first = seen.first(fingerprint, base + u64::from(row))?;
-            duplicates[number][at] = first.is_some();
-            any |= first.is_some();
+            firsts[number][at] = seen.first(fingerprint, base + u64::from(row))?;
+            any |= firsts[number][at].is_some();
         }
-        Ok(any.then_some(duplicates))
+        Ok(any.then_some(firsts))
     }
+
+    /// Puts the duplicates of a block on record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn record(&self, block: &RecordBlock, firsts: &[Option<u64>], places: &Places<'_>) -> Result<()> {
+        let Some(table) = self.table.as_ref().filter(|_| firsts.iter().any(Option::is_some)) else { return Ok(()) };
+        let ids = self.ids(block, places)?;
+        let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = places.names.get(places.source);
+        for (at, first) in firsts.iter().enumerate() {
+            let Some(first) = first else { continue };
+            let row = block.rows.get(at).map_or(at as u64, |row| u64::from(*row));
+            let (record_id, subject_id) = &ids[at];
+            let origin = match &block.payload {
+                Payload::Samples(samples) => samples[at].origin.as_str(),
+                Payload::Rows(_) => "",
+            };
+            let name = if origin.is_empty() { source.map_or("", |facts| facts.name.name.as_str()) } else { origin };
+            table.push(DuplicateRow {
+                record_id: record_id.as_deref().map(|id| self.stored(id)).transpose()?,
+                subject_id: subject_id.as_deref().map(|id| self.stored(id)).transpose()?,
+                source: self.stored_source(name),
+                row: origin.is_empty().then_some(places.base + row + 1),
+                first: self.first(*first, places)?,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the record ids and subject ids of a block.
+    fn ids(&self, block: &RecordBlock, places: &Places<'_>) -> Result<Vec<(Option<String>, Option<String>)>> {
+        let of_source = || places.names.get(places.source).and_then(|facts| facts.name.subject.clone());
+        match &block.payload {
+            Payload::Samples(samples) => {
+                let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
+                Ok(samples.iter().map(|sample| (Some(sample.key.clone()), subject(sample))).collect())
+            }
+            Payload::Rows(rows) => {
+                let column = |columns: &[String]| -> Result<Option<StringArray>> {
+                    let present = columns.iter().all(|name| field_at(rows.schema_ref().fields(), name).is_some());
+                    (!columns.is_empty() && present).then(|| id_column(rows, columns)).transpose()
+                };
+                let (records, subjects) = (column(&self.id)?, column(self.subject.as_slice())?);
+                let text = |column: &Option<StringArray>, row: usize| {
+                    column.as_ref().and_then(|column| column.is_valid(row).then(|| column.value(row).to_owned()))
+                };
+                let ids = |row| (text(&records, row), text(&subjects, row).or_else(of_source));
+                Ok((0..rows.num_rows()).map(ids).collect())
+            }
+        }
+    }
+
+    /// Returns how a table states the record that others repeat.
+    fn first(&self, first: u64, places: &Places<'_>) -> Result<First> {
+        if first & EARLIER > 0 {
+            return Ok(First::Record(first & !EARLIER));
+        }
+        if let Some((samples, files)) = self.samples {
+            let number = usize::try_from(first).ok().filter(|number| *number < samples.len());
+            let number = number.ok_or_else(|| Error::internal("a sample that others repeat does not exist"))?;
+            return Ok(First::Id(self.stored(samples.get(number, files).key())?));
+        }
+        let source = places.starts.partition_point(|(start, _)| *start <= first).checked_sub(1);
+        let (start, source) = source.and_then(|at| places.starts.get(at)).copied().unwrap_or_default();
+        let name = places.names.get(source).map_or("", |facts| facts.name.name.as_str());
+        Ok(First::Origin(self.stored_source(name), first - start + 1))
+    }
+
+    fn stored(&self, id: &str) -> Result<String> {
+        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(id.to_owned()) };
+        let mut stored = String::new();
+        pseudonymizer.id(id, &mut stored)?;
+        Ok(stored)
+    }
+
+    fn stored_source(&self, name: &str) -> String {
+        self.pseudonymizer.map_or_else(|| name.to_owned(), |pseudonymizer| pseudonymizer.source(name).into_owned())
+    }
+}
+
+/// Where the records of a block, and those before it, are.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    /// Names of all sources.
+    pub names: &'a [SourceFacts],
+    /// Position in the run of the first record of each source so far, and the source.
+    pub starts: &'a [(u64, usize)],
+    /// Source of the block.
+    pub source: usize,
+    /// Number of records of the source before the block.
+    pub base: u64,
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    dedup::DedupGate,
+    dedup::{DedupGate, Places},
     encode::{SourceBatch, SourceName},
     rejects::{RejectLine, RejectsFile},
     sides::SideRecords,
@@ -184,6 +184,8 @@ pub struct Gather<'a, I> {
     read_before: u64,
     /// Records of the sources before the current one.
     records_before: u64,
+    /// Position of the first record of each source so far, if duplicates are left out, and the source.
+    starts: Vec<(u64, usize)>,
     /// Position in the source that is being read.
     position: Position,
 }
@@ -261,6 +263,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             read: 0,
             read_before: 0,
             records_before: 0,
+            starts: Vec::new(),
             position: Position::default(),
         }
     }
@@ -328,6 +331,9 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         if self.position.source != position.source {
             self.records_before += self.position.records;
+            if let Some(source) = position.source.filter(|_| self.setup.dedup.is_some()) {
+                self.starts.push((self.records_before, source));
+            }
         }
         self.position = position;
     }
@@ -398,7 +404,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
         let bytes_in = self.account(source, block.bytes_in, &block.payload, &sides);
-        let (block, sides) = self.without_duplicates(base, block, sides)?;
+        let (block, sides) = self.without_duplicates((source, base), block, sides)?;
         if sides.is_empty() {
             self.pass_on(source, base, SideRecords { side: 0, records: block }, bytes_in);
             return Ok(());
@@ -432,19 +438,22 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         Ok((block, sides, erased))
     }
 
-    /// Takes out duplicates, and counts them; `base` is the number of the source's records before the block.
+    /// Takes out duplicates, counts them and puts them on record; `base` is the number of the source's records before the block.
     fn without_duplicates(
         &self,
-        base: u64,
+        (source, base): (usize, u64),
         mut block: RecordBlock,
         mut sides: Vec<SideRecords>,
     ) -> Result<(RecordBlock, Vec<SideRecords>)> {
         let Some(gate) = self.setup.dedup else { return Ok((block, sides)) };
         let all = std::iter::once(&block).chain(sides.iter().map(|part| &part.records));
-        let Some(duplicates) = gate.duplicates(all, self.records_before + base)? else { return Ok((block, sides)) };
+        let Some(firsts) = gate.duplicates(all, self.records_before + base)? else { return Ok((block, sides)) };
+        let places = Places { names: self.setup.sources, starts: &self.starts, source, base };
         let all = std::iter::once(&mut block).chain(sides.iter_mut().map(|part| &mut part.records));
-        for (records, duplicates) in all.zip(&duplicates) {
-            let (rest, count) = without(std::mem::replace(records, RecordBlock::empty()), duplicates)?;
+        for (records, firsts) in all.zip(&firsts) {
+            gate.record(records, firsts, &places)?;
+            let duplicates: Vec<bool> = firsts.iter().map(Option::is_some).collect();
+            let (rest, count) = without(std::mem::replace(records, RecordBlock::empty()), &duplicates)?;
             *records = rest;
             self.tally().deduplicated += count;
         }

@@ -13,8 +13,8 @@ use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals, find_each, find_prefix,
-        find_vacuumed, tombstones,
+        Duplicate, DuplicateRow, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals,
+        find_duplicates, find_each, find_prefix, find_vacuumed, tombstones,
     },
     error::{Error, Result},
     id::Version,
@@ -301,6 +301,47 @@ pub fn find_erased(
         seen.then(|| ErasedReport { id: id.clone(), state: "erased", version, records, reason })
     };
     Ok(ids.iter().filter_map(report).collect())
+}
+
+/// A record that was left out as a duplicate, in a report.
+#[derive(Debug, Clone, Serialize)]
+pub struct DuplicateReport {
+    /// The requested id.
+    pub id: String,
+    /// Always `duplicate`.
+    pub state: &'static str,
+    /// Version of the run that left the record out.
+    pub version: Version,
+    /// Name of its source.
+    pub source: String,
+    /// Row in its source, from 1; absent if the whole source is the record.
+    pub row: Option<u64>,
+    /// The record that it repeats; absent if the dataset does not know it any longer.
+    pub of: Option<HitReport>,
+}
+
+/// Returns what runs up to a version left out that has one of the ids, or one of them as its origin.
+///
+/// # Errors
+/// When the tables of duplicates, the index or a sidecar cannot be read.
+pub fn find_duplicate(
+    context: &Context<'_>,
+    location: &Location,
+    ids: &[String],
+    at: Version,
+) -> Result<Vec<DuplicateReport>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let newest = context.dataset(location)?.open()?;
+    let found = or_overtaken(Some(&newest), find_duplicates(&newest, ids, at))?;
+    let report = |duplicate: Duplicate| {
+        let id = ids.get(duplicate.id)?.clone();
+        let of = duplicate.first.and_then(|hit| hit_report(&hit.record_id.clone(), hit, None));
+        let DuplicateRow { source, row, .. } = duplicate.row;
+        Some(DuplicateReport { id, state: "duplicate", version: duplicate.version, source, row, of })
+    };
+    Ok(found.into_iter().filter_map(report).collect())
 }
 
 /// Looks up ids in the version that was current at some time, which may have been vacuumed: in that case the hits state

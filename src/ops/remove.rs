@@ -184,6 +184,7 @@ impl<'a> Removal<'a> {
             places: rewritten.places,
             retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
             sources: &(),
+            duplicates: None,
             numbers: Numbers::Kept,
             calls: 0,
         };

@@ -158,6 +158,7 @@ impl<'a> Revert<'a> {
                 only_as_planned: true,
             },
             sources: &(),
+            duplicates: None,
             numbers: Numbers::Kept,
             calls: 0,
         };

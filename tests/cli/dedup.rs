@@ -274,3 +274,78 @@ fn more_fingerprints_than_memory_holds_are_still_exact() {
     folder.write("b.csv", format!("n\n{rows}"));
     assert_eq!(convert(&folder, "b.csv --out d --memory 64MiB"), [20_000, 10_000, 0, 10_000, 0]);
 }
+
+/// The objects of a lookup of one type.
+fn found(folder: &Folder, arguments: &str, code: u8, kind: &str) -> Vec<Value> {
+    let ran = folder.run(&format!("manifest {arguments} --json"));
+    assert_eq!(ran.code, i32::from(code), "{arguments}: {ran:?}");
+    ran.objects().into_iter().filter(|object| object["type"] == kind).collect()
+}
+
+/// What was left out is found by its id and its origin, with the place of the record that it repeats, as long as neither is erased.
+#[test]
+fn what_was_left_out_is_on_record() {
+    for (to, private) in [
+        ("parquet", ""),
+        ("tar", ""),
+        ("parquet --split train=0.5,val=0.5", ""),
+        ("tfrecord", "hmac"),
+        ("parquet", "sealed"),
+    ] {
+        let folder = Folder::new();
+        folder.write("key", "0123456789abcdef0123456789abcdef");
+        let key = if private.is_empty() { "" } else { "--id-key key" };
+        let mode = if private.is_empty() { String::new() } else { format!("--id-mode {private} {key}") };
+        folder.write("a.csv", "id,patient,v\nV1,P1,x\nV2,P2,y\n");
+        folder.write("b.csv", "id,patient,v\nV3,P3,x\nV4,P4,z\nV5,P1,z\n");
+        folder.write("c.csv", "id,patient,v\nV6,P6,y\nV7,P7,x\nV8,P8,w\n");
+        let first =
+            format!("a.csv b.csv --out d --to {to} {mode} --id id --subject patient --dedup v --target-shard 1KiB");
+        assert_eq!(convert(&folder, &first), [5, 3, 0, 2, 0]);
+        assert_eq!(convert(&folder, &format!("c.csv --out d {key}")), [3, 1, 0, 2, 0]);
+        let of = |id: &str| -> Vec<String> {
+            let all = found(&folder, &format!("d --find {id} {key}"), 0, "duplicate");
+            let place = |object: &Value| {
+                let of = &object["of"];
+                assert_eq!((&object["state"], &of["state"]), (&"duplicate".into(), &"live".into()), "{object}");
+                assert!(folder.path().join("d").join(of["shard"].as_str().unwrap()).exists(), "{object}");
+                format!("{}#{} {}", object["source"].as_str().unwrap(), object["row"], of["origin"]["row"])
+            };
+            all.iter().map(place).collect()
+        };
+        let look = || {
+            assert_eq!(of("V3"), ["b.csv#1 1"]);
+            assert_eq!(of("b.csv#3"), ["b.csv#3 2"]);
+            assert_eq!(of("V6"), ["c.csv#1 2"]);
+            assert_eq!((of("V7"), of("V1")), (vec!["c.csv#2 1".to_owned()], vec![]));
+        };
+        look();
+        assert_eq!(found(&folder, &format!("d --find V6 --at v1 {key}"), 1, "duplicate"), Vec::<Value>::new());
+        folder.run("compact d --target-shard 1MiB --min-inputs 2").ok();
+        folder.run("vacuum d --force --retain 0s").ok();
+        look();
+        let told = folder.run(&format!("manifest d --find V3 {key}")).ok().stdout;
+        assert!(told.contains("`V3` (b.csv row 1) was left out in v1 as a duplicate of `"), "{told}");
+        // Somebody of whom there is only a duplicate, and somebody of whom there is a record and a duplicate.
+        folder.run(&format!("erase d --subject P3 --all-versions {key}"));
+        assert!(found(&folder, &format!("d --find V3 {key}"), 1, "duplicate").is_empty());
+        folder.run(&format!("erase d --subject P1 --all-versions {key}")).ok();
+        assert!(found(&folder, &format!("d --find V5 {key}"), 1, "duplicate").is_empty());
+        let left = found(&folder, &format!("d --find V7 {key}"), 0, "duplicate");
+        assert!(left.len() == 1 && left[0]["of"].is_null(), "{left:?}");
+        assert_eq!(of("V6"), ["c.csv#1 2"]);
+        folder.run("verify d --read-data").ok();
+    }
+}
+
+#[test]
+fn samples_that_were_left_out_are_on_record() {
+    let folder = Folder::new();
+    for (name, content) in [("in/a.txt", "1"), ("in/b.txt", "2"), ("in/c.txt", "1"), ("more/d.txt", "2")] {
+        folder.write(name, content);
+    }
+    assert_eq!(convert(&folder, "in --out d --dedup content"), [3, 2, 0, 1, 0]);
+    assert_eq!(convert(&folder, "more --out d"), [1, 0, 0, 1, 0]);
+    let of = |id: &str| found(&folder, &format!("d --find {id}"), 0, "duplicate")[0]["of"]["record_id"].clone();
+    assert_eq!((of("c"), of("d")), ("a".into(), "b".into()));
+}

@@ -349,6 +349,7 @@ impl Erasure {
             places: Vec::new(),
             retraction: Retraction::default(),
             sources: &(),
+            duplicates: None,
             numbers: Numbers::Kept,
             calls: 0,
         }

@@ -486,6 +486,7 @@ mod tests {
             merges: Vec::new(),
             places: Vec::new(),
             retraction: Retraction::default(),
+            duplicates: None,
             sources: &(),
             numbers,
             calls: 0,

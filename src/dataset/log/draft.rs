@@ -20,6 +20,7 @@ use crate::{
         index::{SegmentRef, places::PlaceRef},
         log::{
             clock,
+            duplicates::DuplicatesRef,
             entry::{Entry, FORMAT_VERSION, Totals},
             erased,
             retraction::{RemovedBy, runs_of},
@@ -95,6 +96,7 @@ impl Draft<'_> {
             sources: self.source_lists(old, shift, version)?,
             segments: self.segments(old, shift),
             places: self.places(old, shift),
+            duplicates: self.duplicates(old, version),
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
@@ -116,6 +118,11 @@ impl Draft<'_> {
     fn places(&self, old: Option<&Entry>, shift: u64) -> Vec<PlaceRef> {
         let new = self.transaction.places.iter().map(|places| places.clone().moved(shift));
         old.into_iter().flat_map(|e| &e.places).cloned().chain(new).collect()
+    }
+
+    fn duplicates(&self, old: Option<&Entry>, version: Version) -> Vec<DuplicatesRef> {
+        let fresh = self.transaction.duplicates.iter().map(|table| DuplicatesRef { version, ..table.clone() });
+        old.into_iter().flat_map(|entry| entry.duplicates.iter().cloned()).chain(fresh).collect()
     }
 
     fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {

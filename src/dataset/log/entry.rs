@@ -20,7 +20,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds},
         index::{SegmentRef, places::PlaceRef},
-        log::erasures::Erasures,
+        log::{duplicates::DuplicatesRef, erasures::Erasures},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -102,6 +102,9 @@ pub struct Entry {
     /// Tables of places of sorted records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
+    /// Tables of the records that runs left out as duplicates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub duplicates: Vec<DuplicatesRef>,
     /// State of erasures; absent if nothing was ever erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
@@ -411,7 +414,8 @@ fn check_paths(entry: &Entry) -> Result<()> {
     let lists = lists.map(|list| &list.path);
     let indexes = entry.segments.iter().map(|segment| &segment.path);
     let places = entry.places.iter().map(|place| &place.path);
-    lists.chain(indexes).chain(places).try_for_each(|path| checked_path(path).map(drop))
+    let duplicates = entry.duplicates.iter().map(|table| &table.path);
+    lists.chain(indexes).chain(places).chain(duplicates).try_for_each(|path| checked_path(path).map(drop))
 }
 
 /// RFC 3339 with microseconds.

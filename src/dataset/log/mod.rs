@@ -3,6 +3,7 @@
 pub(super) mod clock;
 pub(super) mod commit;
 pub(super) mod draft;
+pub(super) mod duplicates;
 pub(super) mod entry;
 pub(super) mod erased;
 pub(super) mod erasures;

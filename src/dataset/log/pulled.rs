@@ -329,6 +329,7 @@ impl Lists<'_> {
             sources: self.sources()?,
             segments: self.new.part.segments(self.new.of)?.into_iter().cloned().collect(),
             places: self.places()?,
+            duplicates: Vec::new(),
             erasures: self.erasures()?,
             root: None,
         })

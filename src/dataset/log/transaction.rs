@@ -6,6 +6,7 @@ use crate::{
     dataset::{
         index::{SegmentRef, places::PlaceRef},
         log::{
+            duplicates::DuplicatesRef,
             entry::{Counts, Revision, Settings},
             retraction::Retraction,
             shards::NewShard,
@@ -44,6 +45,8 @@ pub struct Transaction<'a> {
     pub retraction: Retraction<'a>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
+    /// Records that were left out as duplicates; `None` if there are none.
+    pub duplicates: Option<DuplicatesRef>,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
     /// How often [`commit`] was called for this run before: lists of these calls may have their names already.
@@ -76,6 +79,7 @@ impl Transaction<'static> {
             places: Vec::new(),
             retraction: Retraction::default(),
             sources: &(),
+            duplicates: None,
             numbers: Numbers::Kept,
             calls: 0,
         }

@@ -376,6 +376,7 @@ impl References {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
             out.objects.extend(entry.erasures.iter().flat_map(|e| e.lists()).map(|l| l.path.clone()));
+            out.objects.extend(entry.duplicates.iter().map(|table| table.path.clone()));
             out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
@@ -462,7 +463,7 @@ fn kind_of(path: &str) -> Place {
         return if live { Place::Permanent } else { Place::Outside };
     };
     Place::System(match below.split_once('/').map(|(folder, _)| folder) {
-        Some("lists") => ObjectKind::List,
+        Some("lists" | "duplicates") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
         Some("rejects") => ObjectKind::Rejects,

@@ -42,14 +42,16 @@ pub(super) fn commit(
     made: Made,
     mut report: ConvertReport,
 ) -> Result<ConvertReport> {
-    let Made { converted, tally, part_hashes, rejects } = made;
+    let Made { converted, tally, part_hashes, rejects, duplicates } = made;
     report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
     report.set_others(others(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
     let groups = converted.groups;
-    let Folded { staged, mut adds, segments, places, counts } = fold(store, plan, converted, &tally, rejects)?;
+    let Folded { mut staged, mut adds, segments, places, counts } = fold(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
+    let (table, duplicates) = duplicates.unzip();
+    staged.extend(table);
     report.set_splits(&plan.settings, &adds);
     job.context.cancel.check()?;
     record_beside(adds.iter_mut(), &staged);
@@ -65,6 +67,7 @@ pub(super) fn commit(
         segments,
         places,
         sources: &sources,
+        duplicates,
         numbers: Numbers::Fresh(counts.records_out),
         ..Transaction::new(publication.id().clone(), "convert", plan.settings.clone())
     };

@@ -4,14 +4,15 @@ use std::{collections::HashMap, sync::Mutex};
 
 use arrow::datatypes::SchemaRef;
 
-use super::{job::Job, plan::ConvertPlan};
+use super::{inputs::Inputs, job::Job, plan::ConvertPlan};
 use crate::{
-    dataset::{Known, Snapshot, SourceRow, each_known, numbered, token_of},
+    dataset::{DuplicatesWriter, Known, Snapshot, SourceRow, each_known, numbered, token_of},
     error::{Error, Result},
     exec::{
         dedup::{DedupGate, EARLIER},
         seen::{Seen, SeenMemory},
     },
+    id::Writer,
     ops::remove::Selection,
     record::{
         dedup::{DedupBy, DedupChoice},
@@ -23,7 +24,12 @@ use crate::{
 ///
 /// # Errors
 /// When what the dataset holds cannot be read.
-pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Result<Option<DedupGate<'a>>> {
+pub(super) fn gate<'a>(
+    job: &'a Job<'_>,
+    plan: &'a ConvertPlan,
+    schema: &SchemaRef,
+    writer: &Writer,
+) -> Result<Option<DedupGate<'a>>> {
     let Some(by) = &plan.settings.dedup else { return Ok(None) };
     let fingerprinter = Fingerprinter::new(job.pseudonymizer.as_ref().map(|keys| keys.fingerprint_key()));
     let seen = match job.options.dedup {
@@ -36,6 +42,15 @@ pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaR
         stored: plan.stored_schema().fields().len(),
         fingerprinter,
         pseudonymizer: job.pseudonymizer.as_ref(),
+        subject: plan.settings.subject.clone(),
+        samples: match &plan.inputs {
+            Inputs::Samples { samples, files } => Some((samples, files)),
+            Inputs::Records(_) => None,
+        },
+        table: match &seen {
+            Some(_) => Some(Mutex::new(DuplicatesWriter::create(job.dataset.store().as_ref(), writer)?)),
+            None => None,
+        },
         seen,
     }))
 }

@@ -50,6 +50,7 @@ pub(super) fn replace(
             counts,
             removes: rewritten.removes.clone(),
             places: [transaction.places.clone(), rewritten.places].concat(),
+            duplicates: transaction.duplicates.clone(),
             retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
             merges: Vec::new(),
             calls: attempt,

@@ -15,6 +15,7 @@ use super::{
     plan::ConvertPlan,
 };
 use crate::{
+    dataset::DuplicatesRef,
     error::{Error, Result},
     events::Event,
     exec::{
@@ -45,6 +46,8 @@ pub(super) struct Made {
     pub(super) part_hashes: Vec<AtomicU64>,
     /// The file of rejected records.
     pub(super) rejects: Option<Staged>,
+    /// The table of records that were left out as duplicates.
+    pub(super) duplicates: Option<(Staged, DuplicatesRef)>,
 }
 
 /// Result of running the pipeline once.
@@ -97,12 +100,12 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
     let result = attempt(job, plan, &outputs, &tally);
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (result, tally.mismatch.take()) {
-        (Ok(converted), _) => {
+        (Ok((converted, duplicates)), _) => {
             let rejects = match rejects {
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),
                 _ => None,
             };
-            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects })))
+            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects, duplicates })))
         }
         (Err(error), Some((source, mismatch))) => Ok(Attempt::Mismatch { source, mismatch, error }),
         (Err(error), None) => Err(error),
@@ -173,7 +176,12 @@ fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
 }
 
 /// Assembles the pipeline of a plan and runs it.
-fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
+fn attempt(
+    job: &Job<'_>,
+    plan: &ConvertPlan,
+    outputs: &Outputs<'_>,
+    tally: &Mutex<Tally>,
+) -> Result<(Converted, Option<(Staged, DuplicatesRef)>)> {
     let schema = plan.schema();
     let read_plan;
     let (facts, input) = match &plan.inputs {
@@ -203,7 +211,7 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
     });
     let given = plan.given.names();
     let sides = side_gate(job, plan, &schema);
-    let dedup = fingerprints::gate(job, plan, &schema)?;
+    let dedup = fingerprints::gate(job, plan, &schema, outputs.writer)?;
     let select = match plan.inputs.give_samples() {
         true => None,
         false => plan.given.selection.gate(&plan.fields)?,
@@ -238,7 +246,9 @@ fn attempt(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mut
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.similar = gate.similar.load(Ordering::Relaxed);
     }
-    Ok(converted)
+    let table = dedup.and_then(|gate| gate.table);
+    let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
+    Ok((converted, table.transpose()?.flatten()))
 }
 
 /// Returns the gate that divides records, if they are divided.

@@ -181,7 +181,8 @@ impl<'a> TaskRunner<'a> {
         mut publication: Publication<'_>,
         writer: &Writer,
     ) -> Result<TaskReport> {
-        let Made { converted, tally, part_hashes, rejects } = made;
+        // A run that leaves out duplicates is not cut into tasks.
+        let Made { converted, tally, part_hashes, rejects, duplicates: _ } = made;
         let store = self.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;

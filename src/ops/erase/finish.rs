@@ -90,10 +90,10 @@ pub(super) fn one(
             .observer
             .event(Event::Note(format!("objects not deleted because their paths now hold something else: {kept}")));
     }
-    receipt.rejects_erased = rejects::erase(dataset.store().as_ref(), words)?;
+    receipt.rejects_erased = rejects::erase_all(dataset.store(), words)?;
     // The receipt states that they are deleted, so the deletions must survive a power failure.
-    let rejects = format!("{SYSTEM_FOLDER}/rejects/x");
-    dataset.store().settle_deletions(&receipt.objects_deleted.iter().cloned().chain([rejects]).collect::<Vec<_>>())?;
+    let others = ["rejects", "duplicates"].map(|folder| format!("{SYSTEM_FOLDER}/{folder}/x"));
+    dataset.store().settle_deletions(&receipt.objects_deleted.iter().cloned().chain(others).collect::<Vec<_>>())?;
     receipt.version_after = unfinished.version;
     receipt.version_before = Version(unfinished.version.0.saturating_sub(1));
     receipt.root_after = dataset.root_of(receipt.version_after)?;

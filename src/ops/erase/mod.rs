@@ -285,8 +285,12 @@ impl<'a> Run<'a> {
         report.shards_rewritten = affected_shards.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
         if affected_shards.is_empty() {
-            if report.ids.iter().any(|id| id.erased_in.is_some()) {
+            let known = report.ids.iter().any(|id| id.erased_in.is_some());
+            if known {
                 refresh(&self.newest, Prepared::default(), self.context.observer)?;
+            }
+            // Records that were left out as duplicates have ids that no record has.
+            if known || (self.options.all_versions && !self.newest.entry().duplicates.is_empty()) {
                 self.clean_again(&mut report)?;
             }
             return Ok(report);
@@ -721,7 +725,7 @@ impl<'a> Run<'a> {
         }
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
-            report.rejects_erased = rejects::erase(store.as_ref(), &Words::Known(&self.erased_ids()?))?;
+            report.rejects_erased = rejects::erase_all(store, &Words::Known(&self.erased_ids()?))?;
             report.objects_unreferenced = finish::unreferenced(self.context, self.dataset).unwrap_or_default();
         }
         if !deleted.is_empty() || report.rejects_erased > 0 {

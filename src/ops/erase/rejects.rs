@@ -1,13 +1,17 @@
-//! Removes rejected records that name an erased person from the files of rejects, which are lines of text.
+//! Removes rejected records that name an erased person from the files of rejects, which are lines of text, and from
+//! tables of duplicates.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
     codec::base64::from_base64,
-    dataset::{Salt, Word},
+    dataset::{DuplicateRow, First, Salt, Word, erase_duplicates},
     error::{Error, Result},
     record::spelling::{continues_word, possible_decodings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
@@ -54,12 +58,33 @@ impl Words<'_> {
     }
 }
 
+/// Removes what contains one of the texts as a word: lines from all files of rejects, and rows from all tables of duplicates. Returns
+/// their number.
+///
+/// # Errors
+/// When the store fails or an object is damaged.
+pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<u64> {
+    if words.is_empty() {
+        return Ok(0);
+    }
+    let lines = erase(store.as_ref(), words)?;
+    let names = |text: &Option<String>| text.as_ref().is_some_and(|text| words.are_in(text.as_bytes()));
+    let is_erased = |row: &DuplicateRow| {
+        let first = match &row.first {
+            First::Record(_) => false,
+            First::Id(id) | First::Origin(id, _) => words.are_in(id.as_bytes()),
+        };
+        first || names(&row.record_id) || names(&row.subject_id) || words.are_in(row.source.as_bytes())
+    };
+    Ok(lines + erase_duplicates(store, &is_erased)?)
+}
+
 /// Removes the lines that contain one of the texts as a word from all files of rejects; returns their number. A file
 /// without remaining lines is deleted.
 ///
 /// # Errors
 /// When the store fails or a file is damaged.
-pub(super) fn erase(store: &dyn Store, words: &Words<'_>) -> Result<u64> {
+fn erase(store: &dyn Store, words: &Words<'_>) -> Result<u64> {
     if words.is_empty() {
         return Ok(0);
     }

@@ -56,7 +56,7 @@ pub struct EraseReport {
     pub bytes_reencoded: u64,
     /// Objects deleted.
     pub objects_deleted: u64,
-    /// Lines removed from files of rejects.
+    /// Lines removed from files of rejects, and rows from tables of duplicates.
     pub rejects_erased: u64,
     /// Sources that the dataset no longer lists, because their names identified the erased subject.
     pub sources_erased: u64,

@@ -1,0 +1,288 @@
+//! Records that runs left out as duplicates, a table for each run, and what each is a duplicate of.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `record_id`, `subject_id` | text, null | ids of the duplicate as stored; null: its origin, or none |
+//! | `source`, `row` | text, u64 or null | its origin, as in a sidecar |
+//! | `first_record` | u64, null | number of the record that it repeats, if the dataset held that before the run |
+//! | `first_id` | text, null | else the record id of that record as stored, if the record is a sample of files |
+//! | `first_source`, `first_row` | text, u64, both null | else its origin |
+//!
+//! Ids of duplicates may be those of a person, so an erasure from all versions removes rows. That is why log entries do not have the
+//! seals of these tables.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, SchemaRef},
+};
+use parquet::arrow::ArrowWriter;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    dataset::table::{
+        self, column,
+        paths::system_path,
+        sealed::{Sealed, SealingSink},
+    },
+    error::Result,
+    id::{Version, Writer},
+    record::BATCH_ROWS,
+    storage::{Staged, Store},
+};
+
+/// Folder of the tables.
+const FOLDER: &str = "duplicates";
+
+/// The table of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DuplicatesRef {
+    /// Path relative to the dataset.
+    pub path: String,
+    /// Number of its rows when it was written.
+    pub rows: u64,
+    /// Version that the run made.
+    pub version: Version,
+}
+
+/// A record that was left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DuplicateRow {
+    /// Its record id as stored; `None` when it is its origin.
+    pub record_id: Option<String>,
+    /// Its subject id as stored.
+    pub subject_id: Option<String>,
+    /// Name of its source as stored.
+    pub source: String,
+    /// Row in the source, from 1.
+    pub row: Option<u64>,
+    /// The record that it repeats.
+    pub first: First,
+}
+
+/// A record that others repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum First {
+    /// It has this number.
+    Record(u64),
+    /// It has this record id as stored.
+    Id(String),
+    /// It has this origin as stored: source, and row from 1.
+    Origin(String, u64),
+}
+
+/// Writes the table of a run.
+pub struct DuplicatesWriter {
+    writer: ArrowWriter<SealingSink>,
+    path: String,
+    pending: Vec<DuplicateRow>,
+    rows: u64,
+}
+
+impl std::fmt::Debug for DuplicatesWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DuplicatesWriter").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl DuplicatesWriter {
+    /// Starts the table of a run.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn create(store: &dyn Store, writer: &Writer) -> Result<Self> {
+        let path = system_path(&format!("{FOLDER}/{writer}.parquet"));
+        let sink = SealingSink::in_blocks(store, &path)?;
+        let properties = table::list_properties(&schema());
+        let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
+        Ok(Self { writer, path, pending: Vec::new(), rows: 0 })
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn push(&mut self, row: DuplicateRow) -> Result<()> {
+        self.rows += 1;
+        self.pending.push(row);
+        if self.pending.len() >= BATCH_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.pending);
+        if rows.is_empty() { Ok(()) } else { self.writer.write(&batch(&rows)?).map_err(table::failed) }
+    }
+
+    /// Finishes the table, which has no name until it is published; `None` if it has no rows.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn finish(mut self) -> Result<Option<(Staged, DuplicatesRef)>> {
+        if self.rows == 0 {
+            return Ok(None);
+        }
+        self.flush()?;
+        let made = DuplicatesRef { path: self.path, rows: self.rows, version: Version(0) };
+        Ok(Some((table::finish(self.writer)?, made)))
+    }
+}
+
+fn schema() -> SchemaRef {
+    let text = |name: &str, null: bool| Field::new(name, DataType::Utf8, null);
+    let number = |name: &str| Field::new(name, DataType::UInt64, true);
+    Arc::new(Schema::new(vec![
+        text("record_id", true),
+        text("subject_id", true),
+        text("source", false),
+        number("row"),
+        number("first_record"),
+        text("first_id", true),
+        text("first_source", true),
+        number("first_row"),
+    ]))
+}
+
+fn batch(rows: &[DuplicateRow]) -> Result<RecordBatch> {
+    let texts = |of: &dyn Fn(&DuplicateRow) -> Option<String>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<StringArray>())
+    };
+    let numbers = |of: &dyn Fn(&DuplicateRow) -> Option<u64>| -> ArrayRef {
+        Arc::new(rows.iter().map(of).collect::<UInt64Array>())
+    };
+    let columns: Vec<ArrayRef> = vec![
+        texts(&|row| row.record_id.clone()),
+        texts(&|row| row.subject_id.clone()),
+        texts(&|row| Some(row.source.clone())),
+        numbers(&|row| row.row),
+        numbers(&|row| if let First::Record(record) = row.first { Some(record) } else { None }),
+        texts(&|row| if let First::Id(id) = &row.first { Some(id.clone()) } else { None }),
+        texts(&|row| if let First::Origin(source, _) = &row.first { Some(source.clone()) } else { None }),
+        numbers(&|row| if let First::Origin(_, number) = row.first { Some(number) } else { None }),
+    ];
+    Ok(RecordBatch::try_new(schema(), columns)?)
+}
+
+/// Passes the records of a table to `visit`.
+///
+/// # Errors
+/// When the table is missing or damaged; those of `visit`.
+pub(in crate::dataset) fn each_duplicate(
+    store: &Arc<dyn Store>,
+    path: &str,
+    visit: &mut dyn FnMut(DuplicateRow) -> Result<()>,
+) -> Result<()> {
+    let table = Sealed::unknown(path.to_owned());
+    let damaged = |e| table::damaged(e, "the table of duplicates is damaged", table.place(store.as_ref()));
+    let builder = table::open(store, &table)?.with_batch_size(BATCH_ROWS);
+    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
+    while let Some(batch) =
+        table::guarded(|| Ok::<_, crate::error::Error>(reader.next().transpose()?)).map_err(damaged)?
+    {
+        for row in decode(&batch).map_err(damaged)? {
+            visit(row)?;
+        }
+    }
+    Ok(())
+}
+
+fn decode(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
+    let text = |name| column::<StringArray>(batch, name);
+    let number = |name| column::<UInt64Array>(batch, name);
+    let (ids, subjects, sources, rows) = (text("record_id")?, text("subject_id")?, text("source")?, number("row")?);
+    let (first_ids, first_sources) = (text("first_id")?, text("first_source")?);
+    let (first_records, first_rows) = (number("first_record")?, number("first_row")?);
+    let text_at = |array: &StringArray, at| array.is_valid(at).then(|| array.value(at).to_owned());
+    let number_at = |array: &UInt64Array, at| array.is_valid(at).then(|| array.value(at));
+    let first = |at| match (number_at(first_records, at), text_at(first_ids, at)) {
+        (Some(record), _) => First::Record(record),
+        (None, Some(id)) => First::Id(id),
+        (None, None) => {
+            First::Origin(text_at(first_sources, at).unwrap_or_default(), number_at(first_rows, at).unwrap_or_default())
+        }
+    };
+    let row = |at| DuplicateRow {
+        record_id: text_at(ids, at),
+        subject_id: text_at(subjects, at),
+        source: sources.value(at).to_owned(),
+        row: number_at(rows, at),
+        first: first(at),
+    };
+    Ok((0..batch.num_rows()).map(row).collect())
+}
+
+/// Removes rows from all tables of a dataset; returns their number. Tables that no version names yet, or any longer, count, too.
+///
+/// # Errors
+/// When the store fails or a table is damaged.
+pub fn erase_duplicates(store: &Arc<dyn Store>, is_erased: &dyn Fn(&DuplicateRow) -> bool) -> Result<u64> {
+    let mut erased = 0;
+    for object in store.list(&system_path(FOLDER))? {
+        let properties = table::list_properties(&schema());
+        let mut kept = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(table::failed)?;
+        let (mut pending, mut gone) = (Vec::new(), 0);
+        each_duplicate(store, &object.path, &mut |row| {
+            if is_erased(&row) {
+                gone += 1
+            } else {
+                pending.push(row)
+            }
+            if pending.len() < BATCH_ROWS {
+                return Ok(());
+            }
+            kept.write(&batch(&std::mem::take(&mut pending))?).map_err(table::failed)
+        })?;
+        if gone > 0 {
+            kept.write(&batch(&pending)?).map_err(table::failed)?;
+            store.put(&object.path, kept.into_inner().map_err(table::failed)?.into())?;
+            erased += gone;
+        }
+    }
+    Ok(erased)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::{id::TransactionId, storage::RemoteStore};
+
+    #[test]
+    fn rows_are_read_back_and_erased() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let writer = || DuplicatesWriter::create(store.as_ref(), &TransactionId::fresh().into()).unwrap();
+        assert!(writer().finish().unwrap().is_none());
+        let row = |number: u64| DuplicateRow {
+            record_id: (!number.is_multiple_of(3)).then(|| format!("r{number}")),
+            subject_id: (!number.is_multiple_of(2)).then(|| format!("s{}", number % 7)),
+            source: "a.csv".into(),
+            row: (!number.is_multiple_of(5)).then_some(number),
+            first: match number % 3 {
+                0 => First::Record(number),
+                1 => First::Id(format!("r{}", number / 2)),
+                _ => First::Origin("b.csv".into(), number),
+            },
+        };
+        let rows: Vec<DuplicateRow> = (0..20_000).map(row).collect();
+        let mut table = writer();
+        rows.iter().for_each(|row| table.push(row.clone()).unwrap());
+        let (staged, made) = table.finish().unwrap().unwrap();
+        store.publish(vec![staged]).unwrap();
+        let read = || {
+            let mut out = Vec::new();
+            each_duplicate(&store, &made.path, &mut |row| {
+                out.push(row);
+                Ok(())
+            })
+            .unwrap();
+            out
+        };
+        assert_eq!((made.rows, read() == rows), (20_000, true));
+        let is_erased = |row: &DuplicateRow| row.subject_id.as_deref() == Some("s3");
+        let count = rows.iter().filter(|row| is_erased(row)).count() as u64;
+        assert_eq!(erase_duplicates(&store, &is_erased).unwrap(), count);
+        assert_eq!(read(), rows.into_iter().filter(|row| !is_erased(row)).collect::<Vec<_>>());
+        assert_eq!(erase_duplicates(&store, &|_| true).unwrap(), 20_000 - count);
+        assert_eq!((read(), erase_duplicates(&store, &|_| true).unwrap()), (Vec::new(), 0));
+    }
+}
