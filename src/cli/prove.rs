@@ -33,7 +33,11 @@ impl Session<'_> {
             let out = args.proof.out.as_deref().map(|out| self.context.location(out)).transpose()?;
             let (bytes, report) = ops::prove::prove_split(&self.context, location, at, out.as_ref())?;
             self.progress.stop();
-            if out.is_none() {
+            if out.is_none() && json {
+                // One object on a line; texts have no line breaks of their own.
+                let lines = String::from_utf8_lossy(&bytes);
+                self.print(|w| Ok(writeln!(w, "{}", lines.lines().map(str::trim_start).collect::<String>())?))?;
+            } else if out.is_none() {
                 self.print(|w| Ok(w.write_all(&bytes)?))?;
             } else {
                 self.report(|w| if json { json::summary(w, &report) } else { split(w, &report) })?;

@@ -445,6 +445,10 @@ fn a_forged_certificate_of_a_split_is_refused() {
     assert_eq!(folder.run("verify-proof genuine.json").code, 7);
     assert_eq!(folder.run("verify-proof genuine.json --id PAT-1").code, 2);
     let genuine: Value = serde_json::from_str(&printed).unwrap();
+    let line = folder.run("manifest d --prove-split --json").ok();
+    assert_eq!(line.objects(), std::slice::from_ref(&genuine));
+    folder.write("line.json", &line.stdout);
+    folder.run(&format!("verify-proof line.json --root {root}")).ok();
     assert_eq!(root_of_leaves(&genuine).as_ref(), Some(&root));
     assert_eq!(genuine["segments"].as_array().unwrap().len(), 12);
     let refused = |name: &str, bytes: &[u8]| {

@@ -120,19 +120,20 @@ impl ConvertReport {
     pub(super) fn note_shares(&self, settings: &Settings, groups: Option<usize>, observer: &dyn Observer) {
         let Some(sides) = &settings.split else { return };
         let records: u64 = self.splits.iter().map(|split| split.records).sum();
-        let share = |split: &SplitReport| split.records as f64 / records as f64;
-        let is_off = |(asked, found): (f64, f64)| (found - asked).abs() > (asked.min(1.0 - asked) / 5.0).max(0.02);
-        if records == 0 || !sides.shares.shares().zip(self.splits.iter().map(share)).any(is_off) {
+        let share = |split: &SplitReport| 100.0 * split.records as f64 / records as f64;
+        let asked = || sides.shares.shares().map(|share| share * 100.0);
+        let is_off = |(asked, found): (f64, f64)| (found - asked).abs() > (asked.min(100.0 - asked) / 5.0).max(2.0);
+        if records == 0 || !asked().zip(self.splits.iter().map(share)).any(is_off) {
             return;
         }
         let percent = |shares: &mut dyn Iterator<Item = f64>| {
-            shares.map(|share| format!("{:.1}", share * 100.0)).collect::<Vec<_>>().join("/")
+            shares.map(|share| format!("{share:.1}")).collect::<Vec<_>>().join("/")
         };
         let number = groups.map_or_else(String::new, |groups| format!("{groups} groups by {}; ", sides.by));
         observer.event(Event::Note(format!(
             "{number}shares of records are {} % ({} % were asked for), since groups stay whole",
             percent(&mut self.splits.iter().map(share)),
-            percent(&mut sides.shares.shares()),
+            percent(&mut asked()),
         )));
     }
 
