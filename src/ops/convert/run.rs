@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use arrow::datatypes::Fields;
+use arrow::datatypes::{Fields, SchemaRef};
 
 use super::{
     columns::force_binary,
@@ -202,20 +202,9 @@ fn attempt(
         }
     };
     let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
-    let suppress = job.suppress.as_ref().map(|list| SuppressGate {
-        list,
-        id: plan.id_columns(&schema),
-        subject: plan.settings.subject.clone(),
-        normalize: job.options.id_normalize,
-        similar: AtomicU64::new(0),
-    });
+    let suppress = suppress_gate(job, plan, &schema);
     let given = plan.given.names();
-    let sides = plan.settings.split.as_ref().map(|sides| SideGate {
-        sides,
-        id: plan.id_columns(&schema),
-        subject: plan.settings.subject.clone(),
-        pseudonymizer: job.pseudonymizer.as_ref(),
-    });
+    let sides = side_gate(job, plan, &schema);
     let dedup = fingerprints::gate(job, plan, &schema, outputs.writer)?;
     let select = match plan.inputs.give_samples() {
         true => None,
@@ -252,6 +241,27 @@ fn attempt(
     let table = dedup.and_then(|gate| gate.table);
     let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
     Ok((converted, table.transpose()?.flatten()))
+}
+
+/// Returns the gate that leaves out erased records; `None` if nothing was erased.
+fn suppress_gate<'a>(job: &'a Job<'_>, plan: &ConvertPlan, schema: &SchemaRef) -> Option<SuppressGate<'a>> {
+    job.suppress.as_ref().map(|list| SuppressGate {
+        list,
+        id: plan.id_columns(schema),
+        subject: plan.settings.subject.clone(),
+        normalize: job.options.id_normalize,
+        similar: AtomicU64::new(0),
+    })
+}
+
+/// Returns the gate that divides the records; `None` if the dataset is not divided.
+fn side_gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Option<SideGate<'a>> {
+    plan.settings.split.as_ref().map(|sides| SideGate {
+        sides,
+        id: plan.id_columns(schema),
+        subject: plan.settings.subject.clone(),
+        pseudonymizer: job.pseudonymizer.as_ref(),
+    })
 }
 
 /// Returns the facts of samples, which form one source: their records name their files themselves.
