@@ -4,7 +4,8 @@
 Makes tables of a few nasty values each (nulls, empty texts, NaN, both zeros, ends of ranges, 2^53 + 1, quotes, Unicode in two forms, nested values,
 dates, instants, decimals), as Parquet, JSON Lines and CSV. Converts them to Parquet, tar and TFRecord with 1, 2 and 7 jobs, in one run and in
 two, by content, by columns and by id. The origins that are left are those that DuckDB finds; of one run, the shards have the same bytes at any
-number of jobs. Each record that is left out leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables of samples, against a dictionary of their parts.
+number of jobs. Each record that is left out leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
+of samples, against a dictionary of their parts.
 
     python3 scripts/checks/dedup_check.py --shardify target/release/shardify [--rows N] [--rounds N] [--seed S]
 """
