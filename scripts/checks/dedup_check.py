@@ -4,7 +4,8 @@
 Makes tables of a few nasty values each (nulls, empty texts, NaN, both zeros, ends of ranges, 2^53 + 1, quotes, Unicode in two forms, nested values,
 dates, instants, decimals), as Parquet, JSON Lines and CSV. Converts them to Parquet, tar and TFRecord with 1, 2 and 7 jobs, in one run and in
 two, by content, by columns and by id. The origins that are left are those that DuckDB finds; of one run, the shards have the same bytes at any
-number of jobs. Then samples: files, archives and tables of samples, against a dictionary of their parts.
+number of jobs. Each record that is left out leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
+of samples, against a dictionary of their parts.
 
     python3 scripts/checks/dedup_check.py --shardify target/release/shardify [--rows N] [--rounds N] [--seed S]
 """
@@ -80,7 +81,7 @@ def origins(shardify, dataset):
 
 
 def wanted(shardify, folder, sources, form, columns):
-    """The first record of each group, by DuckDB: of the inputs if they are Parquet, else of what was read of them."""
+    """The first record of the group of each record, by DuckDB: of the inputs if they are Parquet, else of what was read of them."""
     if form == "parquet":
         paths = [str(path) for path in sources]
         all_origins = [(path.name, row + 1) for path in sources for row in range(pq.read_metadata(path).num_rows)]
@@ -97,10 +98,12 @@ def wanted(shardify, folder, sources, form, columns):
         names = [c for (c,) in duckdb.execute("select column_name from (describe rows)").fetchall() if c not in ("file", "line", "place")]
         keys = ", ".join(f'"{name}"' for name in (names if mode == "content" else by))
         ordered = f"select row_number() over (order by file, line) - 1 as place, * exclude (file, line) from rows"
-        more = " union all select place from ordered where id is null" if mode == "id" else ""
-        only = "where id is not null" if mode == "id" else ""
-        query = f"with ordered as ({ordered}) select place from (select distinct on ({keys}) * from ordered {only} order by place){more}"
-        firsts[mode] = sorted(all_origins[place] for (place,) in duckdb.execute(query).fetchall())
+        first = f"min(place) over (partition by {keys})"
+        query = f"select place, {f'if(id is null, place, {first})' if mode == 'id' else first} from ({ordered}) order by place"
+        firsts[mode] = {all_origins[place]: all_origins[first] for place, first in duckdb.execute(query).fetchall()}
+        distinct = f"select count(*) from (select distinct {keys} from rows)"
+        if mode != "id":
+            expect(f"groups of {mode}", len(set(firsts[mode].values())), duckdb.execute(distinct).fetchone()[0])
     return firsts
 
 
@@ -127,7 +130,8 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
     both = [write(folder, "one", form, first.slice(0, rows // 3)), write(folder, "two", form, first.slice(rows // 3))]
     columns = rng.sample(chosen, 2)
     firsts = wanted(shardify, folder, both, form, {",".join(columns): columns, "id": ["id"]})
-    for to, (mode, want) in itertools.product(formats, firsts.items()):
+    for to, (mode, first_of) in itertools.product(formats, firsts.items()):
+        want = sorted(set(first_of.values()))
         what, shards = f"{form} to {to} by {mode}", {}
         words = ["--to", to, *(["--id", "id"] if mode == "id" else []), "--dedup", mode, "--target-shard", "64KiB", "--memory", "64MiB", "--json"]
         for jobs in (1, 2, 7):
@@ -142,8 +146,20 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
         run(shardify, "convert", both[0], "--out", out, *words)
         run(shardify, "convert", both[1], "--out", out)
         same(f"{what}, in two runs", origins(shardify, out), want)
+        look_up(shardify, folder, what, (folder / f"{form}-{to}-7-{mode}", out), first_of)
         run(shardify, "verify", out, "--read-data")
-    return len(firsts["content"])
+    return len(set(firsts["content"].values()))
+
+
+def look_up(shardify, folder, what, datasets, first_of):
+    """Each record that was left out leads to the first of its group."""
+    gone = {f"{source}#{row}": first for (source, row), first in first_of.items() if (source, row) != first}
+    ids = folder / "gone.txt"
+    ids.write_text("".join(f"{origin}\n" for origin in gone))
+    for dataset in datasets if gone else ():
+        found = [json.loads(line) for line in run(shardify, "manifest", dataset, "--find-file", ids, "--json").decode().splitlines()]
+        found = {one["id"]: one["of"]["origin"] for one in found if one["type"] == "duplicate"}
+        expect(f"{what}, what was left out", {id: (of["source"], of["row"]) for id, of in found.items()}, gone)
 
 
 def look_at_samples(shardify, folder, rng):

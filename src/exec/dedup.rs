@@ -9,7 +9,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow::{
+    array::{ArrayRef, RecordBatch, UInt64Array},
+    compute::take,
+};
 
 use super::{encode::id_column, gather::SourceFacts, seen::Seen};
 use crate::{
@@ -21,7 +24,7 @@ use crate::{
         dedup::DedupBy,
         fingerprint::{Fingerprint, Fingerprinter},
         parts::{is_table_of_samples, samples_of_rows},
-        path::{column_at, field_at},
+        path::column_at,
     },
     scan::SourceFile,
 };
@@ -149,48 +152,45 @@ impl DedupGate<'_> {
     /// When the store fails.
     pub fn record(&self, block: &RecordBlock, firsts: &[Option<u64>], places: &Places<'_>) -> Result<()> {
         let Some(table) = self.table.as_ref().filter(|_| firsts.iter().any(Option::is_some)) else { return Ok(()) };
-        let ids = self.ids(block, places)?;
+        let rows: Vec<usize> = (0..firsts.len()).filter(|at| firsts[*at].is_some()).collect();
+        let ids = self.ids(block, &rows, places)?;
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
         let source = places.names.get(places.source);
-        for (at, first) in firsts.iter().enumerate() {
-            let Some(first) = first else { continue };
+        for (at, (record_id, subject_id)) in rows.into_iter().zip(ids) {
+            let Some(first) = firsts[at] else { continue };
             let row = block.rows.get(at).map_or(at as u64, |row| u64::from(*row));
-            let (record_id, subject_id) = &ids[at];
             let origin = match &block.payload {
                 Payload::Samples(samples) => samples[at].origin.as_str(),
                 Payload::Rows(_) => "",
             };
             let name = if origin.is_empty() { source.map_or("", |facts| facts.name.name.as_str()) } else { origin };
             table.push(DuplicateRow {
-                record_id: record_id.as_deref().map(|id| self.stored(id)).transpose()?,
-                subject_id: subject_id.as_deref().map(|id| self.stored(id)).transpose()?,
+                record_id: record_id.map(|id| self.stored(&id)).transpose()?,
+                subject_id: subject_id.map(|id| self.stored(&id)).transpose()?,
                 source: self.stored_source(name),
                 row: origin.is_empty().then_some(places.base + row + 1),
-                first: self.first(*first, places)?,
+                first: self.first(first, places)?,
             })?;
         }
         Ok(())
     }
 
-    /// Returns the record ids and subject ids of a block.
-    fn ids(&self, block: &RecordBlock, places: &Places<'_>) -> Result<Vec<(Option<String>, Option<String>)>> {
+    /// Returns the record ids and subject ids of some records of a block.
+    fn ids(
+        &self,
+        block: &RecordBlock,
+        rows: &[usize],
+        places: &Places<'_>,
+    ) -> Result<Vec<(Option<String>, Option<String>)>> {
         let of_source = || places.names.get(places.source).and_then(|facts| facts.name.subject.clone());
         match &block.payload {
             Payload::Samples(samples) => {
                 let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
-                Ok(samples.iter().map(|sample| (Some(sample.key.clone()), subject(sample))).collect())
+                Ok(rows.iter().map(|row| (Some(samples[*row].key.clone()), subject(&samples[*row]))).collect())
             }
-            Payload::Rows(rows) => {
-                let column = |columns: &[String]| -> Result<Option<StringArray>> {
-                    let present = columns.iter().all(|name| field_at(rows.schema_ref().fields(), name).is_some());
-                    (!columns.is_empty() && present).then(|| id_column(rows, columns)).transpose()
-                };
-                let (records, subjects) = (column(&self.id)?, column(self.subject.as_slice())?);
-                let text = |column: &Option<StringArray>, row: usize| {
-                    column.as_ref().and_then(|column| column.is_valid(row).then(|| column.value(row).to_owned()))
-                };
-                let ids = |row| (text(&records, row), text(&subjects, row).or_else(of_source));
-                Ok((0..rows.num_rows()).map(ids).collect())
+            Payload::Rows(batch) => {
+                let (records, subjects) = (texts(batch, rows, &self.id)?, texts(batch, rows, self.subject.as_slice())?);
+                Ok(records.into_iter().zip(subjects).map(|(id, subject)| (id, subject.or_else(of_source))).collect())
             }
         }
     }
@@ -234,4 +234,20 @@ pub struct Places<'a> {
     pub source: usize,
     /// Number of records of the source before the block.
     pub base: u64,
+}
+
+/// Returns the texts of ids of some rows, given their columns; `None` for all if there are no columns.
+fn texts(batch: &RecordBatch, rows: &[usize], columns: &[String]) -> Result<Vec<Option<String>>> {
+    let at = UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64));
+    let mut taken: Vec<(&str, ArrayRef)> = Vec::with_capacity(columns.len());
+    for name in columns {
+        if let Some(column) = column_at(batch, name)? {
+            taken.push((name.as_str(), take(&column, &at, None)?));
+        }
+    }
+    if taken.is_empty() || taken.len() < columns.len() {
+        return Ok(vec![None; rows.len()]);
+    }
+    let ids = id_column(&RecordBatch::try_from_iter(taken)?, columns)?;
+    Ok(ids.iter().map(|id| id.map(str::to_owned)).collect())
 }

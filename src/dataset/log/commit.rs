@@ -393,6 +393,7 @@ mod tests {
         },
         error::Kind,
         format::OutputFormat,
+        record::dedup::DedupBy,
         storage::RemoteStore,
         units::Size,
     };
@@ -543,6 +544,32 @@ mod tests {
         // Another run, planned on the same version, comes too late.
         assert_eq!(merge(&["a", "b", "c"], "abc"), [("c".into(), 20), ("ab".into(), 0)]);
         assert_eq!(merge(&["ab", "c"], "all"), [("all".into(), 0)]);
+    }
+
+    #[test]
+    fn duplicates_of_records_that_were_added_meanwhile_are_a_conflict() {
+        let dataset = dataset();
+        let convert = |name: &str, dedup: Option<DedupBy>, stated: Option<&str>| {
+            let mut convert = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
+            convert.counts = Counts { records_in: 10, records_out: 10, ..Counts::default() };
+            convert.settings.dedup = dedup;
+            convert.arguments.extend(stated.map(|text| ("dedup".to_owned(), text.to_owned())));
+            convert
+        };
+        let by = |by: &DedupBy| convert(&by.to_string(), Some(by.clone()), Some(&by.to_string()));
+        commit(&dataset, &by(&DedupBy::Id), Version(0)).unwrap();
+        let conflict = |result: Result<Snapshot>| assert_eq!(result.unwrap_err().kind(), Kind::Conflict);
+        conflict(commit(&dataset, &by(&DedupBy::Id), Version(0)));
+        conflict(commit(&dataset, &by(&DedupBy::Content), Version(0)));
+        conflict(commit(&dataset, &convert("other", None, None), Version(0)));
+        // Who keeps all records compares with none, and a merge adds none.
+        let mut merge = transaction(vec![shard("merged", 0, 10)], &[], Numbers::Kept);
+        merge.operation = "compact";
+        commit(&dataset, &merge, Version(1)).unwrap();
+        commit(&dataset, &convert("b", Some(DedupBy::Id), Some("id")), Version(1)).unwrap();
+        commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
+        // A run that was planned before the setting was made does not undo it.
+        assert_eq!(dataset.open().unwrap().entry().settings.dedup, Some(DedupBy::Id));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The tables are read in full, one after the other, so this is for ids that no record of the dataset has.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::{
     find::{Hit, Resolver},
@@ -22,7 +22,7 @@ use crate::{
         },
     },
     error::Result,
-    id::Version,
+    id::{IdHash, Version},
 };
 
 /// A record that was left out.
@@ -76,22 +76,32 @@ pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Resu
 
 /// Finds the records that are repeated.
 fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
-    let mut numbers: Vec<BTreeSet<u64>> = Vec::with_capacity(found.len());
-    for duplicate in found.iter() {
-        numbers.push(match &duplicate.row.first {
-            First::Record(record) => BTreeSet::from([*record]),
-            First::Id(stored) => with_id(snapshot, token_of(stored))?,
-            First::Origin(source, row) => {
-                by_origin(snapshot, &[format!("{source}#{row}")])?.into_iter().map(|(_, record)| record).collect()
-            }
-        });
+    let mut numbers: Vec<Vec<u64>> = vec![Vec::new(); found.len()];
+    let mut origins: Vec<String> = Vec::with_capacity(found.len());
+    let mut ids: Vec<(IdHash, usize)> = Vec::new();
+    let settings = &snapshot.entry().settings;
+    let known = |stored: &'_ str| -> String {
+        if settings.private.is_some() { token_of(stored).to_owned() } else { stored.to_owned() }
+    };
+    for (number, duplicate) in found.iter().enumerate() {
+        let mut origin = String::new();
+        match &duplicate.row.first {
+            First::Record(record) => numbers[number].push(*record),
+            First::Id(stored) => ids.push((stored_hash(settings, &known(stored)), number)),
+            First::Origin(source, row) => origin = format!("{source}#{row}"),
+        }
+        origins.push(origin);
     }
+    for (duplicate, record) in by_origin(snapshot, &origins)? {
+        numbers[duplicate].push(record);
+    }
+    with_ids(snapshot, ids, &mut |duplicate, record| numbers[duplicate].push(record))?;
     let candidates = numbers.iter().flatten().map(|record| (*record, IdKind::Record)).collect();
     let hits = Resolver::new(snapshot).resolve(&candidates)?;
     for (duplicate, numbers) in found.iter_mut().zip(numbers) {
         let is_first = |hit: &&Hit| match &duplicate.row.first {
             First::Record(_) => true,
-            First::Id(stored) => token_of(&hit.record_id) == token_of(stored),
+            First::Id(stored) => known(&hit.record_id) == known(stored),
             First::Origin(source, row) => hit.source == *source && hit.row == Some(*row),
         };
         let hit = numbers.iter().filter_map(|record| hits.get(&(*record, IdKind::Record))).rfind(is_first);
@@ -103,12 +113,17 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the numbers that the id index has for a stored record id.
-fn with_id(snapshot: &Snapshot, stored: &str) -> Result<BTreeSet<u64>> {
-    let hash = stored_hash(&snapshot.entry().settings, stored);
-    let mut out = BTreeSet::new();
-    for segment in snapshot.entry().segments.iter().filter(|segment| segment.kind == IdKind::Record) {
-        out.extend(index::lookup_one(snapshot.dataset().store(), segment, hash)?);
+/// Passes the numbers that the id index has for hashes of record ids to `visit`, each with what its hash is given with.
+fn with_ids(snapshot: &Snapshot, mut ids: Vec<(IdHash, usize)>, visit: &mut dyn FnMut(usize, u64)) -> Result<()> {
+    ids.sort_unstable();
+    let mut hashes: Vec<IdHash> = ids.iter().map(|(hash, _)| *hash).collect();
+    hashes.dedup();
+    let segments = snapshot.entry().segments.iter().filter(|segment| segment.kind == IdKind::Record);
+    for segment in segments.filter(|_| !hashes.is_empty()) {
+        for (hash, record) in index::lookup(snapshot.dataset().store(), segment, &hashes)? {
+            let same = ids.partition_point(|(other, _)| *other < hash);
+            ids[same..].iter().take_while(|(other, _)| *other == hash).for_each(|(_, of)| visit(*of, record));
+        }
     }
-    Ok(out)
+    Ok(())
 }

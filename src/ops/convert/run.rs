@@ -202,13 +202,7 @@ fn attempt(
         }
     };
     let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
-    let suppress = job.suppress.as_ref().map(|list| SuppressGate {
-        list,
-        id: plan.id_columns(&schema),
-        subject: plan.settings.subject.clone(),
-        normalize: job.options.id_normalize,
-        similar: AtomicU64::new(0),
-    });
+    let suppress = suppress_gate(job, plan, &schema);
     let given = plan.given.names();
     let sides = side_gate(job, plan, &schema);
     let dedup = fingerprints::gate(job, plan, &schema, outputs.writer)?;
@@ -251,7 +245,18 @@ fn attempt(
     Ok((converted, table.transpose()?.flatten()))
 }
 
-/// Returns the gate that divides records, if they are divided.
+/// Returns the gate that leaves out erased records; `None` if nothing was erased.
+fn suppress_gate<'a>(job: &'a Job<'_>, plan: &ConvertPlan, schema: &SchemaRef) -> Option<SuppressGate<'a>> {
+    job.suppress.as_ref().map(|list| SuppressGate {
+        list,
+        id: plan.id_columns(schema),
+        subject: plan.settings.subject.clone(),
+        normalize: job.options.id_normalize,
+        similar: AtomicU64::new(0),
+    })
+}
+
+/// Returns the gate that divides the records; `None` if the dataset is not divided.
 fn side_gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Option<SideGate<'a>> {
     plan.settings.split.as_ref().map(|sides| SideGate {
         sides,
