@@ -40,6 +40,24 @@ pub struct Layout {
     source: Arc<SourceName>,
 }
 
+/// Columns of a sidecar that prepared records have: all but offset and length, which follow from where they will be.
+const OWN: [usize; 5] = [0, 1, 4, 5, 6];
+
+fn own_sidecar() -> SchemaRef {
+    let all = sidecar_schema();
+    Arc::new(Schema::new(OWN.map(|column| Arc::clone(&all.fields()[column])).to_vec()))
+}
+
+/// Returns sidecar rows of prepared records with all columns.
+fn whole_sidecar(own: &RecordBatch) -> Result<RecordBatch> {
+    let column = |column: usize| match OWN.iter().position(|own| *own == column) {
+        Some(at) => Arc::clone(own.column(at)),
+        None => Arc::new(UInt64Array::new_null(own.num_rows())) as ArrayRef,
+    };
+    let all = sidecar_schema();
+    Ok(RecordBatch::try_new(Arc::clone(&all), (0..all.fields().len()).map(column).collect())?)
+}
+
 /// Columns before those of the data: side, and the two halves of the rank.
 const KEYS: usize = 3;
 
@@ -48,7 +66,7 @@ impl Layout {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
         let side: FieldRef = Arc::new(Field::new("side", DataType::UInt8, false));
         let keys = [side, number("rank_high"), number("rank_low")];
-        let sidecar = sidecar_schema();
+        let sidecar = own_sidecar();
         let fields = keys.into_iter().chain(data.fields().iter().cloned()).chain(sidecar.fields().iter().cloned());
         let all = Arc::new(Schema::new(fields.chain([number("record")]).collect::<Fields>()));
         let source = SourceName { name: String::new(), key: String::new(), columns: None, subject: None };
@@ -85,7 +103,7 @@ impl Layout {
         columns.push(Arc::new(UInt8Array::from_value(prepared.side, rows)));
         columns.extend(prepared.ranks.iter().map(|half| Arc::new(half.clone()) as ArrayRef));
         columns.extend_from_slice(prepared.data.columns());
-        columns.extend_from_slice(prepared.sidecar.columns());
+        columns.extend(OWN.map(|column| Arc::clone(prepared.sidecar.column(column))));
         columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
     }
@@ -99,14 +117,13 @@ impl Layout {
         let columns = |range: std::ops::Range<usize>| batch.columns()[range].to_vec();
         let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(KEYS..ends), &rows)?;
-        let sidecar = RecordBatch::try_new(sidecar_schema(), columns(ends..self.record()))?;
-        let numbers = |column: &ArrayRef| column.as_primitive::<UInt64Type>().values().to_vec();
-        let hashes = sidecar.columns().last().map(numbers).unwrap_or_default();
+        let sidecar = RecordBatch::try_new(own_sidecar(), columns(ends..self.record()))?;
+        let numbers = batch.column(self.record()).as_primitive::<UInt64Type>().values().to_vec();
         Ok(SourceBatch {
             payload: Payload::Rows(data),
             source: Arc::clone(&self.source),
-            rows: numbers(batch.column(self.record())).into(),
-            hashes: hashes.into(),
+            rows: numbers.into(),
+            hashes: Numbers::default(),
             sidecar: Some(sidecar),
         })
     }
@@ -232,15 +249,20 @@ impl Encoder {
                 return Err(Error::internal("records of a unit were not prepared"));
             };
             data.push(batch);
-            sidecars.push(SidecarColumns::of_batch(&sidecar)?);
+            sidecars.push(sidecar);
             numbers.extend(rows.iter());
         }
-        let rows = SidecarColumns::join(sidecars)?;
+        // Only when the data is no longer needed: together they would take twice the memory.
+        let mut rows = move || -> Result<SidecarColumns> {
+            let columns = sidecars.drain(..).map(|own| SidecarColumns::of_batch(&whole_sidecar(&own)?));
+            SidecarColumns::join(columns.collect::<Result<_>>()?)
+        };
         let (body, end_keys) = match &self.output {
             Output::Parquet(encoder) => {
                 let group = encoder.encode(&data)?;
+                drop(data);
                 report(group.encoded_bytes);
-                (Body::RowGroup(group, SidecarGroups::encode(&rows)?), None)
+                (Body::RowGroup(group, SidecarGroups::encode(&rows()?)?), None)
             }
             Output::Stream(framing) => {
                 let end_keys = end_keys(&data)?.filter(|_| framing.has_keys());
@@ -255,9 +277,10 @@ impl Encoder {
                     bytes.extend_from_slice(frames.value_data().get(place(*first)..place(*last)).unwrap_or_default());
                     lengths.extend(frames.value_offsets().windows(2).map(|pair| (pair[1] - pair[0]).cast_unsigned()));
                 }
+                drop(data);
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = self.codec.compress_unit(bytes)?;
                 let bytes: Bytes = self.pool.lend(bytes);
-                (Body::Stream { rows: Box::new(rows), bytes, lengths, raw_bytes, crc32 }, end_keys)
+                (Body::Stream { rows: Box::new(rows()?), bytes, lengths, raw_bytes, crc32 }, end_keys)
             }
         };
         let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());
