@@ -44,6 +44,9 @@ const PREPARED_BYTES: u64 = 1 << 20;
 const BATCH_BYTES: u64 = 128 << 10;
 const MAX_BATCH: u64 = 4096;
 
+/// Batches after which freed memory is released: each thread frees what another has allocated.
+const RELEASED_BATCHES: usize = 32;
+
 /// What a shuffle needs besides its records.
 pub struct ShuffleSetup<'a> {
     /// Seed of the order.
@@ -166,7 +169,7 @@ impl<'a> Shuffler<'a> {
     /// If the disk fails.
     pub fn merge(&self, spilled: &mut Spilled, input: InputSize) -> Result<Shuffled<'_>> {
         let setup = &self.setup;
-        setup.observer.event(Event::Phase { name: "shuffling", bytes: None });
+        setup.observer.event(Event::Phase { name: "shuffling", bytes: Some(input.bytes) });
         release_freed_memory(setup.memory.bytes / 2);
         let check = || setup.cancel.check();
         let (runs, location) = (std::mem::take(&mut spilled.runs), setup.store.location());
@@ -174,7 +177,9 @@ impl<'a> Shuffler<'a> {
         let all: u64 = spilled.records.iter().sum();
         let merged = Merged::new(&self.keys, runs, Vec::new())?.with_batch_rows(batch_rows(all, input.bytes));
         let sides = spilled.records.iter().map(|records| (*records, 0)).collect();
-        Ok(Shuffled { merged, layout: &self.layout, input: input.bytes, sides, ready: VecDeque::new() })
+        let (layout, observer) = (&self.layout, setup.observer);
+        let (memory, batches, ready) = (setup.memory.bytes, 0, VecDeque::new());
+        Ok(Shuffled { merged, layout, observer, memory, batches, input: input.bytes, sides, ready })
     }
 }
 
@@ -233,6 +238,10 @@ impl<I: Iterator<Item = Result<Prepared>>> Iterator for Chunks<'_, I> {
 pub struct Shuffled<'a> {
     merged: Merged<'a>,
     layout: &'a Layout,
+    observer: &'a dyn Observer,
+    /// The memory limit, and batches since freed memory was released.
+    memory: u64,
+    batches: usize,
     /// Stored bytes of the input.
     input: u64,
     /// Records of each side, and how many of them were passed on.
@@ -243,6 +252,7 @@ pub struct Shuffled<'a> {
 impl Shuffled<'_> {
     /// Makes a batch ready to be passed on, divided where another side begins.
     fn divide(&mut self, batch: &RecordBatch) -> Result<()> {
+        let records_of_all = self.sides.iter().map(|(all, _)| *all).sum::<u64>().max(1);
         let mut first = 0;
         for of_side in self.layout.sides(batch).chunk_by(|a, b| a == b) {
             let side: Side = of_side.first().copied().unwrap_or_default();
@@ -255,6 +265,10 @@ impl Shuffled<'_> {
             let before = share(*passed);
             *passed += of_side.len() as u64;
             let bytes_in = u64::try_from(share(*passed) - before).unwrap_or_default();
+            // Each side is told as its part of the input.
+            let part = u128::from(bytes_in) * u128::from(*all) / u128::from(records_of_all);
+            self.observer
+                .event(Event::Read { bytes: u64::try_from(part).unwrap_or_default(), records: of_side.len() as u64 });
             self.ready.push_back(Gathered { records, bytes_in, side });
         }
         Ok(())
@@ -270,6 +284,10 @@ impl Iterator for Shuffled<'_> {
                 return Some(Ok(gathered));
             }
             let batch = self.merged.next()?;
+            self.batches = (self.batches + 1) % RELEASED_BATCHES;
+            if self.batches == 0 {
+                release_freed_memory(self.memory / 4 * 3);
+            }
             if let Err(error) = batch.and_then(|batch| self.divide(&batch)) {
                 return Some(Err(error));
             }

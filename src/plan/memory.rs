@@ -70,6 +70,12 @@ impl MemoryPlan {
         Self { unit_bytes: self.unit_bytes.min(most).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
 
+    /// Returns the plan of records that are shuffled, whose sidecar rows are in memory with them, and runs that are merged meanwhile.
+    #[must_use]
+    pub fn shuffled(self) -> Self {
+        Self { unit_bytes: self.unit_bytes.min(self.bytes / 16).max(MIN_UNIT.min(self.unit_bytes)), ..self }
+    }
+
     /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
     /// encoded form.
     pub fn concurrent_rewrites(&self, format: OutputFormat, max: usize) -> usize {

@@ -18,7 +18,7 @@ pub(super) mod parts;
 pub(super) mod range;
 mod write;
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array, new_null_array},
@@ -190,15 +190,18 @@ impl SourceRuns {
             runs.push(&name.into(), names.len());
             return runs;
         }
+        // In shuffled shards, hardly any neighbours have one source, so each name is allocated once.
+        let mut known: HashMap<&str, Arc<str>> = HashMap::new();
+        let mut push = |name, count| runs.push(known.entry(name).or_insert_with(|| name.into()), count);
         let (mut last, mut count) = ("", 0);
         for name in names.iter().flatten() {
             if name != last {
-                runs.push(&last.into(), count);
+                push(last, count);
                 (last, count) = (name, 0);
             }
             count += 1;
         }
-        runs.push(&last.into(), count);
+        push(last, count);
         runs
     }
 
@@ -249,9 +252,14 @@ impl SourceRuns {
             let names = StringArray::from_iter_values(self.names.iter().map(AsRef::as_ref));
             return chunks::encode(column, rows, &Values::Texts(&names));
         }
-        let dictionary: Vec<&str> = self.names.iter().map(AsRef::as_ref).collect();
+        let (mut dictionary, mut known): (Vec<&str>, HashMap<&str, u32>) = (Vec::new(), HashMap::new());
         let mut keys = Vec::with_capacity(rows);
-        for (key, end) in (0_u32..).zip(&self.ends) {
+        for (name, end) in self.names.iter().zip(&self.ends) {
+            let next = u32::try_from(dictionary.len()).unwrap_or(u32::MAX);
+            let key = *known.entry(name).or_insert(next);
+            if key == next {
+                dictionary.push(name);
+            }
             keys.resize(*end, key);
         }
         chunks::encode(column, rows, &Values::Keyed { keys: &keys, dictionary: &dictionary, valid: None })

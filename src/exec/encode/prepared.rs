@@ -42,18 +42,39 @@ pub struct Layout {
     source: Arc<SourceName>,
 }
 
+/// Columns of a sidecar that prepared records have: all but offset and length, which follow from where they will be.
+const OWN: [usize; 5] = [0, 1, 4, 5, 6];
+
+/// Column of fingerprints, if sidecars have it.
+const FINGERPRINTS: usize = 7;
+
+fn own_sidecar(fingerprints: bool) -> SchemaRef {
+    let all = sidecar_schema(fingerprints);
+    let own = OWN.into_iter().chain(fingerprints.then_some(FINGERPRINTS));
+    Arc::new(Schema::new(own.map(|column| Arc::clone(&all.fields()[column])).collect::<Fields>()))
+}
+
+/// Returns sidecar rows of prepared records with all columns.
+fn whole_sidecar(own: &RecordBatch) -> Result<RecordBatch> {
+    let fingerprints = own.num_columns() > OWN.len();
+    let column = |column: usize| match OWN.iter().position(|own| *own == column) {
+        Some(at) => Arc::clone(own.column(at)),
+        None if column == FINGERPRINTS => Arc::clone(own.column(OWN.len())),
+        None => Arc::new(UInt64Array::new_null(own.num_rows())) as ArrayRef,
+    };
+    let all = sidecar_schema(fingerprints);
+    Ok(RecordBatch::try_new(Arc::clone(&all), (0..all.fields().len()).map(column).collect())?)
+}
+
 /// Columns before those of the data: side, and the two halves of the rank.
 const KEYS: usize = 3;
-
-/// Column of content hashes in a sidecar.
-const HASHES: usize = 6;
 
 impl Layout {
     fn new(data: SchemaRef, fingerprints: bool) -> Self {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
         let side: FieldRef = Arc::new(Field::new("side", DataType::UInt8, false));
         let keys = [side, number("rank_high"), number("rank_low")];
-        let sidecar = sidecar_schema(fingerprints);
+        let sidecar = own_sidecar(fingerprints);
         let fields = keys.into_iter().chain(data.fields().iter().cloned()).chain(sidecar.fields().iter().cloned());
         let all = Arc::new(Schema::new(fields.chain([number("record")]).collect::<Fields>()));
         let source = SourceName { name: String::new(), key: String::new(), columns: None, subject: None };
@@ -61,7 +82,7 @@ impl Layout {
     }
 
     fn has_fingerprints(&self) -> bool {
-        self.sidecar.fields().len() > HASHES + 1
+        self.sidecar.fields().len() > OWN.len()
     }
 
     /// Returns all columns.
@@ -94,7 +115,8 @@ impl Layout {
         columns.push(Arc::new(UInt8Array::from_value(prepared.side, rows)));
         columns.extend(prepared.ranks.iter().map(|half| Arc::new(half.clone()) as ArrayRef));
         columns.extend_from_slice(prepared.data.columns());
-        columns.extend_from_slice(prepared.sidecar.columns());
+        let own = OWN.into_iter().chain(self.has_fingerprints().then_some(FINGERPRINTS));
+        columns.extend(own.map(|column| Arc::clone(prepared.sidecar.column(column))));
         columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
     }
@@ -109,13 +131,12 @@ impl Layout {
         let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(KEYS..ends), &rows)?;
         let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(ends..self.record()))?;
-        let numbers = |column: &ArrayRef| column.as_primitive::<UInt64Type>().values().to_vec();
-        let hashes = numbers(sidecar.column(HASHES));
+        let numbers = batch.column(self.record()).as_primitive::<UInt64Type>().values().to_vec();
         Ok(SourceBatch {
             payload: Payload::Rows(data),
             source: Arc::clone(&self.source),
-            rows: numbers(batch.column(self.record())).into(),
-            hashes: hashes.into(),
+            rows: numbers.into(),
+            hashes: Numbers::default(),
             fingerprints: Vec::new(),
             sidecar: Some(sidecar),
         })
@@ -244,14 +265,20 @@ impl Encoder {
                 return Err(Error::internal("records of a unit were not prepared"));
             };
             data.push(batch);
-            sidecars.push(SidecarColumns::of_batch(&sidecar)?);
+            sidecars.push(sidecar);
             numbers.extend(rows.iter());
         }
-        let rows = SidecarColumns::join(sidecars)?;
+        // Only when the data is no longer needed: together they would take twice the memory.
+        let mut rows = move || -> Result<SidecarColumns> {
+            let columns = sidecars.drain(..).map(|own| SidecarColumns::of_batch(&whole_sidecar(&own)?));
+            SidecarColumns::join(columns.collect::<Result<_>>()?)
+        };
         let (body, end_keys) = match &self.output {
             Output::Parquet(encoder) => {
                 let group = encoder.encode(&data)?;
+                drop(data);
                 report(group.encoded_bytes);
+                let rows = rows()?;
                 (Body::RowGroup(group, SidecarGroups::encode(&rows, rows.fingerprints.is_some())?), None)
             }
             Output::Stream(framing) => {
@@ -267,9 +294,10 @@ impl Encoder {
                     bytes.extend_from_slice(frames.value_data().get(place(*first)..place(*last)).unwrap_or_default());
                     lengths.extend(frames.value_offsets().windows(2).map(|pair| (pair[1] - pair[0]).cast_unsigned()));
                 }
+                drop(data);
                 let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = self.codec.compress_unit(bytes)?;
                 let bytes: Bytes = self.pool.lend(bytes);
-                (Body::Stream { rows: Box::new(rows), bytes, lengths, raw_bytes, crc32 }, end_keys)
+                (Body::Stream { rows: Box::new(rows()?), bytes, lengths, raw_bytes, crc32 }, end_keys)
             }
         };
         let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Pairs of record number and row to sort at a time.
-const PAIRS: usize = 1 << 20;
+const PAIRS: usize = 1 << 19;
 
 /// Collects the place of each record and orders them by record number.
 pub(in crate::exec) struct Pairs<'a> {

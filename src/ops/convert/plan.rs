@@ -232,6 +232,8 @@ impl Opened {
         let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
         let memory = MemoryPlan::new(job.context.memory, job.context.jobs, format, target, row_group)
             .divided(settings.split.as_ref().map_or(1, Sides::count));
+        let shuffles = settings.shuffle.is_some() && matches!(self.inputs, Inputs::Records(_));
+        let memory = if shuffles { memory.shuffled() } else { memory };
         let files = match &self.inputs {
             Inputs::Samples { files, samples } => Some((samples, files.as_slice())),
             Inputs::Records(_) => None,
