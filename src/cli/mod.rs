@@ -605,7 +605,9 @@ impl Session<'_> {
             .or_else(|| std::env::var("SHARDIFY_DATASET").ok().filter(|v| !v.is_empty()));
         let location = self.context.location(named.as_deref().unwrap_or("shards"))?;
         if location.local_path().is_some_and(|path| path.is_file()) {
-            return Err(Error::usage("expected the folder of a dataset, found a file").at(location.to_string()));
+            return Err(Error::usage("expected the folder of a dataset, found a file")
+                .at(location.to_string())
+                .hint("a dataset is a folder of shards: name one that is new, or has a dataset"));
         }
         Ok(location)
     }
