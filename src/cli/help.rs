@@ -129,6 +129,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),
             ("Take only the records of subject 7", "echo 7 | shardify reshard shards --out subject-7 --ids -"),
+            ("Put all records in a random order", "shardify reshard shards --out shuffled --shuffle 1"),
             (
                 "Take half of the records that satisfy a condition",
                 "shardify reshard shards --out older --where 'year_of_birth < 1980' --sample 0.5",

@@ -10,13 +10,16 @@ use std::{
 };
 
 use super::{
-    encode::{EncodeUnit, SourceBatch},
+    encode::{EncodeUnit, Encoded, Encoder, Output, SourceBatch},
     gather::Gathered,
 };
 use crate::{
     error::{Error, Result},
     format::parquet::logical_bytes,
-    plan::roll::RowGroupPlanner,
+    plan::{
+        memory::MemoryPlan,
+        roll::{InputSize, RowGroupPlanner},
+    },
     record::{Payload, Sample, side::Side},
 };
 
@@ -74,6 +77,37 @@ impl Feedback {
     }
 }
 
+/// Ends all waiting for sizes when it is dropped: a thread that waits for a size must not keep a scope open after a failure, also if
+/// the thread that had it started panics.
+pub struct Closing<'a>(pub &'a [Feedback]);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Feedback::close);
+    }
+}
+
+/// Encodes a unit, and tells the planner of its side how large it is.
+///
+/// # Errors
+/// As [`Encoder::encode_reporting`].
+pub fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
+    let (side, number) = (usize::from(unit.side), unit.number);
+    let footer = match encoder.output() {
+        Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
+        Output::Stream(_) => 0,
+    };
+    let encoded = encoder.encode_reporting(unit, |bytes| {
+        if let Some(feedback) = feedback.get(side) {
+            feedback.report(number, bytes + footer);
+        }
+    });
+    if encoded.is_err() {
+        feedback.iter().for_each(Feedback::close);
+    }
+    encoded
+}
+
 /// Rule by which units are cut.
 #[derive(Debug)]
 pub enum Cutting {
@@ -91,7 +125,30 @@ pub enum Cutting {
 /// Minimum bytes counted per row, because its hash, row number and id use memory as well.
 const MIN_ROW_BYTES: u64 = 32;
 
+/// Where the shards of a run end.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardSize {
+    /// Target size of a shard, in bytes.
+    pub target: u64,
+    /// Where shards end; `None` at the target size.
+    pub ends: Option<ShardEnds>,
+}
+
 impl Cutting {
+    /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size of the input.
+    pub fn of(output: &Output, memory: &MemoryPlan, size: ShardSize, (is_framed, input): (bool, InputSize)) -> Self {
+        match output {
+            Output::Stream(framing) => {
+                Self::Even { bytes: memory.unit_bytes, member: (!is_framed).then(|| framing.member_bytes()) }
+            }
+            Output::Parquet(_) if size.ends.is_some() => Self::Even { bytes: memory.unit_bytes, member: None },
+            Output::Parquet(parquet) => {
+                let target = size.target.saturating_sub(parquet.footer_bytes(0)).max(1);
+                Self::RowGroups(RowGroupPlanner::new(target, memory.unit_bytes, Some(input)))
+            }
+        }
+    }
+
     /// Estimated bytes of the records once encoded.
     fn weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {

@@ -12,6 +12,7 @@
 
 pub mod filter;
 mod rows;
+pub mod shuffle;
 mod stream;
 
 use std::{

@@ -49,6 +49,7 @@ mod reference;
 mod remote_arrays;
 mod report;
 mod reshard;
+mod reshard_shuffle;
 mod select;
 mod shuffle;
 mod sizes;

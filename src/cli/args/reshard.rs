@@ -42,6 +42,12 @@ pub(in crate::cli) struct ReshardArgs {
     /// With --sample: choose other records.
     #[arg(long, value_name = "N", requires = "sample", default_value_t = 0, help_heading = "Selection")]
     seed: u64,
+    /// Put the records in a random order, which follows from a seed.
+    ///
+    /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each part of a split is shuffled by
+    /// itself. Later conversions into the new dataset shuffle what they add.
+    #[arg(long, value_name = "SEED", help_heading = "Output")]
+    shuffle: Option<u64>,
     /// New dataset: a folder or URL without one.
     #[arg(long, value_name = "DATASET", help_heading = "Output")]
     pub(in crate::cli) out: String,
@@ -81,6 +87,7 @@ impl ReshardArgs {
             ids,
             filter: self.filter.as_deref().map(|text| Filter::parse(text, Timestamp::now())).transpose()?,
             sample: self.sample.map(|share| Sample { share, seed: self.seed }),
+            shuffle: self.shuffle,
             dry_run: self.dry_run,
         })
     }

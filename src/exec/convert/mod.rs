@@ -23,7 +23,7 @@ use self::{
     samples::{SampleReader, read_samples},
 };
 use super::{
-    cut::{Cut, Cutting, Feedback, ShardEnds, Units},
+    cut::{Closing, Cut, Cutting, Feedback, ShardEnds, ShardSize, Units, encode},
     dedup::DedupGate,
     encode::{EncodeUnit, Encoded, Encoder, Output},
     gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
@@ -33,7 +33,7 @@ use super::{
     scatter::Scatter,
     select::SelectGate,
     shard::{Appended, Appender, FinishedShard, ShardNaming},
-    shuffle::{ShuffleSetup, Shuffler, Spilled},
+    shuffle::{ShuffleSetup, ShuffledIds, Shuffler},
     sides::{SideGate, SideRecords},
     subjects::SubjectResolver,
     suppress::SuppressGate,
@@ -49,7 +49,7 @@ use crate::{
     id::Writer,
     plan::{
         memory::MemoryPlan,
-        roll::{InputSize, RowGroupPlanner, Spread},
+        roll::{InputSize, Spread},
     },
     record::{Part, Payload, RecordBlock, side::Side},
     scan::{RecordSource, SourceFile},
@@ -211,21 +211,19 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Returns what a shuffle needs; `None` if the records keep their order.
-    fn shuffle_setup(&self) -> Option<ShuffleSetup<'_>> {
-        Some(ShuffleSetup {
-            seed: self.shuffle?,
-            encoder: self.encoder,
+    /// Returns what shuffles the records, and what numbers and indexes them before; `None` if they keep their order.
+    fn shuffler(&self) -> Option<(Shuffler<'_>, ShuffledIds<'_>)> {
+        let (encoder, writer, division) = (self.encoder, self.writer, self.sides.map(|gate| gate.sides));
+        let ids = ShuffledIds { seed: self.shuffle?, encoder, writer, division };
+        let setup = ShuffleSetup {
             store: self.store,
-            writer: self.writer,
             sides: self.side_count(),
-            division: self.sides.map(|gate| gate.sides),
-            fingerprints: self.naming.fingerprints,
             memory: self.memory,
             jobs: self.jobs,
             observer: self.observer,
             cancel: self.cancel,
-        })
+        };
+        Some((Shuffler::new(setup, encoder.layout(self.naming.fingerprints)), ids))
     }
 
     /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of all rows of their source.
@@ -250,9 +248,8 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
     let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
-    let shuffler = pipeline.shuffle_setup().map(Shuffler::new);
+    let shuffler = pipeline.shuffler();
     std::thread::scope(|scope| {
-        // A thread that waits for a size must not keep the scope open after a failure, also if this thread panics.
         let _closing = Closing(&feedback);
         // Only Parquet has columns that samples must fit.
         let columns = match pipeline.encoder.output() {
@@ -286,13 +283,13 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
         let gathered = Gather::new(outcomes, setup);
         let result = match &shuffler {
             None => append(pipeline, size, encoded(scope, pipeline, size, (gathered, &feedback)), (tally, None)),
-            Some(shuffler) => {
-                let mut spilled = shuffler.spill(scope, gathered)?;
+            Some((shuffler, ids)) => {
+                let (spilled, segments) = ids.spill(scope, shuffler, gathered)?;
                 // All records are known by now, so their part of the input is exact.
                 let size = InputSize { error: 0, ..size };
-                let shuffled = shuffler.merge(scope, &mut spilled, size)?;
+                let shuffled = shuffler.merge(scope, spilled, size)?;
                 let encoded = encoded(scope, pipeline, size, (shuffled, &feedback));
-                append(pipeline, size, encoded, (tally, Some((shuffler, spilled))))
+                append(pipeline, size, encoded, (tally, Some((shuffler, segments))))
             }
         };
         // A decoder may have treated a failed read as the end of a source.
@@ -310,12 +307,18 @@ fn encoded<'scope>(
     size: InputSize,
     (gathered, feedback): (impl Iterator<Item = Result<Gathered>> + Send + 'scope, &Arc<[Feedback]>),
 ) -> Ordered<Encoded> {
-    let cut = |side: Side| Cut::new(side, cutting(pipeline, size)).ending(pipeline.ends, size.bytes);
+    let (encoder, size_of) = (pipeline.encoder, ShardSize { target: pipeline.target, ends: pipeline.ends });
+    // Shuffled records are framed already.
+    let is_framed = pipeline.shuffle.is_some();
+    let cut = |side: Side| {
+        let cutting = Cutting::of(encoder.output(), &pipeline.memory, size_of, (is_framed, size));
+        Cut::new(side, cutting).ending(pipeline.ends, size.bytes)
+    };
     let cuts = (0..pipeline.side_count()).map(cut).collect();
     let units = Units::new(gathered, cuts, feedback);
     let encode = {
         let feedback = Arc::clone(feedback);
-        move |unit: EncodeUnit| encode(pipeline.encoder, &feedback, unit)
+        move |unit: EncodeUnit| encode(encoder, &feedback, unit)
     };
     ordered(scope, units, pipeline.jobs, pipeline.memory.encode_window, pipeline.cancel, encode)
 }
@@ -329,56 +332,12 @@ fn can_skip(error: &Error, on_error: OnError) -> bool {
         && !matches!(error.kind(), Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
 }
 
-/// Ends all waiting for sizes when it is dropped.
-struct Closing<'a>(&'a [Feedback]);
-
-impl Drop for Closing<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(Feedback::close);
-    }
-}
-
-fn cutting(pipeline: &Pipeline<'_>, input: InputSize) -> Cutting {
-    match pipeline.encoder.output() {
-        Output::Stream(framing) => {
-            // Shuffled records are framed already.
-            let member = pipeline.shuffle.is_none().then(|| framing.member_bytes());
-            Cutting::Even { bytes: pipeline.memory.unit_bytes, member }
-        }
-        Output::Parquet(_) if pipeline.ends.is_some() => {
-            Cutting::Even { bytes: pipeline.memory.unit_bytes, member: None }
-        }
-        Output::Parquet(parquet) => {
-            let target = pipeline.target.saturating_sub(parquet.footer_bytes(0)).max(1);
-            let planner = RowGroupPlanner::new(target, pipeline.memory.unit_bytes, Some(input));
-            Cutting::RowGroups(planner)
-        }
-    }
-}
-
-fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
-    let (side, number) = (usize::from(unit.side), unit.number);
-    let footer = match encoder.output() {
-        Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
-        Output::Stream(_) => 0,
-    };
-    let encoded = encoder.encode_reporting(unit, |bytes| {
-        if let Some(feedback) = feedback.get(side) {
-            feedback.report(number, bytes + footer);
-        }
-    });
-    if encoded.is_err() {
-        feedback.iter().for_each(Feedback::close);
-    }
-    encoded
-}
-
 /// Appends the units of each side to its shards. The records of a side follow those of the sides before it.
 fn append(
     pipeline: &Pipeline<'_>,
     input: InputSize,
     encoded: impl Iterator<Item = Result<Encoded>>,
-    (tally, shuffled): (&Mutex<Tally>, Option<(&Shuffler<'_>, Spilled)>),
+    (tally, shuffled): (&Mutex<Tally>, Option<(&Shuffler<'_>, Vec<Segments>)>),
 ) -> Result<Converted> {
     let appender = |side: Side| {
         let naming = match pipeline.sides {
@@ -386,7 +345,7 @@ fn append(
             Some(gate) => pipeline.naming.within(&format!("/{}/", gate.sides.folder(side))),
         };
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
-        let scatter = |(shuffler, _): &(&Shuffler<'_>, Spilled)| {
+        let scatter = |(shuffler, _): &(&Shuffler<'_>, Vec<Segments>)| {
             let set = format!("{}-{side}", pipeline.naming.tag.replace('/', "-"));
             Scatter::new(pipeline.store.as_ref(), pipeline.cancel, set, shuffler.fan_in())
         };
@@ -404,7 +363,7 @@ fn append(
         release_freed_memory(pipeline.memory.bytes / 8 * 7);
     }
     let mut all = Converted::default();
-    let mut indexed = shuffled.map(|(_, spilled)| spilled.segments.into_iter());
+    let mut indexed = shuffled.map(|(_, segments)| segments.into_iter());
     for (side, appender) in appenders.into_iter().enumerate() {
         let Appended { shards, records, segments, places } = appender.finish()?;
         // Shuffled records were indexed in the order of the input.

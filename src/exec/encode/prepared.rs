@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, LargeBinaryArray, RecordBatch, RecordBatchOptions, StringArray, UInt8Array,
-        UInt64Array,
+        UInt64Array, new_null_array,
     },
     buffer::{Buffer, OffsetBuffer},
     compute::concat_batches,
@@ -28,7 +28,13 @@ use crate::{
     dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
     format::{Framing, parquet::batch_of_samples},
-    record::{Payload, coded::plain, numbers::Numbers, shuffle::RowRanks, side::Side},
+    record::{
+        Payload,
+        coded::plain,
+        numbers::Numbers,
+        shuffle::{RowRanks, rank_of_sample},
+        side::Side,
+    },
 };
 
 /// Columns of prepared records.
@@ -114,6 +120,37 @@ impl Layout {
         columns.extend(own.map(|column| Arc::clone(prepared.sidecar.column(column))));
         columns.push(Arc::new(UInt64Array::from_iter_values(first..first + rows as u64)));
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
+    }
+
+    /// Returns records of a shard with their sidecar rows and numbers; they are of one side, and ordered by `seed`.
+    ///
+    /// # Errors
+    /// If the columns do not fit together.
+    pub fn stored(
+        &self,
+        seed: u64,
+        data: &RecordBatch,
+        sidecar: &RecordBatch,
+        numbers: Vec<u64>,
+    ) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.all.fields().len());
+        columns.push(Arc::new(UInt8Array::from_value(0, numbers.len())));
+        columns.extend(ranks(seed, sidecar).map(|half| Arc::new(half) as ArrayRef));
+        columns.extend_from_slice(data.columns());
+        for field in self.sidecar.fields() {
+            columns.push(match sidecar.column_by_name(field.name()) {
+                Some(column) => Arc::clone(column),
+                // Shards that were adopted have no fingerprints.
+                None => new_null_array(field.data_type(), numbers.len()),
+            });
+        }
+        columns.push(Arc::new(UInt64Array::from(numbers)));
+        Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
+    }
+
+    /// Returns the columns of the data.
+    pub fn data(&self) -> &SchemaRef {
+        &self.data
     }
 
     /// Returns rows of one side, without the columns of keys, as records to be encoded.
@@ -313,17 +350,21 @@ fn end_keys(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
     Ok(ends.map(|(first, last)| (first.to_owned(), last.to_owned())))
 }
 
-/// Returns the halves of the ranks of sidecar rows.
+/// Returns the halves of the ranks of sidecar rows. Samples made of files have no row, and are named by their keys.
 fn ranks(seed: u64, sidecar: &RecordBatch) -> [UInt64Array; 2] {
     let (names, rows) = (sidecar.column(4).as_string::<i32>(), sidecar.column(5).as_primitive::<UInt64Type>());
+    let keys = sidecar.column(0).as_string::<i32>();
     let (mut high, mut low) = (Vec::with_capacity(names.len()), Vec::with_capacity(names.len()));
     let mut of: Option<(&str, RowRanks)> = None;
-    for (name, row) in names.iter().zip(rows.iter()) {
+    for (number, (name, row)) in names.iter().zip(rows.iter()).enumerate() {
         let name = name.unwrap_or_default();
         if of.as_ref().is_none_or(|(last, _)| *last != name) {
             of = Some((name, RowRanks::new(seed, name)));
         }
-        let rank = of.as_mut().map_or(0, |(_, ranks)| ranks.of(row.unwrap_or_default()));
+        let rank = match row {
+            None if keys.is_valid(number) => rank_of_sample(seed, keys.value(number)),
+            row => of.as_mut().map_or(0, |(_, ranks)| ranks.of(row.unwrap_or_default())),
+        };
         high.push(u64::try_from(rank >> 64).unwrap_or_default());
         low.push(u64::try_from(rank & u128::from(u64::MAX)).unwrap_or_default());
     }

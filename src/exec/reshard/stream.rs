@@ -258,6 +258,6 @@ impl Copying<'_, '_> {
     }
 }
 
-fn ended(left: u64) -> Error {
+pub(super) fn ended(left: u64) -> Error {
     Error::integrity(format!("expected {left} more bytes, found the end of the shard"))
 }

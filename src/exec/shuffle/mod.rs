@@ -9,6 +9,7 @@
 //!
 //! Record numbers, and with them the id index and the list of sources, are those of the order of the input.
 
+mod indexed;
 mod runs;
 
 use std::{
@@ -19,32 +20,28 @@ use std::{
 
 use arrow::{array::RecordBatch, compute::concat_batches};
 
+pub use indexed::ShuffledIds;
+
 use super::{
-    cut::{Cut, Cutting, Feedback, Units},
-    encode::{Encoder, Layout, Prepared},
+    encode::Layout,
     gather::Gathered,
     ordered::{Ordered, ordered},
 };
 use crate::{
-    dataset::{IdKind, SegmentWriter, Segments},
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::parquet::logical_bytes,
-    id::Writer,
     plan::{
         memory::MemoryPlan,
         roll::InputSize,
         shuffle::{Cells, Interval, ShuffleMemory},
     },
-    record::side::{Side, Sides},
+    record::side::Side,
     storage::{Store, sys::release_freed_memory},
     units::Size,
 };
 
 use runs::{Key, KeyColumns, Run, RunWriter, sorted};
-
-/// Bytes of records that are prepared together.
-const PREPARED_BYTES: u64 = 1 << 20;
 
 /// Stored bytes of input that a batch of shuffled records stands for, and the most records of one. Both are fixed, because where units
 /// end follows from the batches.
@@ -58,21 +55,12 @@ const MAX_PLACE_FILES: usize = 128;
 const RELEASED_BATCHES: usize = 32;
 
 /// What a shuffle needs besides its records.
+#[derive(Clone, Copy)]
 pub struct ShuffleSetup<'a> {
-    /// Seed of the order.
-    pub seed: u64,
-    /// Encodes records.
-    pub encoder: &'a Encoder,
     /// Store of the dataset.
     pub store: &'a Arc<dyn Store>,
-    /// Names the objects of the run.
-    pub writer: &'a Writer,
     /// Number of sides.
     pub sides: Side,
-    /// The sides; `None` if the dataset is not divided.
-    pub division: Option<&'a Sides>,
-    /// Whether sidecars have fingerprints.
-    pub fingerprints: bool,
     /// Memory limits.
     pub memory: MemoryPlan,
     /// Number of threads.
@@ -90,37 +78,31 @@ pub struct Shuffler<'a> {
     memory: ShuffleMemory,
 }
 
-/// What is known of the records of a side.
-struct SideIndex {
-    record_ids: SegmentWriter,
-    subject_ids: SegmentWriter,
-    records: u64,
-}
-
-/// What is known of all records.
-struct Index {
-    sides: Vec<SideIndex>,
-    cells: Cells,
-    /// Bytes of the prepared records.
-    bytes: u64,
-}
-
 /// Records in sorted runs.
 pub struct Spilled {
     runs: Vec<Run>,
+    totals: Totals,
+}
+
+/// What is known of all records.
+struct Totals {
     /// Number of the records of each side.
     records: Vec<u64>,
     cells: Cells,
     /// Bytes of the prepared records.
     bytes: u64,
-    /// Segments of the id index of each side.
-    pub segments: Vec<Segments>,
+}
+
+impl Totals {
+    /// Returns how many records have so many bytes.
+    fn records_of(&self, bytes: u64) -> u64 {
+        records_of(bytes, self.records.iter().sum(), self.bytes)
+    }
 }
 
 impl<'a> Shuffler<'a> {
-    /// Prepares to shuffle records.
-    pub fn new(setup: ShuffleSetup<'a>) -> Self {
-        let layout = setup.encoder.layout(setup.fingerprints);
+    /// Prepares to shuffle records with these columns.
+    pub fn new(setup: ShuffleSetup<'a>, layout: Layout) -> Self {
         let memory = ShuffleMemory::new(Size(setup.memory.bytes), setup.jobs);
         Self { setup, layout, memory }
     }
@@ -130,34 +112,25 @@ impl<'a> Shuffler<'a> {
         self.memory.fan_in.min(MAX_PLACE_FILES)
     }
 
-    /// Sorts all records into runs, and writes their ids to the index.
+    /// Sorts records into runs.
     ///
     /// # Errors
-    /// Those of the records; if one cannot be expressed in the format, or the disk or the store fails.
+    /// Those of the records; if the disk fails.
     pub fn spill<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
+        batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'scope,
     ) -> Result<Spilled> {
         let (setup, layout) = (&self.setup, &self.layout);
-        let bytes = PREPARED_BYTES.min(setup.memory.unit_bytes);
-        let cuts = (0..setup.sides).map(|side| Cut::new(side, Cutting::Even { bytes, member: None })).collect();
-        let feedback: Arc<[Feedback]> = (0..setup.sides).map(|_| Feedback::default()).collect();
-        let units = Units::new(gathered, cuts, &feedback);
-        let prepare = move |unit| setup.encoder.prepare(layout, setup.seed, unit);
-        let window = setup.memory.encode_window.max(setup.jobs + 2);
-        let prepared = ordered(scope, units, setup.jobs, window, setup.cancel, prepare);
-        let index = Index { sides: self.index(), cells: Cells::new(usize::from(setup.sides)), bytes: 0 };
-        let index = Arc::new(Mutex::new(index));
+        let sides = usize::from(setup.sides);
+        let totals = Arc::new(Mutex::new(Totals { records: vec![0; sides], cells: Cells::new(sides), bytes: 0 }));
         let (memory, limit) = (self.memory, setup.memory.bytes);
-        let chunks = Chunks { prepared, index: Arc::clone(&index), layout, memory, limit, held: 0, next: None };
+        let chunks = Chunks { batches, totals: Arc::clone(&totals), layout, memory, limit, held: 0, next: None };
         let sort = move |chunk: Chunk| self.sort(chunk);
         let runs = ordered(scope, chunks, setup.jobs.min(2), 2, setup.cancel, sort).collect::<Result<Vec<_>>>()?;
-        let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = index.sides.iter().map(|side| side.records).collect();
-        let finish = |side: SideIndex| Segments::finish([side.record_ids, side.subject_ids]);
-        let segments = index.sides.drain(..).map(finish).collect::<Result<_>>()?;
-        Ok(Spilled { runs, records, cells: index.cells.clone(), bytes: index.bytes, segments })
+        let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let none = Totals { records: Vec::new(), cells: Cells::new(0), bytes: 0 };
+        Ok(Spilled { runs, totals: std::mem::replace(&mut totals, none) })
     }
 
     fn sort(&self, chunk: Chunk) -> Result<Run> {
@@ -170,23 +143,6 @@ impl<'a> Shuffler<'a> {
         Run::write(location, &self.layout, &sorted, usize::try_from(block).unwrap_or(usize::MAX))
     }
 
-    fn index(&self) -> Vec<SideIndex> {
-        let (setup, sides) = (&self.setup, self.setup.sides);
-        let ids = |kind, side| {
-            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, setup.writer.clone());
-            match setup.division {
-                Some(division) => writer.of_side(side, division),
-                None => writer,
-            }
-        };
-        let of_side = |side| SideIndex {
-            record_ids: ids(IdKind::Record, side),
-            subject_ids: ids(IdKind::Subject, side),
-            records: 0,
-        };
-        (0..sides).map(of_side).collect()
-    }
-
     /// Returns the records in their order, side by side; `input` is the size of the input, of which each record accounts for an equal part.
     ///
     /// # Errors
@@ -194,18 +150,18 @@ impl<'a> Shuffler<'a> {
     pub fn merge<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        spilled: &mut Spilled,
+        spilled: Spilled,
         input: InputSize,
     ) -> Result<Shuffled<'scope>> {
         let setup = &self.setup;
         setup.observer.event(Event::Phase { name: "shuffling", bytes: Some(input.bytes) });
         release_freed_memory(setup.memory.bytes / 2);
-        let runs = self.reduce(scope, spilled)?;
-        let records: u64 = spilled.records.iter().sum();
-        let intervals = spilled.cells.intervals(records_of(self.memory.interval_bytes, records, spilled.bytes));
-        let batch_rows = batch_rows(records, input.bytes);
+        let Spilled { runs, totals } = spilled;
+        let runs = self.reduce(scope, runs, &totals)?;
+        let intervals = totals.cells.intervals(totals.records_of(self.memory.interval_bytes));
+        let batch_rows = batch_rows(totals.records.iter().sum(), input.bytes);
         let merged = self.merged(scope, runs, intervals, (batch_rows as u64, self.layout.keys().len()));
-        let sides = spilled.records.iter().map(|records| (*records, 0)).collect();
+        let sides = totals.records.iter().map(|records| (*records, 0)).collect();
         let open = Open { batches: Vec::new(), rows: 0, limit: batch_rows };
         let (layout, observer, memory) = (&self.layout, setup.observer, setup.memory.bytes);
         let waiting = VecDeque::new();
@@ -224,11 +180,15 @@ impl<'a> Shuffler<'a> {
     }
 
     /// Merges runs in files until few remain.
-    fn reduce<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, spilled: &mut Spilled) -> Result<Vec<Run>> {
-        let (mut files, held): (Vec<Run>, Vec<Run>) =
-            std::mem::take(&mut spilled.runs).into_iter().partition(|run| matches!(run, Run::File(_)));
-        let records: u64 = spilled.records.iter().sum();
-        let block = records_of(self.memory.block_bytes, records, spilled.bytes);
+    fn reduce<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        runs: Vec<Run>,
+        totals: &Totals,
+    ) -> Result<Vec<Run>> {
+        let (mut files, held): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| matches!(run, Run::File(_)));
+        let records: u64 = totals.records.iter().sum();
+        let block = totals.records_of(self.memory.block_bytes);
         while files.len() > self.memory.fan_in {
             let mut next = Vec::new();
             let mut rest = files.into_iter().peekable();
@@ -236,9 +196,9 @@ impl<'a> Shuffler<'a> {
                 let some: Vec<Run> = rest.by_ref().take(self.memory.fan_in).collect();
                 let of_some: u64 = some.iter().map(Run::records).sum();
                 // These runs have only a part of the records of each cell.
-                let limit = records_of(self.memory.interval_bytes, records, spilled.bytes);
+                let limit = totals.records_of(self.memory.interval_bytes);
                 let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
-                let intervals = spilled.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
+                let intervals = totals.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
                 let mut writer = RunWriter::create(self.setup.store.location(), self.layout.schema())?;
                 for merged in self.merged(scope, some, intervals, (block, 0)) {
                     merged?.batches.iter().try_for_each(|batch| writer.push(&self.layout, batch))?;
@@ -313,10 +273,10 @@ struct Chunk {
     is_held: bool,
 }
 
-/// Numbers prepared records and collects as many as are sorted at a time.
+/// Counts records and collects as many as are sorted at a time.
 struct Chunks<'a, I> {
-    prepared: I,
-    index: Arc<Mutex<Index>>,
+    batches: I,
+    totals: Arc<Mutex<Totals>>,
     layout: &'a Layout,
     memory: ShuffleMemory,
     /// The memory limit.
@@ -327,21 +287,18 @@ struct Chunks<'a, I> {
     next: Option<RecordBatch>,
 }
 
-impl<I: Iterator<Item = Result<Prepared>>> Chunks<'_, I> {
-    fn number(&self, prepared: &Prepared) -> Result<RecordBatch> {
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = &mut *index;
-        let number = usize::from(prepared.side());
-        let side = index.sides.get_mut(number).ok_or_else(|| Error::internal("a record has no side"))?;
-        let first = side.records;
-        side.record_ids.push_all(&prepared.record_hashes, first)?;
-        side.subject_ids.push_all(&prepared.subject_hashes, first)?;
-        side.records += prepared.records() as u64;
-        let batch = self.layout.numbered(prepared, first)?;
-        let keys = KeyColumns::of(self.layout, &batch);
-        (0..keys.len()).for_each(|row| index.cells.count(number, keys.key(row).rank));
-        index.bytes += logical_bytes(&batch);
-        Ok(batch)
+impl<I: Iterator<Item = Result<RecordBatch>>> Chunks<'_, I> {
+    fn add(&self, batch: &RecordBatch) -> Result<()> {
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = KeyColumns::of(self.layout, batch);
+        for row in 0..keys.len() {
+            let Key { side, rank } = keys.key(row);
+            let records = totals.records.get_mut(usize::from(side));
+            *records.ok_or_else(|| Error::internal("a record has no side"))? += 1;
+            totals.cells.count(side.into(), rank);
+        }
+        totals.bytes += logical_bytes(batch);
+        Ok(())
     }
 
     fn chunk(&mut self) -> Result<Chunk> {
@@ -350,8 +307,11 @@ impl<I: Iterator<Item = Result<Prepared>>> Chunks<'_, I> {
         while chunk.bytes < self.memory.run_bytes {
             let batch = match self.next.take() {
                 Some(batch) => batch,
-                None => match self.prepared.next() {
-                    Some(prepared) => self.number(&prepared?)?,
+                None => match self.batches.next().transpose()? {
+                    Some(batch) => {
+                        self.add(&batch)?;
+                        batch
+                    }
                     None => break,
                 },
             };
@@ -371,7 +331,7 @@ impl<I: Iterator<Item = Result<Prepared>>> Chunks<'_, I> {
     }
 }
 
-impl<I: Iterator<Item = Result<Prepared>>> Iterator for Chunks<'_, I> {
+impl<I: Iterator<Item = Result<RecordBatch>>> Iterator for Chunks<'_, I> {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Self::Item> {

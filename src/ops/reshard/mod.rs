@@ -37,15 +37,19 @@ use crate::{
     events::Event,
     exec::{
         constants,
+        cut::{ShardEnds, ShardSize},
         index::wids_list_of,
         live::{Prepared, refresh},
         ordered::ordered,
-        reshard::{CutShard, NewCut, Part, Resharder, Stock},
+        reshard::{
+            CutShard, NewCut, Part, Resharder, Stock,
+            shuffle::{Mixed, Order},
+        },
         shard::ShardNaming,
         types,
     },
     format::OutputFormat,
-    id::{TransactionId, Version},
+    id::{TransactionId, Version, Writer},
     plan::reshard::{Cut, Share, marks, parts, place, settle, shards_of},
     record::filter::Filter,
     storage::{Location, Staged, Store},
@@ -74,6 +78,8 @@ pub struct ReshardOptions {
     pub filter: Option<Filter>,
     /// Sample to take.
     pub sample: Option<Sample>,
+    /// Seed by which the records are shuffled; `None` if they keep their order.
+    pub shuffle: Option<u64>,
     /// Plan without writing anything.
     pub dry_run: bool,
 }
@@ -147,7 +153,7 @@ impl Run<'_> {
         }
         let id = TransactionId::fresh();
         let settings = self.settings();
-        let groups = groups(store, &id, &chosen.stocks)?;
+        let groups = groups(store, &id, &chosen.stocks, self.options.shuffle.is_some())?;
         chosen.stocks.par_iter_mut().try_for_each(|stock| stock.weigh(&rewrite::rewriter(context, snapshot)))?;
         let resharder = Resharder {
             rewriter: rewrite::rewriter(context, snapshot),
@@ -166,7 +172,10 @@ impl Run<'_> {
         self.child.test_store()?;
         let mut publication = Publication::begin(self.child, &id, RESHARD, Version(0))?;
         context.observer.event(Event::Phase { name: "writing shards", bytes: Some(total) });
-        let written = self.write(&resharder, &cuts)?;
+        let written = match self.options.shuffle {
+            None => self.write(&resharder, &cuts)?,
+            Some(seed) => self.shuffle(&resharder, (&groups, &chosen.stocks), seed, &id)?,
+        };
         let made = self.describe(&groups, written, &mut report)?;
         self.commit((&parent, settings), &chosen, made, (&mut publication, &mut report))?;
         Ok(report)
@@ -189,6 +198,8 @@ impl Run<'_> {
     /// Returns the settings of the new dataset.
     fn settings(&self) -> Settings {
         let settings = self.snapshot.entry().settings.clone();
+        // Later conversions into the new dataset shuffle alike.
+        let settings = Settings { shuffle: self.options.shuffle.or(settings.shuffle), ..settings };
         match self.options.cut {
             Some(Cut::Target(target)) => Settings { target_shard: target, ..settings },
             _ => settings,
@@ -204,13 +215,7 @@ impl Run<'_> {
         settings: &Settings,
     ) -> Result<Vec<NewCut<'s>>> {
         let cut = self.options.cut.unwrap_or(Cut::Target(settings.target_shard));
-        let share = |group: &Group| {
-            group.members.iter().fold(Share::default(), |sum, member| Share {
-                records: sum.records + stocks[*member].share.records,
-                bytes: sum.bytes + stocks[*member].share.bytes,
-            })
-        };
-        let shares: Vec<Share> = groups.iter().map(share).collect();
+        let shares: Vec<Share> = groups.iter().map(|group| share_of(group, stocks)).collect();
         let shards = shards_of(&shares, cut)?;
         let mut numbers: HashMap<&str, usize> = HashMap::new();
         let mut out = Vec::new();
@@ -245,6 +250,37 @@ impl Run<'_> {
             let input = cuts.iter().map(Ok);
             ordered(scope, input, concurrent, concurrent, &context.cancel, move |cut| resharder.write(cut)).collect()
         })
+    }
+
+    /// Writes shards of records in the order of their ranks, those of each group by themselves.
+    fn shuffle(
+        &self,
+        resharder: &Resharder<'_>,
+        (groups, stocks): (&[Group], &[Stock]),
+        seed: u64,
+        id: &TransactionId,
+    ) -> Result<Vec<CutShard>> {
+        let settings = self.settings();
+        let cut = self.options.cut.unwrap_or(Cut::Target(settings.target_shard));
+        let shares: Vec<Share> = groups.iter().map(|group| share_of(group, stocks)).collect();
+        let shards = shards_of(&shares, cut)?;
+        let memory = rewrite::memory(self.context, &settings);
+        let order = Order { seed, memory, jobs: self.context.jobs, writer: &Writer::from(id.clone()) };
+        let mut out = Vec::new();
+        for (group, shards) in groups.iter().zip(shards) {
+            let members: Vec<&Stock> = group.members.iter().map(|member| &stocks[*member]).collect();
+            let ends = match cut {
+                Cut::Target(_) => None,
+                Cut::Shards(_) => Some(ShardEnds::Parts(shards)),
+                Cut::Records(records) => Some(ShardEnds::Records(records)),
+            };
+            let first = members.iter().flat_map(|stock| stock.runs.iter().map(|run| run.first)).min().unwrap_or(0);
+            let naming = naming(&group.folder, &settings, members[0]);
+            let size = ShardSize { target: settings.target_shard.0, ends };
+            let mixed = Mixed { members, naming, size, first: resharder.numbering.before(first) };
+            out.extend(resharder.shuffle(&mixed, &order)?);
+        }
+        Ok(out)
     }
 
     /// Describes the folders of new shards.
@@ -332,6 +368,9 @@ impl Run<'_> {
             add("where", shown(filter.given()));
             add("where-resolved", shown(filter.resolved()));
         }
+        if let Some(seed) = self.options.shuffle {
+            add("shuffle", seed.to_string());
+        }
         if let Some(sample) = self.options.sample {
             add("sample", sample.share.to_string());
             add("seed", sample.seed.to_string());
@@ -399,10 +438,10 @@ fn resharded(path: &str, records: u64, bytes: u64) -> ReshardedShard {
 }
 
 /// Returns the groups of shards that may be mixed, in the order of their first records.
-fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock]) -> Result<Vec<Group>> {
+fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock], is_shuffled: bool) -> Result<Vec<Group>> {
     let mut known: HashMap<String, Descriptions> = HashMap::new();
     let mut kinds: Vec<Descriptions> = Vec::new();
-    let mut places: HashMap<(String, Option<String>, String), usize> = HashMap::new();
+    let mut places: HashMap<(String, (Option<String>, String)), usize> = HashMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for (number, stock) in stocks.iter().enumerate() {
         let path = stock.shard.path.as_str();
@@ -421,13 +460,23 @@ fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock]) -> Result<Vec
         let folder = format!("{}/{}", id.tag_of(kind), rewrite::partition(path)).trim_end_matches('/').to_owned();
         let set = stock.shard.order.as_ref().map(|order| order.set.clone());
         let codec = if path.ends_with(".parquet") { String::new() } else { stock.shard.codec.to_string() };
-        let place = *places.entry((folder.clone(), set, codec)).or_insert(groups.len());
+        // Shuffled records are sorted and compressed anew.
+        let kind = if is_shuffled { (None, String::new()) } else { (set, codec) };
+        let place = *places.entry((folder.clone(), kind)).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.members.push(number),
             None => groups.push(Group { members: vec![number], folder, descriptions }),
         }
     }
     Ok(groups)
+}
+
+/// Returns the chosen records of a group.
+fn share_of(group: &Group, stocks: &[Stock]) -> Share {
+    group.members.iter().fold(Share::default(), |sum, member| Share {
+        records: sum.records + stocks[*member].share.records,
+        bytes: sum.bytes + stocks[*member].share.bytes,
+    })
 }
 
 fn naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {

@@ -1,0 +1,103 @@
+//! Prepares gathered records to be shuffled: they get the numbers of the order of the input, and their ids go to the index.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread::Scope,
+};
+
+use arrow::array::RecordBatch;
+
+use super::{ShuffleSetup, Shuffler, Spilled};
+use crate::{
+    dataset::{IdKind, SegmentWriter, Segments},
+    error::{Error, Result},
+    exec::{
+        cut::{Cut, Cutting, Feedback, Units},
+        encode::{Encoder, Layout, Prepared},
+        gather::Gathered,
+        ordered::ordered,
+    },
+    id::Writer,
+    record::side::{Side, Sides},
+};
+
+/// Bytes of records that are prepared together.
+const PREPARED_BYTES: u64 = 1 << 20;
+
+/// How gathered records are prepared and indexed.
+pub struct ShuffledIds<'a> {
+    /// Seed of the order.
+    pub seed: u64,
+    /// Encodes records.
+    pub encoder: &'a Encoder,
+    /// Names the objects of the run.
+    pub writer: &'a Writer,
+    /// The sides; `None` if the dataset is not divided.
+    pub division: Option<&'a Sides>,
+}
+
+/// What is known of the records of a side.
+struct SideIndex {
+    record_ids: SegmentWriter,
+    subject_ids: SegmentWriter,
+    records: u64,
+}
+
+impl ShuffledIds<'_> {
+    /// Sorts all records into runs, and writes their ids to the index; returns the segments of each side as well.
+    ///
+    /// # Errors
+    /// Those of the records; if one cannot be expressed in the format, or the disk or the store fails.
+    pub fn spill<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        shuffler: &'scope Shuffler<'_>,
+        gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
+    ) -> Result<(Spilled, Vec<Segments>)> {
+        let (setup, layout) = (&shuffler.setup, &shuffler.layout);
+        let bytes = PREPARED_BYTES.min(setup.memory.unit_bytes);
+        let cuts = (0..setup.sides).map(|side| Cut::new(side, Cutting::Even { bytes, member: None })).collect();
+        let feedback: Arc<[Feedback]> = (0..setup.sides).map(|_| Feedback::default()).collect();
+        let units = Units::new(gathered, cuts, &feedback);
+        let prepare = move |unit| self.encoder.prepare(layout, self.seed, unit);
+        let window = setup.memory.encode_window.max(setup.jobs + 2);
+        let prepared = ordered(scope, units, setup.jobs, window, setup.cancel, prepare);
+        let index = Arc::new(Mutex::new(self.index(setup)));
+        let numbered = {
+            let index = Arc::clone(&index);
+            prepared.map(move |prepared| number(layout, &index, &prepared?))
+        };
+        let spilled = shuffler.spill(scope, numbered)?;
+        let index = std::mem::take(&mut *index.lock().unwrap_or_else(PoisonError::into_inner));
+        let segments = index.into_iter().map(|side| Segments::finish([side.record_ids, side.subject_ids]));
+        Ok((spilled, segments.collect::<Result<_>>()?))
+    }
+
+    fn index(&self, setup: &ShuffleSetup<'_>) -> Vec<SideIndex> {
+        let ids = |kind, side| {
+            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, self.writer.clone());
+            match self.division {
+                Some(division) => writer.of_side(side, division),
+                None => writer,
+            }
+        };
+        let of_side = |side: Side| SideIndex {
+            record_ids: ids(IdKind::Record, side),
+            subject_ids: ids(IdKind::Subject, side),
+            records: 0,
+        };
+        (0..setup.sides).map(of_side).collect()
+    }
+}
+
+/// Gives prepared records their numbers.
+fn number(layout: &Layout, index: &Mutex<Vec<SideIndex>>, prepared: &Prepared) -> Result<RecordBatch> {
+    let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
+    let side = index.get_mut(usize::from(prepared.side()));
+    let side = side.ok_or_else(|| Error::internal("a record has no side"))?;
+    let first = side.records;
+    side.record_ids.push_all(&prepared.record_hashes, first)?;
+    side.subject_ids.push_all(&prepared.subject_hashes, first)?;
+    side.records += prepared.records() as u64;
+    layout.numbered(prepared, first)
+}
