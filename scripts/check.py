@@ -67,6 +67,7 @@ ALL = [
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),
     Check("split_check", "no subject is on two sides of a split, as other readers see them", "--subjects 20000", "", cost=10),
     Check("dedup_check", "duplicates are those of DuckDB's DISTINCT, in every format, in one run and in two", "", "--rounds 20", cost=25),
+    Check("diff_check", "a diff tells the changed records that DuckDB finds, whether hashes are stored or not", "--rounds 12", "--rounds 300", cost=15),
     Check("shuffle_check", "shuffled records are in a uniform order, each of them once, as other readers see them", "--rows 60000 --seeds 12", "", cost=20),
     Check("reshard_check", "datasets that are cut anew hold the chosen records for other readers, and nothing of the others", "--rounds 16", "--rounds 600", cost=30),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),

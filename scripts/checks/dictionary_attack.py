@@ -32,7 +32,7 @@ MODES = {
     "sealed": ["--id-mode", "sealed"],
     "sealed, sources redacted": ["--id-mode", "sealed", "--redact-source-paths"],
 }
-IDS = ["--id", "pid", "--subject", "pid", "--type", "pid=text"]
+IDS = ["--id", "pid", "--subject", "pid", "--type", "pid=text", "--hash-records"]
 HEADER = "pid,sex,year\n"
 # Patients with a source of their own, whose content can be guessed too.
 ALONE = 10

@@ -48,11 +48,11 @@ pub struct Cells {
     pub hashes: Vec<u64>,
 }
 
-/// Reads `count` cells of a source from number `first` on, which must be those of whole records.
+/// Reads `count` cells of a source from number `first` on, which must be those of whole records. Hashes are 0 unless `hashed`.
 ///
 /// # Errors
 /// As [`rows`](super::rows::rows).
-pub fn cells(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<Cells> {
+pub fn cells(source: &dyn Arrays, plan: &Plan, (first, count): (u64, u64), hashed: bool) -> Result<Cells> {
     let per_record = plan.rows_per_record().max(1);
     if !first.is_multiple_of(per_record) || !count.is_multiple_of(per_record) {
         return Err(Error::internal("rows of cells are cut between records"));
@@ -64,7 +64,7 @@ pub fn cells(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result
         columns.push(index_column(plan, dim, &records)?);
     }
     for column in &plan.columns {
-        let read = cell_column(source, plan, column, &records, &mut hashes);
+        let read = cell_column(source, plan, column, &records, hashed.then_some(&mut hashes));
         columns.push(
             read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
         );
@@ -163,11 +163,13 @@ fn cell_column(
     plan: &Plan,
     column: &Column,
     records: &Slab,
-    hashes: &mut [u64],
+    hashes: Option<&mut Vec<u64>>,
 ) -> Result<ArrayRef> {
     let slab = around(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
     let read = Elements::read(source, column, slab.clone())?;
-    chain(&read, column, &slab, hashes);
+    if let Some(hashes) = hashes {
+        chain(&read, column, &slab, hashes);
+    }
     let grid = grid(plan, records);
     let axis = |dim: &String| grid.iter().position(|(name, _)| name == dim).unwrap_or(0);
     let axes: Vec<usize> = column.dims.iter().map(axis).collect();

@@ -308,6 +308,11 @@ pub(super) struct AdoptArgs {
     /// The subject is the person, or the thing, that a record is about.
     #[arg(long, value_name = "COLUMN", help_heading = IDS)]
     subject: Option<String>,
+    /// Keep the content hash of every row of Parquet.
+    ///
+    /// The dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
+    #[arg(long, help_heading = IDS, hide_short_help = true)]
+    hash_records: bool,
     #[command(flatten)]
     pub(super) private: PrivateArgs,
     #[command(flatten)]
@@ -334,6 +339,7 @@ impl AdoptArgs {
             subject: self.subject.clone(),
             include: self.include.clone(),
             exclude: self.exclude.clone(),
+            hash_records: self.hash_records,
             private: self.private.choice(),
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }

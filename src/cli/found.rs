@@ -257,7 +257,7 @@ fn csv(hit: &HitReport, escape: bool) -> String {
         number(hit.versions.to.map(|to| to.0)),
         Some(hit.state.name().to_owned()),
         Some(hit.stored.to_string()),
-        Some(hit.hash.clone()),
+        hit.hash.clone(),
         slab.map(|slab| slab.text.clone()),
         slab.map(variables),
     ];

@@ -19,7 +19,7 @@ use crate::{
     ops::{
         adopt::AdoptReport,
         compact::CompactReport,
-        diff::{Change, DiffReport, RecordChange},
+        diff::{Change, DiffReport, RecordChange, RecordPlace},
         drift::DriftReport,
         erase::EraseReport,
         inspect::InspectReport,
@@ -469,7 +469,14 @@ pub(super) fn record_change(w: &mut dyn Write, change: &RecordChange) -> Result<
     let id = clean(&change.record_id);
     match (&change.before, &change.after) {
         (Some(before), Some(after)) => {
-            writeln!(w, "{} record   {id}  hash {} to {}", sign(change.change), before.hash, after.hash)?;
+            let (place, other) = match (&before.hash, &after.hash) {
+                (Some(hash), Some(other)) => (format!("hash {hash}"), other.clone()),
+                _ => {
+                    let place = |place: &RecordPlace| format!("{} row {}", clean(&place.shard), place.ordinal);
+                    (place(before), place(after))
+                }
+            };
+            writeln!(w, "{} record   {id}  {place} to {other}", sign(change.change))?;
         }
         (place, other) => {
             if let Some(place) = place.as_ref().or(other.as_ref()) {

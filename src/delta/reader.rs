@@ -277,7 +277,7 @@ impl RecordReader for TableReader {
         let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.inner.name()) };
         let rows = self.logical(&rows).map_err(at)?;
         let (rows, numbers) = self.kept(rows, split.offset)?;
-        let hashes = row_hashes(&rows);
+        let hashes = split.hashes(rows.num_rows(), || row_hashes(&rows));
         Ok(match try_cast_to(&rows, schema).map_err(at)? {
             Err(ValueMismatch { column, row, value, expected, .. }) => {
                 Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected })

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use arrow::array::{Array, RecordBatch, StringArray};
+use arrow::array::{Array, StringArray};
 use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -62,6 +62,8 @@ pub struct Adopter<'a> {
     pub id: &'a [String],
     /// Column of the subject id.
     pub subject: Option<&'a String>,
+    /// Whether rows of Parquet are hashed.
+    pub hash_records: bool,
     /// Maximum bytes of a record whose ids are read from its content.
     pub max_record: Size,
     /// Indexes for training tools that every shard gets.
@@ -221,9 +223,13 @@ impl Adopter<'_> {
             let text = |columns: &[String]| -> Result<Option<StringArray>> {
                 if columns.is_empty() { Ok(None) } else { id_column(&batch, columns).map(Some) }
             };
-            rows.append_batch(&batch, text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?)?;
+            let hashes =
+                if self.hash_records { Numbers::Each(row_hashes(&batch)) } else { Numbers::same(0, batch.num_rows()) };
+            rows.write(text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?, None, hashes)?;
         }
-        rows.sidecar.set_hashes_cover_values();
+        if self.hash_records {
+            rows.sidecar.set_hashes_cover_values();
+        }
         Ok(found)
     }
 
@@ -448,7 +454,7 @@ impl<'a> Rows<'a> {
     fn flush(&mut self) -> Result<()> {
         let Pending { record_ids, subject_ids, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
         let text = |ids: Vec<Option<String>>| ids.iter().any(Option::is_some).then(|| StringArray::from(ids));
-        self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes)
+        self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes.into())
     }
 
     /// Refuses erased records: adopted shards are never rewritten, so a record cannot be removed from one.
@@ -471,22 +477,13 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Adds rows of Parquet. They have no contiguous bytes in the file, so their values are hashed.
-    fn append_batch(
-        &mut self,
-        batch: &RecordBatch,
-        ids: Option<StringArray>,
-        subjects: Option<StringArray>,
-    ) -> Result<()> {
-        self.write(ids, subjects, None, row_hashes(batch))
-    }
-
+    /// Adds records. Rows of Parquet have no contiguous bytes in the file, so their values are hashed.
     fn write(
         &mut self,
         record_ids: Option<StringArray>,
         subject_ids: Option<StringArray>,
         extents: Option<(Vec<u64>, Vec<u64>)>,
-        hashes: Vec<u64>,
+        hashes: Numbers,
     ) -> Result<()> {
         let rows = hashes.len();
         if rows == 0 {
@@ -514,8 +511,8 @@ impl<'a> Rows<'a> {
             sources: SourceRuns::one(&self.source, rows),
             rows: Some(RowNumbers::Known(Numbers::counting(first, rows))),
             hashes: match &self.pseudonymizer {
-                Some(pseudonymizer) => pseudonymizer.contents(hashes.into()),
-                None => hashes.into(),
+                Some(pseudonymizer) => pseudonymizer.contents(hashes),
+                None => hashes,
             },
             fingerprints: None,
         })

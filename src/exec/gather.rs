@@ -211,6 +211,8 @@ pub struct SourceFacts {
     pub bytes: u64,
     /// Whether content hashes of its records are hashes of their bytes, as for text.
     pub hashes_bytes: bool,
+    /// Whether sidecars have the content hashes of its records, unless they hash the records as framed.
+    pub stores_hashes: bool,
     /// Whether its records have only row numbers, without lines or byte offsets of their own.
     pub by_row: bool,
     /// Blank lines before its first record, which belong to no split.
@@ -469,7 +471,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 [] => Numbers::counting(base + 1, block.payload.len()),
                 rows => rows.iter().map(|row| base + u64::from(*row) + 1).collect::<Vec<u64>>().into(),
             },
-            hashes: Numbers::shared(block.hashes, block.sharing),
+            hashes: match self.setup.sources[source].stores_hashes {
+                true => Numbers::shared(block.hashes, block.sharing),
+                false => Numbers::same(0, block.payload.len()),
+            },
             fingerprints: match self.setup.dedup {
                 Some(gate) if gate.stores() => block.fingerprints.into_iter().flatten().collect(),
                 _ => Vec::new(),

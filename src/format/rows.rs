@@ -6,7 +6,7 @@ use super::{Parsed, TypeMismatch};
 use crate::{
     error::Result,
     record::{
-        Payload, RecordBlock,
+        Payload, RecordBlock, Split,
         hash::row_hashes,
         widen::{ValueMismatch, try_cast_to},
     },
@@ -14,8 +14,8 @@ use crate::{
 
 /// Converts rows of a split from the types of their source to the columns of `schema`. `bytes` is the size that they
 /// represent.
-pub(super) fn parsed(rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-    parsed_with(row_hashes(rows), rows, schema, bytes)
+pub(super) fn parsed(rows: &RecordBatch, split: &Split, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+    parsed_with(split.hashes(rows.num_rows(), || row_hashes(rows)), rows, schema, bytes)
 }
 
 /// Like [`parsed`], for rows with known hashes.

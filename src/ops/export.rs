@@ -79,8 +79,8 @@ pub struct ExportRow {
     pub first_version: Version,
     /// First version that had it in this shard.
     pub shard_version: Version,
-    /// Content hash, XXH3-64 in hexadecimal.
-    pub hash: String,
+    /// Content hash, XXH3-64 in hexadecimal; absent if none is stored.
+    pub hash: Option<String>,
 }
 
 /// Passes every live record of a snapshot to `visit`, a batch at a time; returns their number.
@@ -144,8 +144,13 @@ fn export_row(
         row: row.row,
         first_version: first,
         shard_version: moved,
-        hash: format!("{:016x}", row.hash),
+        hash: shown_hash(row.hash),
     })
+}
+
+/// Returns a stored content hash in hexadecimal; `None` for 0, which means that none was computed.
+pub(super) fn shown_hash(hash: u64) -> Option<String> {
+    (hash != 0).then(|| format!("{hash:016x}"))
 }
 
 /// Writes every live record of a snapshot; returns their number.
@@ -190,7 +195,7 @@ fn csv_line(row: &ExportRow, escape: bool, line: &mut String) {
         number(row.row),
         number(Some(row.first_version.0)),
         number(Some(row.shard_version.0)),
-        Some(row.hash.clone()),
+        row.hash.clone(),
     ];
     csv_cells(&cells, escape, line);
     line.push('\n');
@@ -252,7 +257,7 @@ fn parquet(snapshot: &Snapshot, cancel: &Cancel, w: &mut dyn Write) -> Result<u6
 fn schema() -> SchemaRef {
     let field = |name: &str| {
         let text = matches!(name, "record_id" | "subject_id" | "shard" | "source" | "hash");
-        let nullable = matches!(name, "subject_id" | "offset" | "length" | "row");
+        let nullable = matches!(name, "subject_id" | "offset" | "length" | "row" | "hash");
         Field::new(name, if text { DataType::Utf8 } else { DataType::UInt64 }, nullable)
     };
     Arc::new(Schema::new(COLUMNS.map(field).to_vec()))
@@ -274,7 +279,7 @@ fn batch(rows: &[ExportRow]) -> Result<RecordBatch> {
         number(|r| r.row),
         number(|r| Some(r.first_version.0)),
         number(|r| Some(r.shard_version.0)),
-        text(|r| Some(&r.hash)),
+        text(|r| r.hash.as_deref()),
     ];
     Ok(RecordBatch::try_new(schema(), columns)?)
 }

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
-    Context, or_overtaken,
+    Context,
+    export::shown_hash,
+    or_overtaken,
     parent::{Look, ParentReport, parent},
 };
 use crate::{
@@ -188,8 +190,8 @@ pub struct HitReport {
     pub state: State,
     /// Whether the bytes still exist.
     pub stored: bool,
-    /// Content hash, XXH3-64 in hexadecimal.
-    pub hash: String,
+    /// Content hash, XXH3-64 in hexadecimal; absent if none is stored.
+    pub hash: Option<String>,
     /// Earlier places of the record, oldest first.
     pub earlier: Vec<EarlierReport>,
     /// Place of the record in the newest version; present only if a vacuumed version was requested.
@@ -544,7 +546,7 @@ fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
         versions: interval(hit.since, current.until),
         state: current.state,
         stored: current.state.is_stored(),
-        hash: format!("{:016x}", hit.hash),
+        hash: shown_hash(hit.hash),
         earlier,
         now,
     })

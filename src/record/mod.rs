@@ -47,6 +47,8 @@ pub struct Split {
     pub offset: u64,
     /// Content to be read.
     pub content: Content,
+    /// Whether the content hashes of its records are needed; otherwise they are 0.
+    pub hashed: bool,
 }
 
 /// Content of a split.
@@ -71,9 +73,19 @@ pub enum Content {
 }
 
 impl Split {
+    /// Creates a split whose records are hashed.
+    pub fn new(offset: u64, content: Content) -> Self {
+        Self { offset, content, hashed: true }
+    }
+
     /// Creates a split of bytes.
     pub fn of_bytes(offset: u64, bytes: Bytes) -> Self {
-        Self { offset, content: Content::Bytes(bytes) }
+        Self::new(offset, Content::Bytes(bytes))
+    }
+
+    /// Returns the content hashes of `records` records, which are computed only if they are needed.
+    pub fn hashes(&self, records: usize, compute: impl FnOnce() -> Vec<u64>) -> Vec<u64> {
+        if self.hashed { compute() } else { vec![0; records] }
     }
 
     /// Returns the bytes to be read; empty if the split holds rows.

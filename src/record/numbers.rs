@@ -73,6 +73,19 @@ impl Numbers {
         }
     }
 
+    /// Creates numbers that are all the same.
+    pub fn same(number: u64, count: usize) -> Self {
+        Self::of(std::iter::once(Progression { first: number, step: 0, count }))
+    }
+
+    /// Whether all numbers are 0.
+    pub fn are_zero(&self) -> bool {
+        match self {
+            Self::Each(each) => each.iter().all(|number| *number == 0),
+            Self::Progressions(progressions) => progressions.iter().all(|found| (found.first, found.step) == (0, 0)),
+        }
+    }
+
     fn of(progressions: impl Iterator<Item = Progression>) -> Self {
         Self::Progressions(progressions.filter(|progression| progression.count > 0).collect())
     }

@@ -95,7 +95,8 @@ impl RecordReader for RowsInTar {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let Parsed::Block(block) = self.tar.parse(split, schema)? else {
+        let unhashed = Split { hashed: false, ..split.clone() };
+        let Parsed::Block(block) = self.tar.parse(&unhashed, schema)? else {
             return Err(Error::internal("a value of an archive did not fit its column"));
         };
         let RecordBlock { payload: Payload::Samples(samples), rows: numbers, mut rejects, .. } = block else {
@@ -113,7 +114,8 @@ impl RecordReader for RowsInTar {
                 None => rejects.push(reject(number, split, sample)),
             }
         }
-        let parsed = self.json.parse(&Split::of_bytes(0, Bytes::from(lines)), &self.carriers)?;
+        let lines = Split { hashed: false, ..Split::of_bytes(0, Bytes::from(lines)) };
+        let parsed = self.json.parse(&lines, &self.carriers)?;
         let read = match parsed {
             Parsed::Block(read) => read,
             Parsed::Mismatch(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
@@ -129,7 +131,7 @@ impl RecordReader for RowsInTar {
         let Payload::Rows(rows) = read.payload else { return Err(Error::internal("JSON holds rows")) };
         let rows = self.restore(&rows)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: row_hashes(&rows),
+            hashes: split.hashes(rows.num_rows(), || row_hashes(&rows)),
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
             rejects,

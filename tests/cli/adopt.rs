@@ -233,8 +233,8 @@ fn rows_of_parquet_are_hashed() {
     folder.write("a.csv", "id,x,when\nr1,1.5,2024-01-02\nr2,,\nr3,7,2024-01-03\n");
     folder.run("convert a.csv --out made").ok();
     folder.write("data/a.parquet", folder.only_shards("made").remove(0).1);
-    folder.run("adopt data --id id --out adopted").ok();
-    folder.run("convert data --id id --out converted").ok();
+    folder.run("adopt data --id id --out adopted --hash-records").ok();
+    folder.run("convert data --id id --out converted --hash-records").ok();
     let hashes = |set: &str| -> Vec<Value> {
         let rows = folder.run(&format!("manifest {set} --export jsonl --json")).ok().objects();
         rows.iter().filter(|row| row["type"] == "record").map(|row| row["hash"].clone()).collect()
@@ -250,7 +250,7 @@ fn rows_of_adopted_parquet_are_held_against_their_hashes() {
         folder.write("a.csv", format!("id,x\na,{x}\nb,3\n"));
         folder.run(&format!("convert a.csv --out made-{name} --quiet")).ok();
         folder.write(&format!("{name}/part.parquet"), &folder.only_shards(&format!("made-{name}"))[0].1);
-        folder.run(&format!("adopt {name} --id id --quiet")).ok();
+        folder.run(&format!("adopt {name} --id id --hash-records --quiet")).ok();
         folder.run(&format!("verify {name} --read-data")).ok();
     }
     // The same ids and places, but of other records.

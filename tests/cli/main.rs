@@ -25,6 +25,7 @@ mod erase;
 mod find;
 mod flips;
 mod given_types;
+mod hashes;
 mod head;
 mod help;
 mod history;

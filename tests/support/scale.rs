@@ -225,6 +225,7 @@ pub fn transaction() -> Transaction<'static> {
         split: None,
         dedup: None,
         shuffle: None,
+        hash_records: false,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

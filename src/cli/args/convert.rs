@@ -243,6 +243,12 @@ struct IdArgs {
     /// names, holds the subject id.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     subject_table: Option<String>,
+    /// Keep the content hash of every row of Parquet shards.
+    ///
+    /// By default, only rows of text without record and subject ids have one, and `manifest --diff` reads the rows that it compares. The
+    /// dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
+    #[arg(long, hide_short_help = true)]
+    hash_records: bool,
     /// Also skip records whose id is a spelling variant of an erased id.
     ///
     /// Variants differ in leading zeros, signs, decimals (007, +7, 7.0), blanks, case or Unicode form.
@@ -492,6 +498,7 @@ impl ConvertArgs {
             on_schema: types.on_schema,
             on_error: errors.on_error,
             on_changed: errors.on_changed,
+            hash_records: ids.hash_records,
             private: self.private.choice(),
             identity: input.identity,
             accept: ids.accept.clone(),

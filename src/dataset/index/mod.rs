@@ -62,6 +62,10 @@ pub use write::{SegmentWriter, Segments};
 /// Target pairs per bucket: a segment has the smallest power of two of buckets that holds no more than this on average.
 const BUCKET_PAIRS: u64 = 1 << 20;
 
+/// Pairs for each different hash from which on hashes are stored once: a hash with the run of its key takes up to 11 bytes, a
+/// difference between two hashes about 6.
+const REPEATS: usize = 3;
+
 /// Pairs per row group, which is what a lookup decodes.
 const ROW_GROUP_ROWS: usize = 8_192;
 
@@ -158,6 +162,8 @@ pub(in crate::dataset) struct BucketWriter {
     sum: BucketSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
+    /// Whether hashes repeat so often that each is stored once; the first row group decides, so that all have a similar size.
+    repeats: Option<bool>,
     /// The last hash, and the number of pairs whose hash equals the one before.
     last: Option<u64>,
     repeated: u64,
@@ -174,6 +180,7 @@ impl BucketWriter {
             sum: BucketSum::default(),
             hashes: column(),
             records: column(),
+            repeats: None,
             last: None,
             repeated: 0,
         })
@@ -199,16 +206,31 @@ impl BucketWriter {
     fn flush(&mut self) -> Result<()> {
         let rows = self.hashes.len();
         self.sum.add(rows, self.hashes.iter().copied().zip(self.records.iter().copied()));
-        let columns = &self.columns;
-        let chunk = |column, values: &mut Vec<u64>| {
-            let array = UInt64Array::from(std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS)));
-            // Hashes are random: compression would cost time and save nothing.
-            let mut chunk = chunks::encode(&columns.column(column), rows, &Values::Packed(&array))?;
+        let take = |values: &mut Vec<u64>| std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS));
+        let (hashes, records) = (take(&mut self.hashes), UInt64Array::from(take(&mut self.records)));
+        let repeats = *self.repeats.get_or_insert_with(|| {
+            rows > 0 && (1 + hashes.windows(2).filter(|pair| pair[0] != pair[1]).count()) * REPEATS <= rows
+        });
+        let encode = |column, values: &Values<'_>| {
+            let mut chunk = chunks::encode(&self.columns.column(column), rows, values)?;
             // An offset index is useless where each chunk is one page.
             chunk.close.offset_index = None;
             Ok::<_, crate::error::Error>(chunk)
         };
-        let chunks = vec![chunk(0, &mut self.hashes)?, chunk(1, &mut self.records)?];
+        // Hashes are random: compression would cost time and save nothing.
+        let hashes = if repeats {
+            let mut dictionary = hashes.clone();
+            dictionary.dedup();
+            let key = |key: &mut u32, pair: &[u64]| {
+                *key += u32::from(pair[0] != pair[1]);
+                Some(*key)
+            };
+            let keys: Vec<u32> = std::iter::once(0).chain(hashes.windows(2).scan(0, key)).take(rows).collect();
+            encode(0, &Values::Ascending { keys: &keys, dictionary: &dictionary })?
+        } else {
+            encode(0, &Values::Packed(&UInt64Array::from(hashes)))?
+        };
+        let chunks = vec![hashes, encode(1, &Values::Packed(&records))?];
         self.table.append(Group { chunks, rows: rows as u64 })
     }
 
@@ -291,6 +313,42 @@ mod tests {
         assert_eq!(find("PAT-23"), [1_000_023, 1_010_023, 1_020_023, 1_030_023, 1_040_023]);
         assert!(find("PAT-10000").is_empty());
         assert_eq!(read_segment(&store, &segments[0]).unwrap().len(), 50_000);
+    }
+
+    #[test]
+    fn hashes_that_repeat_are_stored_once() {
+        // Whether the hash of a pair differs from the one before it.
+        let repeated = |pair: u64| u64::from(pair.is_multiple_of(25));
+        let first_half = |pair: u64| if pair < 30_000 { repeated(pair) } else { 1 };
+        let second_half = |pair: u64| if pair < 30_000 { 1 } else { repeated(pair) };
+        let cases: [(&dyn Fn(u64) -> u64, u64); 4] =
+            [(&repeated, 35), (&first_half, 90), (&second_half, 90), (&|pair| u64::from(pair == 0), 30)];
+        for (step, most) in cases {
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            let mut at = 0;
+            let hashes: Vec<IdHash> = (0..60_000_u64)
+                .map(|pair| {
+                    at += step(pair) * (u64::MAX / 60_001 + pair * 0x9e37_79b9 % 1_000_003);
+                    IdHash(at)
+                })
+                .collect();
+            // They arrive in another order.
+            for record in 0..60_000 {
+                writer.push(hashes[record * 7_919 % 60_000], record as u64).unwrap();
+            }
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+            store.publish(staged).unwrap();
+            let found = read_segment(&store, &refs[0]).unwrap();
+            assert!(found.is_sorted() && found.iter().map(|pair| pair.0).eq(hashes.iter().copied()));
+            assert!(refs[0].bytes * 10 < 60_000 * most, "{} bytes", refs[0].bytes);
+            for number in [0, 8_191, 8_192, 29_999, 30_000, 59_999] {
+                let hash = hashes[number];
+                let expected: Vec<u64> = found.iter().filter(|pair| pair.0 == hash).map(|pair| pair.1).collect();
+                assert_eq!(lookup_one(&store, &refs[0], hash).unwrap(), expected);
+                assert!(lookup_one(&store, &refs[0], IdHash(hash.0 + 1)).unwrap().is_empty());
+            }
+        }
     }
 
     #[test]

@@ -479,6 +479,7 @@ mod tests {
                 split: None,
                 dedup: None,
                 shuffle: None,
+                hash_records: false,
                 private: None,
             },
             adds,

@@ -284,12 +284,21 @@ pub struct Settings {
     /// Seed of the order of records, which each run shuffles; `None` if they have the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,
+    /// Whether sidecars of Parquet shards have the content hash of every new row.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hash_records: bool,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
 }
 
 impl Settings {
+    /// Whether sidecars of Parquet shards have the content hashes of new rows. Rows of text that only their origin names need
+    /// them in any case: by its hash, an erasure tells an erased row from another one that has taken its place in the source.
+    pub fn hashes_rows(&self, of_text: bool) -> bool {
+        self.hash_records || (of_text && self.id.is_empty() && !self.has_subjects())
+    }
+
     /// Whether records may have subject ids.
     pub fn has_subjects(&self) -> bool {
         self.subject.is_some() || self.subjects_from.is_some()

@@ -472,8 +472,12 @@ impl SidecarColumns {
     }
 }
 
-/// Encodes hashes, which are random unless many records share one, as cells of a grid do.
+/// Encodes hashes, which are random unless none was computed, or many records share one, as cells of a grid do.
 fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
+    if hashes.are_zero() {
+        let keys = vec![0; hashes.len()];
+        return chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &[0] });
+    }
     let progressions = match hashes {
         Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
         Numbers::Progressions(progressions) if progressions.iter().all(|progression| progression.step == 0) => {

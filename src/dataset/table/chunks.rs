@@ -63,6 +63,8 @@ pub(in crate::dataset) enum Values<'a> {
     Noise(&'a [u64]),
     /// Dictionary-coded numbers with one key per row; neighbours are mostly equal.
     Repeated { keys: &'a [u32], dictionary: &'a [u64] },
+    /// Like `Repeated`, but the dictionary ascends and its numbers are random, so compression would not make them smaller.
+    Ascending { keys: &'a [u32], dictionary: &'a [u64] },
     /// Numbers in long arithmetic progressions.
     Counted(&'a [Progression]),
     /// Numbers that increase, or differ little from one to the next.
@@ -88,7 +90,7 @@ pub(in crate::dataset) fn encode(column: &ColumnDescPtr, rows: usize, values: &V
             put_texts(&dictionary.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut pages.page);
             pages.dictionary(dictionary.len())?;
         }
-        Values::Repeated { dictionary, .. } => {
+        Values::Repeated { dictionary, .. } | Values::Ascending { dictionary, .. } => {
             pages.page.extend(dictionary.iter().flat_map(|number| number.to_le_bytes()));
             pages.dictionary(dictionary.len())?;
         }
@@ -110,6 +112,10 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
         Values::Noise(_) | Values::Repeated { .. } | Values::Fixed(_) => None,
         Values::Nulls if column.physical_type() == Type::BYTE_ARRAY => texts(None, rows),
         Values::Nulls => None,
+        Values::Ascending { dictionary, .. } => {
+            let (least, greatest) = (dictionary.first()?.cast_signed(), dictionary.last()?.cast_signed());
+            Some(Statistics::int64(Some(least), Some(greatest), None, Some(0), false))
+        }
         Values::Counted(progressions) => {
             let least = progressions.iter().map(|progression| progression.first).min()?;
             let greatest =
@@ -190,6 +196,7 @@ impl Pages {
             Values::Texts(texts) if share_prefixes(texts) => (Encoding::DELTA_BYTE_ARRAY, true),
             Values::Texts(_) => (Encoding::DELTA_LENGTH_BYTE_ARRAY, true),
             Values::Keyed { .. } | Values::Repeated { .. } => (Encoding::RLE_DICTIONARY, true),
+            Values::Ascending { .. } => (Encoding::RLE_DICTIONARY, false),
         };
         let zstd = packed.then(|| zstd::bulk::Compressor::new(1)).transpose()?;
         let (out, page) = (Vec::new(), Vec::new());
@@ -215,7 +222,7 @@ impl Pages {
             Values::Noise(numbers) => {
                 numbers[rows.clone()].iter().for_each(|n| self.page.extend_from_slice(&n.to_le_bytes()));
             }
-            Values::Repeated { keys, dictionary } => {
+            Values::Repeated { keys, dictionary } | Values::Ascending { keys, dictionary } => {
                 let width = width_of(dictionary.len().saturating_sub(1) as u64).max(1);
                 self.page.push(width);
                 put_hybrid(&mut self.page, &keys[rows.clone()], width);
@@ -341,7 +348,9 @@ fn put_counted(progressions: &[Progression], rows: &Range<usize>, out: &mut Vec<
 /// Appends the definition levels: one run if all rows agree, else their bits.
 fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
-        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Counted(_) => None,
+        Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Ascending { .. } | Values::Counted(_) => {
+            None
+        }
         Values::Growing(numbers) | Values::Packed(numbers) => numbers.nulls(),
         Values::Texts(texts) => texts.nulls(),
         Values::Fixed(values) => values.nulls(),

@@ -203,6 +203,14 @@ impl Pipeline<'_> {
         self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
     }
 
+    /// Whether content hashes of the rows of a source are stored, or decide which side or which erased record a row is.
+    fn needs_hashes(&self, source: usize) -> bool {
+        self.facts.get(source).is_none_or(|facts| {
+            let erased = || self.suppress.is_some_and(|gate| gate.list.has_origins_in(&facts.name.name));
+            facts.stores_hashes || self.sides.is_some() || (facts.hashes_bytes && erased())
+        })
+    }
+
     /// Adds the fingerprints of its records to a block, if duplicates are found by them.
     fn fingerprint(&self, parsed: &mut Parsed) -> Result<()> {
         match (self.dedup, parsed) {

@@ -94,6 +94,7 @@ fn facts(source: &RecordSource) -> SourceFacts {
         file: source.file.clone(),
         bytes: source.bytes(),
         hashes_bytes: source.format.is_text(),
+        stores_hashes: true,
         by_row: source.format.is_typed(),
         blank_lines: source.reader.blank_lines_before(),
         note: source.reader.note(),

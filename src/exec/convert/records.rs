@@ -187,7 +187,9 @@ impl Parser<'_> {
             ReadRequest::Enter(source, part) => ReadOutcome::Entered { source, part },
             ReadRequest::End(source, hash) => ReadOutcome::End { source, hash },
             ReadRequest::Broken(source, error) => ReadOutcome::Broken { source, error, records: 1 },
-            ReadRequest::Split(source, split) => self.split(source, &split)?,
+            ReadRequest::Split(source, split) => {
+                self.split(source, &Split { hashed: self.pipeline.needs_hashes(source), ..split })?
+            }
             ReadRequest::Whole(source) => return self.whole(source),
         }])
     }

@@ -189,7 +189,7 @@ impl ArrayReader {
         let rows = outline.rows.min(if outline.cells { outline.rows_per_record } else { 1 });
         // Large records are not read for an estimate.
         let rows = if rows.saturating_mul(outline.row_bytes) > DEFAULT_LIMIT { 0 } else { rows };
-        Split { offset: 0, content: Content::Rows { rows, bytes: self.share(0, rows) } }
+        Split::new(0, Content::Rows { rows, bytes: self.share(0, rows) })
     }
 
     /// Returns the bytes of the source that some rows represent, so that all rows together represent the whole source.
@@ -393,11 +393,11 @@ impl RecordReader for ArrayReader {
         let _done = opened.source.reading(read.clone());
         let _prefetched = self.prefetch(&opened, &read).map_err(|e| self.placed(e))?;
         if self.outline.cells {
-            return self.parse_cells(&opened, read, schema, bytes).map_err(|e| self.placed(e));
+            return self.parse_cells(&opened, split, schema, (count, bytes)).map_err(|e| self.placed(e));
         }
         let values = if opened.plan.coded && self.gives(schema) { coded_rows } else { rows };
         let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.placed(e))?;
-        let hashes = hashes(&batch)?;
+        let hashes = if split.hashed { hashes(&batch)? } else { vec![0; batch.num_rows()] };
         if !self.gives(schema) {
             return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.placed(e));
         }
@@ -426,7 +426,7 @@ impl ArrayReader {
         Box::new((0..splits).map(move |number| {
             let first = within.start + number * step;
             let count = step.min(within.end - first);
-            Ok(Split { offset: first, content: Content::Rows { rows: count, bytes: self.share(first, count) } })
+            Ok(Split::new(first, Content::Rows { rows: count, bytes: self.share(first, count) }))
         }))
     }
 
@@ -442,8 +442,14 @@ impl ArrayReader {
         opened.source.prefetch(&wanted(&opened.plan, read.start, read.end - read.start))
     }
 
-    fn parse_cells(&self, opened: &Opened, read: Range<u64>, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-        let cells = cells(&opened.source, &opened.plan, read.start, read.end - read.start)?;
+    fn parse_cells(
+        &self,
+        opened: &Opened,
+        split: &Split,
+        schema: &SchemaRef,
+        (count, bytes): (u64, u64),
+    ) -> Result<Parsed> {
+        let cells = cells(&opened.source, &opened.plan, (split.offset, count), split.hashed)?;
         let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
         if !self.gives(schema) {
             let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();

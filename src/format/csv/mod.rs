@@ -381,13 +381,17 @@ impl<'a> Parse<'a> {
                 for row in &tokens.rows {
                     let origin = self.origin(*row);
                     self.rows.push(origin.number);
-                    let hash = xxh3_64(&self.raw(origin));
+                    let hash = if self.split.hashed { xxh3_64(&self.raw(origin)) } else { 0 };
                     self.hashes.push(hash);
                 }
                 continue;
             }
             self.rows.extend(tokens.rows.iter().map(|row| row.number));
-            self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
+            if self.split.hashed {
+                self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
+            } else {
+                self.hashes.resize(self.rows.len(), 0);
+            }
         }
         self.finish(&tokens, schema).map(Parsed::Block).map(Some)
     }

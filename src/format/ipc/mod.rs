@@ -163,7 +163,7 @@ impl RecordReader for IpcReader {
             .map(|(plain, given)| Arc::new(given.as_ref().clone().with_name(plain.name())))
             .collect();
         let named = RecordBatch::try_new(Arc::new(Schema::new(names)), batch.columns().to_vec())?;
-        parsed(&cast_to(&named, &plain)?, schema, *bytes)
+        parsed(&cast_to(&named, &plain)?, split, schema, *bytes)
     }
 }
 
@@ -284,7 +284,7 @@ impl<'a> Splits<'a> {
             let end = before + u64::try_from(share).unwrap_or(stands_for);
             let (offset, bytes) = (self.row, end - self.counted);
             (self.row, self.counted) = (self.row + batch.num_rows() as u64, end);
-            self.ready.push_back(Split { offset, content: Content::Batch { batch, bytes } });
+            self.ready.push_back(Split::new(offset, Content::Batch { batch, bytes }));
         }
         Ok(())
     }

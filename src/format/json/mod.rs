@@ -270,7 +270,7 @@ impl<'a> Accepted<'a> {
             }
             if let Some(end) = self.table.push_line(bytes, start) {
                 self.rows.push(lines.pass(end));
-                self.hashes.push(xxh3_64(&bytes[start..end]));
+                self.hash(&bytes[start..end]);
             } else if let Some(found) = lines.next() {
                 self.take(found)?;
             }
@@ -286,6 +286,10 @@ impl<'a> Accepted<'a> {
         self.hashes.reserve(rows);
     }
 
+    fn hash(&mut self, record: &[u8]) {
+        self.hashes.push(if self.split.hashed { xxh3_64(record) } else { 0 });
+    }
+
     fn take(&mut self, found: Found<'a>) -> ControlFlow<TypeMismatch> {
         match found {
             Found::Broken(place, at, reason) => {
@@ -296,7 +300,7 @@ impl<'a> Accepted<'a> {
             Found::Record(place, text) => match self.table.push(text) {
                 Ok(()) => {
                     self.rows.push(place.row);
-                    self.hashes.push(xxh3_64(place.bytes));
+                    self.hash(place.bytes);
                 }
                 Err(fault) => self.rejects.push(self.source.judge(fault, self.split, place, text)?),
             },

@@ -452,7 +452,7 @@ impl ParquetReader {
                 let is_last = group.first_row + taken == last_row;
                 if is_last || taken < group.rows {
                     let end = self.share(number, taken);
-                    splits.push(Split { offset: first, content: Content::Rows { rows, bytes: end - done } });
+                    splits.push(Split::new(first, Content::Rows { rows, bytes: end - done }));
                     (first, rows, budget, done) = (first + rows, 0, split_bytes, end);
                 }
             }
@@ -533,7 +533,7 @@ impl RecordReader for ParquetReader {
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let (plain, bytes) = self.read_rows(split)?;
-        parsed(&plain, schema, bytes).map_err(|e| e.at(&*self.name))
+        parsed(&plain, split, schema, bytes).map_err(|e| e.at(&*self.name))
     }
 }
 

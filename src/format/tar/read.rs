@@ -91,7 +91,7 @@ impl RecordReader for TarReader {
     fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
         let Samples { taken, rows, rejects, ignored } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: taken.iter().map(Sample::hash).collect(),
+            hashes: split.hashes(taken.len(), || taken.iter().map(Sample::hash).collect()),
             sharing: 1,
             payload: Payload::Samples(taken),
             rows,

@@ -72,6 +72,8 @@ pub struct AdoptOptions {
     pub include: Vec<String>,
     /// Globs of files to exclude.
     pub exclude: Vec<String>,
+    /// Whether sidecars of Parquet shards have the content hash of every row, also where the dataset has none so far.
+    pub hash_records: bool,
     /// How ids are stored.
     pub private: PrivateChoice,
     /// Skip damaged files instead of stopping.
@@ -426,6 +428,7 @@ impl<'a> Adoption<'a> {
             split: None,
             dedup: None,
             shuffle: None,
+            hash_records: false,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
@@ -449,6 +452,7 @@ impl<'a> Adoption<'a> {
             settings.id.clone_from(&self.options.id);
         }
         settings.subject = self.options.subject.clone().or(settings.subject);
+        settings.hash_records |= self.options.hash_records;
         settings.private = private;
         Ok(settings)
     }
@@ -542,6 +546,7 @@ impl<'a> Adoption<'a> {
             format: settings.shard_format,
             id: &settings.id,
             subject: settings.subject.as_ref(),
+            hash_records: settings.hash_records,
             max_record: Size(context.memory.0 / 8),
             indexes: self.indexes_beside(settings),
             pseudonymizer: Pseudonymizer::of(settings, context.id_key.as_ref())?,

@@ -66,6 +66,7 @@ impl Work {
             subject: self.settings.subject.clone(),
             include: Vec::new(),
             exclude: Vec::new(),
+            hash_records: self.settings.hash_records,
             private: PrivateChoice::default(),
             skip_errors: self.skip_errors,
         }

@@ -57,6 +57,7 @@ pub(super) fn arguments(
     for (name, is_set) in [
         ("no-header", options.no_header),
         ("hive-columns", options.hive_columns),
+        ("hash-records", settings.hash_records),
         ("raw", options.arrays.raw),
         ("flatten", options.arrays.flatten),
     ] {

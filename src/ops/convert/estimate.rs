@@ -43,7 +43,8 @@ impl ConvertPlan {
         let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
         let gate = self.given.selection.gate(&self.fields)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
-        for (source, facts) in sources.iter().zip(source_facts(sources, self.subjects.as_ref(), self.keys.as_deref())) {
+        let facts = source_facts(sources, &self.settings, self.subjects.as_ref(), self.keys.as_deref());
+        for (source, facts) in sources.iter().zip(facts) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(mut block)) = source.reader.parse(sample, &schema) else { continue };
             if let Some(gate) = &gate {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{columns::GivenTypes, job::Job};
 use crate::{
     array::records::ArrayOptions,
+    dataset::Settings,
     error::{Error, Result},
     exec::{
         constants,
@@ -140,6 +141,7 @@ pub(super) fn keys_of(sources: &[RecordSource]) -> Vec<String> {
 /// Returns the names of sources, given the [keys](keys_of) if these follow from more than these sources.
 pub(super) fn source_facts(
     sources: &[RecordSource],
+    settings: &Settings,
     resolver: Option<&SubjectResolver>,
     keys: Option<&[String]>,
 ) -> Vec<SourceFacts> {
@@ -152,6 +154,8 @@ pub(super) fn source_facts(
             file: source.file.clone(),
             bytes: source.bytes(),
             hashes_bytes: source.format.is_text(),
+            stores_hashes: settings.shard_format == OutputFormat::Parquet
+                && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
             blank_lines: source.reader.blank_lines_before(),
             note: source.reader.note(),

@@ -75,6 +75,7 @@ impl<'a> Job<'a> {
             split: None,
             dedup: None,
             shuffle: shuffle::chosen(snapshot, options.shuffle)?,
+            hash_records: options.hash_records || old.is_some_and(|o| o.hash_records),
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };

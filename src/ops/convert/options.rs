@@ -115,6 +115,9 @@ pub struct ConvertOptions {
     /// Seed of the order of records; `None` for that of the dataset, which may have the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,
+    /// Whether sidecars of Parquet shards have the content hash of every row, also where the dataset has none so far.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hash_records: bool,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

@@ -188,7 +188,7 @@ fn attempt(
         Inputs::Records(sources) => {
             let schema = Arc::clone(&schema);
             (
-                source_facts(sources, plan.subjects.as_ref(), plan.keys.as_deref()),
+                source_facts(sources, &plan.settings, plan.subjects.as_ref(), plan.keys.as_deref()),
                 PipelineInput::Records { sources, schema },
             )
         }
@@ -275,6 +275,7 @@ fn facts_of_samples(files: &[SourceFile]) -> Vec<SourceFacts> {
         file: file.clone(),
         bytes: file.bytes(),
         hashes_bytes: false,
+        stores_hashes: true,
         by_row: false,
         blank_lines: 0,
         note: None,

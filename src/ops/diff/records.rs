@@ -4,6 +4,9 @@
 //! into memory, they are sorted by id there; otherwise they are partitioned into files by the hash of their ids, and
 //! each file is processed by itself.
 //!
+//! Ids on both sides are compared by the content hashes in the sidecars. Where some are not stored, a first pass finds these ids, and in a
+//! second one their rows have the content that is read from the shards.
+//!
 //! ```text
 //! rows of both sides -> in memory, sorted by id -> pairs and singles
 //!                    -> 32 files by 5 bits of the hash -> each of them in the same way, with the next 5 bits
@@ -17,11 +20,13 @@ use std::{
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Change, Context, Only, RecordChanges, Wants};
+use super::{Change, Context, Only, RecordChanges, Wants, contents::WantedRows};
 use crate::{
     dataset::{Run, SidecarRow, Snapshot, numbered, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
+    format::OutputFormat,
+    ops::export::shown_hash,
     record::BATCH_ROWS,
     storage::{Location, Scratch, scratch},
 };
@@ -33,7 +38,7 @@ const FILE_BITS: u32 = 5;
 /// Maximum depth of partitioning: below it, the rows belong to a few ids with very many records.
 const LEVELS: u32 = 10;
 /// Memory of a row besides its texts, in bytes.
-const ROW_BYTES: usize = 96;
+const ROW_BYTES: usize = 128;
 
 /// A record that was added, removed or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,8 +64,8 @@ pub struct RecordPlace {
     pub shard: String,
     /// Row within the shard, from 0.
     pub ordinal: u64,
-    /// Content hash, XXH3-64 in hexadecimal.
-    pub hash: String,
+    /// Content hash, XXH3-64 in hexadecimal; absent if none is stored.
+    pub hash: Option<String>,
 }
 
 /// Finds changes among records that one version alone has, and corrects the counts by ids that both versions have.
@@ -75,18 +80,28 @@ pub(super) fn changes(
     let sides = [(first, &only.first), (second, &only.second)];
     if sides.iter().any(|(_, ranges)| ranges.is_empty()) {
         // Nothing to match: the remaining rows are not read unless they are wanted.
-        for (side, (snapshot, ranges)) in sides.into_iter().enumerate() {
-            read(snapshot, ranges, side == 1, &context.cancel, &mut |row| visit(row.change()))?;
+        for (side, (snapshot, ranges)) in (0..).zip(sides) {
+            let side = Side { snapshot, ranges, second: side == 1, wanted: &WantedRows::default() };
+            side.read(&context.cancel, &mut |row| visit(row.change()))?;
         }
         return Ok(());
     }
-    let budget = usize::try_from(context.memory.0 / MEMORY_SHARE).unwrap_or(usize::MAX);
-    let mut matcher = Matcher::new(first.dataset().store().location().clone(), budget, 0);
-    for (side, (snapshot, ranges)) in sides.into_iter().enumerate() {
-        read(snapshot, ranges, side == 1, &context.cancel, &mut |row| matcher.add(row).map(|()| Wants::More))?;
+    let mut wanted = [WantedRows::default(), WantedRows::default()];
+    let mut matcher = matched(context, sides, &wanted)?;
+    if matcher.unknown && first.entry().settings.shard_format == OutputFormat::Parquet {
+        matcher.finish(&context.cancel, &mut |same| {
+            if same.iter().any(|row| row.second)
+                && same.iter().any(|row| !row.second)
+                && same.iter().any(Row::is_unknown)
+            {
+                same.iter().for_each(|row| wanted[usize::from(row.second)].add(&row.shard, row.ordinal));
+            }
+            Ok(())
+        })?;
+        matcher = matched(context, sides, &wanted)?;
     }
     let mut wants = Wants::More;
-    matcher.finish(&context.cancel, &mut |change| {
+    let mut visit_change = |change: RecordChange| {
         match change.change {
             Change::Changed => counts.records_changed += 1,
             Change::Rewritten => {
@@ -99,27 +114,50 @@ pub(super) fn changes(
             wants = visit(change)?;
         }
         Ok(())
-    })?;
+    };
+    matcher.finish(&context.cancel, &mut |same| pair(same, &mut visit_change))?;
     let again = counts.records_changed + counts.records_rewritten;
     counts.records_added -= again;
     counts.records_removed -= again;
     Ok(())
 }
 
+/// Returns the rows of both sides, to be matched.
+fn matched(
+    context: &Context<'_>,
+    sides: [(&Snapshot, &Vec<(u64, u64)>); 2],
+    wanted: &[WantedRows; 2],
+) -> Result<Matcher> {
+    let budget = usize::try_from(context.memory.0 / MEMORY_SHARE).unwrap_or(usize::MAX);
+    let mut matcher = Matcher::new(sides[0].0.dataset().store().location().clone(), budget, 0);
+    for (second, ((snapshot, ranges), wanted)) in [false, true].into_iter().zip(sides.into_iter().zip(wanted)) {
+        let side = Side { snapshot, ranges, second, wanted };
+        side.read(&context.cancel, &mut |row| matcher.add(row).map(|()| Wants::More))?;
+    }
+    Ok(matcher)
+}
+
 /// A record that one version alone has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     record_id: String,
-    hash: u64,
+    /// What tells its content from others of this id: the stored hash, or a fingerprint of its values; 0 if it is unknown.
+    content: u128,
     second: bool,
     shard: Arc<str>,
     ordinal: u64,
     subject_id: Option<String>,
+    /// Stored content hash; 0 if there is none.
+    hash: u64,
 }
 
 impl Row {
     fn place(&self) -> RecordPlace {
-        RecordPlace { shard: self.shard.to_string(), ordinal: self.ordinal, hash: format!("{:016x}", self.hash) }
+        RecordPlace { shard: self.shard.to_string(), ordinal: self.ordinal, hash: shown_hash(self.hash) }
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.content == 0
     }
 
     fn change(self) -> RecordChange {
@@ -134,56 +172,78 @@ impl Row {
     }
 }
 
-/// Reads the rows of a snapshot whose numbers are in `ranges`.
-fn read(
-    snapshot: &Snapshot,
-    ranges: &[(u64, u64)],
+/// What one version alone has.
+struct Side<'a> {
+    snapshot: &'a Snapshot,
+    /// Numbers of its records.
+    ranges: &'a [(u64, u64)],
     second: bool,
-    cancel: &Cancel,
-    visit: &mut dyn FnMut(Row) -> Result<Wants>,
-) -> Result<()> {
-    if ranges.is_empty() {
-        return Ok(());
+    /// Rows whose contents are read.
+    wanted: &'a WantedRows,
+}
+
+impl Side<'_> {
+    fn overlaps(&self, from: u64, until: u64) -> bool {
+        let next = self.ranges.partition_point(|range| range.1 <= from);
+        self.ranges.get(next).is_some_and(|range| range.0 < until)
     }
-    let overlaps = |from: u64, until: u64| {
-        let next = ranges.partition_point(|range| range.1 <= from);
-        ranges.get(next).is_some_and(|range| range.0 < until)
-    };
-    let table = snapshot.runs()?;
-    let store = snapshot.dataset().store();
-    // In the order of the records, because the names of shards are random.
-    let mut shards: Vec<(&str, Vec<&Run>)> = table.by_shard(snapshot.version()).into_iter().collect();
-    shards.sort_by_key(|(shard, runs)| {
-        let first = runs.iter().map(|run| run.first).min();
-        let in_set = runs.iter().find_map(|run| run.scattered.as_ref()).map(|scattered| scattered.shard);
-        (first, in_set, *shard)
-    });
-    for (shard, runs) in shards {
-        if !runs.iter().any(|run: &&Run| overlaps(run.first, run.end())) {
-            continue;
+
+    /// Reads the rows of the records.
+    fn read(&self, cancel: &Cancel, visit: &mut dyn FnMut(Row) -> Result<Wants>) -> Result<()> {
+        if self.ranges.is_empty() {
+            return Ok(());
         }
+        let snapshot = self.snapshot;
+        // In the order of the records, because the names of shards are random.
+        let mut shards: Vec<(&str, Vec<&Run>)> = snapshot.runs()?.by_shard(snapshot.version()).into_iter().collect();
+        shards.sort_by_key(|(shard, runs)| {
+            let first = runs.iter().map(|run| run.first).min();
+            let in_set = runs.iter().find_map(|run| run.scattered.as_ref()).map(|scattered| scattered.shard);
+            (first, in_set, *shard)
+        });
+        for (shard, runs) in shards {
+            if runs.iter().any(|run: &&Run| self.overlaps(run.first, run.end()))
+                && self.read_shard(shard, &runs, cancel, visit)? == Wants::Count
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_shard(
+        &self,
+        shard: &str,
+        runs: &[&Run],
+        cancel: &Cancel,
+        visit: &mut dyn FnMut(Row) -> Result<Wants>,
+    ) -> Result<Wants> {
+        let (snapshot, second) = (self.snapshot, self.second);
+        let store = snapshot.dataset().store();
         let name: Arc<str> = shard.into();
-        let mut numbers = numbered(store, &runs, table)?;
+        let mut numbers = numbered(store, runs, snapshot.runs()?)?;
+        let mut contents = self.wanted.of(snapshot, shard)?;
         let mut ordinal = 0;
-        let Some(sidecar) = runs.first().map(|run| run.sidecar()) else { continue };
+        let Some(sidecar) = runs.first().map(|run| run.sidecar()) else { return Ok(Wants::More) };
         for batch in stream_sidecar(store, &sidecar, BATCH_ROWS)? {
             cancel.check()?;
             for row in batch? {
                 let known = numbers.next().transpose()?.flatten();
-                if known.is_some_and(|known| overlaps(known.record, known.record + 1)) {
+                if known.is_some_and(|known| self.overlaps(known.record, known.record + 1)) {
                     let record_id = snapshot.shown_id(row.id())?;
                     let SidecarRow { subject_id, hash, .. } = row;
                     let subject_id = subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?;
-                    let row = Row { record_id, hash, second, shard: Arc::clone(&name), ordinal, subject_id };
-                    if visit(row)? == Wants::Count {
-                        return Ok(());
+                    let content = contents.at(ordinal)?.unwrap_or_else(|| hash.into());
+                    let shard = Arc::clone(&name);
+                    if visit(Row { record_id, content, second, shard, ordinal, subject_id, hash })? == Wants::Count {
+                        return Ok(Wants::Count);
                     }
                 }
                 ordinal += 1;
             }
         }
+        Ok(Wants::More)
     }
-    Ok(())
 }
 
 /// Rows that are to be matched by id.
@@ -192,6 +252,8 @@ struct Matcher {
     budget: usize,
     level: u32,
     rows: Vec<Row>,
+    /// Whether the content of some row is unknown.
+    unknown: bool,
     bytes: usize,
     files: Vec<(Scratch, Box<dyn Write + Send>)>,
     /// Shards that rows in files refer to by index.
@@ -200,10 +262,20 @@ struct Matcher {
 
 impl Matcher {
     fn new(location: Location, budget: usize, level: u32) -> Self {
-        Self { location, budget, level, rows: Vec::new(), bytes: 0, files: Vec::new(), shards: Vec::new() }
+        Self {
+            location,
+            budget,
+            level,
+            rows: Vec::new(),
+            unknown: false,
+            bytes: 0,
+            files: Vec::new(),
+            shards: Vec::new(),
+        }
     }
 
     fn add(&mut self, row: Row) -> Result<()> {
+        self.unknown |= row.is_unknown();
         if !self.files.is_empty() {
             return self.deal(&row);
         }
@@ -234,10 +306,11 @@ impl Matcher {
         Ok(())
     }
 
-    fn finish(mut self, cancel: &Cancel, visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
+    /// Passes the rows of each id to `visit`, those of equal content next to each other.
+    fn finish(mut self, cancel: &Cancel, visit: &mut dyn FnMut(&[Row]) -> Result<()>) -> Result<()> {
         self.rows.sort_unstable();
         for same in self.rows.chunk_by(|a, b| a.record_id == b.record_id) {
-            pair(same, visit)?;
+            visit(same)?;
         }
         drop(self.rows);
         for (file, mut sink) in std::mem::take(&mut self.files) {
@@ -266,15 +339,14 @@ fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Resu
         before: Some(before.place()),
         after: Some(after.place()),
     };
-    // Both are sorted by hash.
+    // Both are sorted by content.
     let mut unlike = Vec::new();
     let mut others = std::mem::take(&mut second).into_iter().peekable();
     for before in std::mem::take(&mut first) {
-        while let Some(after) = others.next_if(|after| after.hash < before.hash) {
+        while let Some(after) = others.next_if(|after| after.content < before.content) {
             second.push(after);
         }
-        // A hash of 0 means that none was computed, so it proves nothing.
-        match others.next_if(|after| after.hash == before.hash && before.hash != 0) {
+        match others.next_if(|after| after.content == before.content && !before.is_unknown()) {
             Some(after) => visit(change(Change::Rewritten, before, after))?,
             None => unlike.push(before),
         }
@@ -292,6 +364,7 @@ fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Resu
 fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
     let length = |text: Option<&String>| text.map_or(u64::MAX, |text| text.len() as u64);
     let subject = row.subject_id.as_ref();
+    out.write_all(&row.content.to_le_bytes())?;
     let numbers = [u64::from(row.second), row.hash, shard, row.ordinal, length(Some(&row.record_id)), length(subject)];
     for number in numbers {
         out.write_all(&number.to_le_bytes())?;
@@ -306,6 +379,8 @@ fn decode(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> 
         return Ok(None);
     }
     let damaged = || Error::storage("a temporary file is not what was written to it");
+    let mut content = [0; 16];
+    input.read_exact(&mut content)?;
     let mut numbers = [0_u64; 6];
     for number in &mut numbers {
         let mut bytes = [0; 8];
@@ -321,7 +396,8 @@ fn decode(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> 
     let record_id = text(id)?;
     let subject_id = if subject == u64::MAX { None } else { Some(text(subject)?) };
     let shard = usize::try_from(shard).ok().and_then(|shard| shards.get(shard)).ok_or_else(damaged)?;
-    Ok(Some(Row { record_id, hash, second: second == 1, shard: Arc::clone(shard), ordinal, subject_id }))
+    let (content, second, shard) = (u128::from_le_bytes(content), second == 1, Arc::clone(shard));
+    Ok(Some(Row { record_id, content, second, shard, ordinal, subject_id, hash }))
 }
 
 #[cfg(test)]
@@ -330,7 +406,8 @@ mod tests {
     use super::*;
 
     fn row(id: &str, hash: u64, second: bool) -> Row {
-        Row { record_id: id.into(), hash, second, shard: "s".into(), ordinal: hash, subject_id: None }
+        let content = hash.into();
+        Row { record_id: id.into(), content, second, shard: "s".into(), ordinal: hash, subject_id: None, hash }
     }
 
     fn matched(rows: Vec<Row>, budget: usize) -> Vec<(Change, String)> {
@@ -341,9 +418,11 @@ mod tests {
         let mut out = Vec::new();
         let cancel = Cancel::default();
         matcher
-            .finish(&cancel, &mut |c| {
-                out.push((c.change, c.record_id));
-                Ok(())
+            .finish(&cancel, &mut |same| {
+                pair(same, &mut |c| {
+                    out.push((c.change, c.record_id));
+                    Ok(())
+                })
             })
             .unwrap();
         out.sort_by(|a, b| (&a.1, a.0 as u8).cmp(&(&b.1, b.0 as u8)));
