@@ -270,6 +270,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails; some of the objects may already have their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
+    /// Removes folders of staged objects that are empty, from a folder that is no dataset.
+    fn tidy(&self) {}
+
     /// Returns the time by the clock that dates the objects of this store; a remote store has to write the object
     /// `probe` to learn it.
     ///

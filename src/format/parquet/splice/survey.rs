@@ -180,6 +180,16 @@ impl Survey {
         Ok(())
     }
 
+    /// Returns an encoder for the schema that all files have, byte for byte; `None` if they have several, or if it cannot be
+    /// kept.
+    ///
+    /// # Errors
+    /// Those of [`Self::encoder`].
+    pub fn keeping_encoder(self, codec: Codec) -> Result<Option<ParquetEncoder>> {
+        let encoder = self.encoder(codec, |_| Vec::new())?;
+        Ok(encoder.keeps().then_some(encoder))
+    }
+
     /// States that some rows are decoded and encoded: the output then has the schema that Arrow derives, because not
     /// every form of another writer can be encoded.
     #[must_use]
