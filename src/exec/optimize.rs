@@ -185,7 +185,8 @@ impl FileMerger<'_> {
     /// Reads a file, or only its footer if it is large.
     fn load(&self, file: &LiveFile) -> Result<RangedInput> {
         self.cancel.check()?;
-        let bytes = self.bytes_of(file)?;
+        // A size that the log states was compared when the footer was read.
+        let bytes = if file.add.size.is_some() { file.bytes() } else { self.bytes_of(file)? };
         if bytes > WHOLE_BYTES {
             return Ok(RangedInput::Object(Object::new(Arc::clone(self.table.store()), file.path.as_str(), bytes)));
         }

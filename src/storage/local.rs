@@ -24,6 +24,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -51,6 +52,9 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     id::TransactionId,
 };
+
+/// Age of a staged file that nobody writes to any more.
+const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A store rooted at a local folder, which is created with the first object.
 #[derive(Debug)]
@@ -367,8 +371,16 @@ impl Store for LocalStore {
 
     fn tidy(&self) {
         let folder = self.root.join(SYSTEM_FOLDER);
+        let staging = folder.join("staging");
+        let is_old = |entry: &fs::DirEntry| {
+            let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
+            age.is_some_and(|age| age > ABANDONED)
+        };
+        for left in fs::read_dir(&staging).into_iter().flatten().flatten().filter(is_old) {
+            let _ = fs::remove_file(left.path());
+        }
         // A folder that is not empty stays: it is in use, or holds something else.
-        for folder in [folder.join("staging"), folder] {
+        for folder in [staging, folder] {
             if fs::remove_dir(folder).is_err() {
                 break;
             }

@@ -287,6 +287,17 @@ fn a_full_disk_or_a_lost_commit_leaves_the_table_as_it_was() {
 }
 
 #[test]
+fn what_killed_runs_have_staged_is_deleted_after_a_week() {
+    let folder = with_table(5);
+    let old = folder.write("table/_shardify/staging/killed-0", "x");
+    let week = std::time::Duration::from_secs(8 * 24 * 3600);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::SystemTime::now() - week).unwrap();
+    let running = folder.write("table/_shardify/staging/running-0", "x");
+    folder.run("compact table").ok();
+    assert!(!old.exists() && running.exists());
+}
+
+#[test]
 fn inspect_says_what_is_wrong_and_the_command() {
     let folder = with_visits(3);
     let found = folder.run("inspect table").ok();
