@@ -171,7 +171,7 @@ impl FileMerger<'_> {
         let facts = store.head(&file.path)?.ok_or_else(|| {
             Error::input("expected a data file that the log of the Delta table names, found none")
                 .at(self.place(file))
-                .hint("the table was copied in part, or vacuumed: restore the file, or delete its rows from the table")
+                .hint("the table was copied in part, or vacuumed: restore the file, or take it out of the log (FSCK REPAIR TABLE)")
         })?;
         if file.add.size.is_some() && file.bytes() != facts.bytes {
             let message = format!("expected a file of {} bytes, as the log says, found {}", file.bytes(), facts.bytes);

@@ -62,6 +62,10 @@ pub(super) fn inspect(context: &Context<'_>, source: &str, table: &delta::Table)
             out.command = Some(format!("shardify compact {}", quoted(source)));
             out.advice = format!("leaves {} of {} files; {convert}", plan.files_after, plan.files_before);
         }
+        Ok(_) if out.small_files > 1 => {
+            let few = "some files are small, but too few to be worth merging; compact --min-inputs 2 does it";
+            out.advice = format!("{few}; {convert}");
+        }
         Ok(_) => out.advice = format!("no files that are worth merging; {convert}"),
         Err(error) => out.advice = format!("{}; {convert}", said(&error)),
     }
