@@ -253,7 +253,7 @@ def check_corpus(shardify, table, work, counts):
     shutil.copytree(table, copied)
     if not commits_of(copied):
         return
-    multiplied(copied, 5)
+    multiplied(copied, 12)
     before = by_delta_rs(copied)
     tree = tree_of(copied)
     code, objects, errors = shardify.run("compact", copied, "--min-inputs", "2")

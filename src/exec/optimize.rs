@@ -118,12 +118,13 @@ impl FileMerger<'_> {
                 .at(self.place(files[0]))
         })?;
         let has_vectors = files.iter().any(|file| file.deleted().is_some());
+        let marks = survey.marks_of_spark();
         let mut made = None;
         if !has_vectors && let Some(encoder) = survey.keeping_encoder(codec)? {
             made = self.attempt(files, &path, &encoder, Way::Kept, &mut reservation)?;
         }
         if made.is_none() {
-            let encoder = ParquetEncoder::new(&self.schema, codec, &[])?;
+            let encoder = ParquetEncoder::new(&self.schema, codec, &marks)?;
             // Their timestamps are beyond what the splicing decoder holds, and columns may have other names.
             let spliced = !has_int96 && !self.table.maps_by_id();
             for way in [Way::Table, Way::Decoded].into_iter().filter(|way| spliced || *way == Way::Decoded) {

@@ -190,6 +190,13 @@ impl Survey {
         Ok(encoder.keeps().then_some(encoder))
     }
 
+    /// Returns the remarks of Spark on which all files agree, such as the calendar of their dates, without its schema.
+    pub fn marks_of_spark(&self) -> Vec<(String, String)> {
+        let is_mark = |key: &str| key.starts_with("org.apache.spark.") && !key.starts_with("org.apache.spark.sql.");
+        let all = self.seen.iter().flat_map(|seen| &seen.metadata);
+        all.filter(|(key, _)| is_mark(key)).cloned().collect()
+    }
+
     /// States that some rows are decoded and encoded: the output then has the schema that Arrow derives, because not
     /// every form of another writer can be encoded.
     #[must_use]
