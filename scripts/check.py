@@ -85,6 +85,7 @@ ALL = [
     Check("cluster_check", "a Slurm array with killed tasks gives the shards of `convert`; Kubernetes takes the Job", "--rounds 1", "--rounds 5", cost=30),
     Check("labels_check", "labels beside files are what webdataset, tfrecord, pyarrow and Hugging Face datasets read", cost=15),
     Check("delta_check", "Delta tables, in every version and while they change, are what delta-rs reads", "--tables 6", "--tables 100", cost=60),
+    Check("delta_compact_check", "compacted Delta tables, at every version, by delta-rs, DuckDB and Polars, and beside delta-rs that writes", "--rounds 2 --commits 20", "--rounds 40 --commits 200", cost=60),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),
     Check("index_ids", "nasty ids are found, and no others; the SQL of the format answers the same", "", "--ids 1000000", group="ids", cost=25),

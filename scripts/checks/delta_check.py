@@ -399,4 +399,5 @@ def main():
             not_run("tables of the corpus", f"there is no {options.corpus / 'delta-tables'}")
 
 
-finish(main)
+if __name__ == "__main__":
+    finish(main)

@@ -354,7 +354,9 @@ pub(super) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct CompactArgs {
-    /// Dataset [default: ./shards].
+    /// Dataset or Delta table [default: ./shards].
+    ///
+    /// Small files of a Delta table of other programs, a folder with a _delta_log, are merged as OPTIMIZE does.
     pub(super) dataset: Option<String>,
     /// Merge only shards committed at this time or later.
     ///
@@ -375,7 +377,7 @@ pub(super) struct CompactArgs {
     max_bytes: Option<Size>,
     /// Shard size on disk [default: as before].
     ///
-    /// The default is the target of the dataset.
+    /// The default is the target of the dataset. Of a Delta table it is delta.targetFileSize, or else 128 MiB.
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, help_heading = "Output")]
     target_shard: Option<Size>,
     /// Parquet compression [default: as before].

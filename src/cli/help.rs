@@ -98,6 +98,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Show what would be merged, and why", "shardify compact --dry-run"),
             ("Merge the small shards of the last week", "shardify compact --since 7d"),
             ("Sort all records of a dataset", "shardify compact shards --sort-by person_id"),
+            ("Merge the small files of a Delta table", "shardify compact lake/visits"),
         ],
     ),
     (

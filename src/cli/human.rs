@@ -2,6 +2,7 @@
 
 mod convert;
 mod plan;
+mod table;
 mod undo;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
@@ -9,6 +10,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 pub(super) use self::{
     convert::{committed, convert},
     plan::{nothing_planned, planned},
+    table::{inspected, table},
     undo::{block, remove, revert},
 };
 use super::chart::{Style, histogram};
@@ -145,6 +147,9 @@ pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -
         let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
         let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
         writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
+    }
+    if let Some(table) = &report.table {
+        inspected(w, table)?;
     }
     parent(w, report.parent.as_ref(), &report.source)?;
     for plan in &report.plans {

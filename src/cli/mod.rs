@@ -48,6 +48,7 @@ use crate::{
     ops::{
         self, Context,
         block::BlockOptions,
+        compact::TableReport,
         diff::{RecordChange, Wants},
         erase::{EraseId, EraseOptions},
         export::export,
@@ -345,6 +346,11 @@ impl Session<'_> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let options = args.options()?;
         let job = Job { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
+        if let Some(table) = ops::compact::table_at(&self.context, &dataset)? {
+            let run = || ops::compact::compact_table(&self.context, &table, &options);
+            let report = self.with_events(&args.lineage, options.dry_run, &job, run)?;
+            return self.report_table(&report);
+        }
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
             ops::compact::compact(&self.context, &dataset, &options)
         })?;
@@ -360,6 +366,19 @@ impl Session<'_> {
         if !report.dry_run && report.counts.shards_removed > 0 {
             self.suggest("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
         }
+        Ok(Outcome::Done)
+    }
+
+    fn report_table(&self, report: &TableReport) -> Result<Outcome> {
+        self.report(|w| {
+            if !self.global.json {
+                return human::table(w, report, self.global.verbose > 0);
+            }
+            if report.dry_run {
+                report.choices.iter().try_for_each(|choice| json::object(w, "choice", choice))?;
+            }
+            json::summary(w, report)
+        })?;
         Ok(Outcome::Done)
     }
 

@@ -56,6 +56,13 @@ impl Session<'_> {
         if options.dry_run {
             return Err(Error::usage("expected `compact --dry-run` or `plan compact`, found both"));
         }
+        if compact::table_at(&self.context, &dataset)?.is_some() {
+            return Err(Error::usage(
+                "expected a dataset, found a Delta table, whose compaction is not cut into tasks",
+            )
+            .at(dataset.to_string())
+            .hint("bound a run of `shardify compact TABLE` with --max-bytes; the next run goes on"));
+        }
         compact::store_plan(&self.context, &dataset, &options, args.task_size)
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     error::{Error, Result},
@@ -75,6 +75,12 @@ pub struct Add {
     /// Counts and bounds, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stats: Option<String>,
+    /// The same in a checkpoint that has them as columns.
+    #[serde(default, skip_serializing, rename = "stats_parsed", deserialize_with = "raw")]
+    pub stats_parsed: Option<String>,
+    /// Remarks of writers.
+    #[serde(default, skip_serializing_if = "Values::is_empty", deserialize_with = "texts")]
+    pub tags: Values,
     /// Rows of the file that are deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_vector: Option<Descriptor>,
@@ -90,6 +96,8 @@ impl Add {
             modification_time: Some(modification_time),
             data_change: true,
             stats: None,
+            stats_parsed: None,
+            tags: Values::new(),
             deletion_vector: None,
         }
     }
@@ -201,7 +209,7 @@ impl Default for FileFormat {
 
 impl Metadata {
     /// Returns a property of the table.
-    pub(super) fn property(&self, key: &str) -> Option<&str> {
+    pub fn property(&self, key: &str) -> Option<&str> {
         self.configuration.get(key)?.as_deref()
     }
 }
@@ -255,6 +263,21 @@ pub struct CommitInfo {
     /// The program.
     #[serde(skip_deserializing)]
     pub engine_info: String,
+    /// The version that the writer has read.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub read_version: Option<u64>,
+    /// What concurrent writers may do, by Delta's name.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub isolation_level: Option<String>,
+    /// Whether the commit only adds files.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub is_blind_append: Option<bool>,
+    /// Counts of the operation, by Delta's names.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub operation_metrics: Option<Value>,
+    /// Identifies the commit.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub txn_id: Option<String>,
 }
 
 /// A part of a V2 checkpoint.
@@ -280,6 +303,11 @@ pub fn encode(actions: &[Action]) -> Result<Vec<u8>> {
 
 fn yes() -> bool {
     true
+}
+
+/// Reads any JSON as it is written.
+fn raw<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<Box<RawValue>>::deserialize(from)?.map(|json| json.get().to_owned()))
 }
 
 /// Reads a map of texts: an object in a commit, a list of pairs in the JSON of a checkpoint's row.
@@ -320,7 +348,7 @@ pub fn data_path(path: &str) -> Result<String> {
 }
 
 /// Returns the path of a data file as a log has it.
-pub(super) fn encoded_path(path: &str) -> String {
+pub fn encoded_path(path: &str) -> String {
     utf8_percent_encode(path, ESCAPED).to_string()
 }
 
@@ -356,6 +384,8 @@ mod tests {
         assert_eq!(line.partition_values["q"].as_deref(), Some("1"));
         assert_eq!((line.data_change, row.data_change), (false, true));
         assert!(serde_json::from_str::<Action>(r#"{"later":{"x":1}}"#).unwrap().add.is_none());
+        let parsed = read(r#"{"add":{"path":"a","stats_parsed":{"numRecords":3,"minValues":{"d":1.10}}}}"#);
+        assert_eq!(parsed.stats_parsed.as_deref(), Some(r#"{"numRecords":3,"minValues":{"d":1.10}}"#));
     }
 
     #[test]

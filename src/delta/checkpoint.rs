@@ -36,6 +36,27 @@ pub(super) const READ: Columns = &[
     ("sidecar", &["path"]),
 ];
 
+/// What replacing files of a table needs.
+pub(super) const REPLACING: Columns = &[
+    (
+        "add",
+        &[
+            "path",
+            "partitionValues",
+            "size",
+            "modificationTime",
+            "dataChange",
+            "stats",
+            "stats_parsed",
+            "tags",
+            "deletionVector",
+        ],
+    ),
+    ("metaData", &["id", "schemaString", "partitionColumns", "configuration"]),
+    ("protocol", &["minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"]),
+    ("sidecar", &["path"]),
+];
+
 /// All that this crate writes.
 pub const WRITTEN: Columns = &[
     ("txn", &["appId", "version", "lastUpdated"]),

@@ -3,6 +3,7 @@
 //! ```text
 //! _delta_log --list--> LogFiles --replay checkpoint, then commits--> Snapshot --> DataFile: columns, values, vector
 //!                          `----- commits after a version ---------> Changes        `--> TableReader
+//!                          `----- for merges of files -------------> LiveTable --> replace: the next commit
 //! ```
 //!
 //! The log alone decides: a file in the table's folder that it does not name is no part of the table. A log is trusted
@@ -10,10 +11,13 @@
 
 pub mod actions;
 pub mod checkpoint;
+mod live;
 pub mod log;
 mod protocol;
 mod reader;
+mod replace;
 mod schema;
+pub mod stats;
 pub mod types;
 mod vectors;
 
@@ -24,10 +28,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::{
     actions::{Action, Add, Descriptor, Metadata, Protocol, data_path},
+    checkpoint::Columns,
     log::{LogFiles, commit_path, each_action},
     schema::TableSchema,
 };
-pub use self::{reader::TableReader, schema::arrow_type};
+pub use self::{
+    live::{LiveFile, LiveTable},
+    reader::TableReader,
+    replace::{Replaced, Replacement, gone, replace},
+    schema::arrow_type,
+};
 use crate::{
     error::{Error, Result},
     storage::Store,
@@ -174,6 +184,8 @@ struct State {
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
     live: BTreeMap<String, Add>,
+    /// Statistics of files of at least so many bytes are dropped: they may be most of a log.
+    stats_below: u64,
 }
 
 impl State {
@@ -186,9 +198,13 @@ impl State {
                 self.live.remove(&path);
             }
         }
-        if let Some(add) = action.add {
-            // Statistics may be most of a log, and are not needed.
-            self.live.insert(data_path(&add.path)?, Add { stats: None, ..add });
+        if let Some(mut add) = action.add {
+            let parsed = add.stats_parsed.take();
+            add.stats = add.stats.or(parsed);
+            if add.size.and_then(|size| u64::try_from(size).ok()).is_none_or(|size| size >= self.stats_below) {
+                add.stats = None;
+            }
+            self.live.insert(data_path(&add.path)?, add);
         }
         self.protocol = action.protocol.or(self.protocol.take());
         self.metadata = action.meta_data.or(self.metadata.take());
@@ -215,20 +231,32 @@ impl Table {
     /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no such version or the table has features that are not
     /// supported, [`Kind::Input`](crate::error::Kind::Input) if the log is damaged; if the store fails.
     pub fn snapshot(&self, as_of: Option<AsOf>) -> Result<Snapshot> {
+        let version = self.version_of(as_of)?;
+        let (info, state) = self.described(version, State::default(), checkpoint::READ)?;
+        let files = state.live.into_iter().map(|(path, add)| (path, DataFile::new(&info, add))).collect();
+        Ok(Snapshot { info, files })
+    }
+
+    /// Returns the number of a version, by default of the newest.
+    fn version_of(&self, as_of: Option<AsOf>) -> Result<u64> {
         let newest = self.files.newest().ok_or_else(|| {
             Error::input("expected the log of a Delta table, found no version in it").at(self.place())
         })?;
-        let version = match as_of {
-            None => newest,
-            Some(AsOf::Version(version)) if version <= newest => version,
+        match as_of {
+            None => Ok(newest),
+            Some(AsOf::Version(version)) if version <= newest => Ok(version),
             Some(AsOf::Version(version)) => {
-                return Err(Error::usage(format!("expected at most the newest version v{newest}, found v{version}"))
-                    .at(self.place()));
+                Err(Error::usage(format!("expected at most the newest version v{newest}, found v{version}"))
+                    .at(self.place()))
             }
-            Some(AsOf::Instant(instant)) => self.version_at(instant, newest)?,
-        };
-        let State { protocol, metadata, live } = self.replay(version)?;
-        let (Some(protocol), Some(metadata)) = (protocol, metadata) else {
+            Some(AsOf::Instant(instant)) => self.version_at(instant, newest),
+        }
+    }
+
+    /// Returns the state at a version, and what its files share.
+    fn described(&self, version: u64, empty: State, columns: Columns) -> Result<(Arc<TableInfo>, State)> {
+        let state = self.replay(version, empty, columns)?;
+        let (Some(protocol), Some(metadata)) = (&state.protocol, &state.metadata) else {
             return Err(Error::input(
                 "expected the log of a Delta table to state protocol and schema, found neither or one",
             )
@@ -236,22 +264,20 @@ impl Table {
             .hint("the log is damaged: restore it from a copy"));
         };
         let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.place()) };
-        let mapping = protocol::check(&protocol, &metadata).map_err(at)?;
-        let schema = TableSchema::read(&metadata, mapping).map_err(at)?;
-        let info = Arc::new(TableInfo { store: Arc::clone(&self.store), schema, id: metadata.id, version });
-        let files = live.into_iter().map(|(path, add)| (path, DataFile::new(&info, add))).collect();
-        Ok(Snapshot { info, files })
+        let mapping = protocol::check(protocol, metadata).map_err(at)?;
+        let schema = TableSchema::read(metadata, mapping).map_err(at)?;
+        let (store, id) = (Arc::clone(&self.store), metadata.id.clone());
+        Ok((Arc::new(TableInfo { store, schema, id, version }), state))
     }
 
-    fn replay(&self, version: u64) -> Result<State> {
-        let mut state = State::default();
+    fn replay(&self, version: u64, mut state: State, columns: Columns) -> Result<State> {
         let checkpoint = self.files.checkpoint(version);
         let first = checkpoint.map_or(0, |(version, _)| version + 1);
         if let Some(missing) = self.files.missing(first..=version) {
             return Err(self.missing(missing, version));
         }
         if let Some((_, files)) = checkpoint {
-            checkpoint::each(&self.store, files, checkpoint::READ, &mut |action| state.apply(action))?;
+            checkpoint::each(&self.store, files, columns, &mut |action| state.apply(action))?;
         }
         for version in first..=version {
             each_action(self.store.as_ref(), &commit_path(version), &mut |action| state.apply(action))?;
@@ -274,7 +300,7 @@ impl Table {
 
     /// Returns the newest version at an instant.
     fn version_at(&self, instant: Timestamp, newest: u64) -> Result<u64> {
-        let metadata = self.replay(newest)?.metadata;
+        let metadata = self.replay(newest, State::default(), checkpoint::READ)?.metadata;
         let property = |key| metadata.as_ref().and_then(|metadata| metadata.property(key));
         let stated_from = match property("delta.enableInCommitTimestamps") {
             Some("true") => property("delta.inCommitTimestampEnablementVersion").map_or(0, |v| v.parse().unwrap_or(0)),

@@ -1,4 +1,5 @@
-//! Which tables can be read: the features that a table requires of readers, taken or refused by name.
+//! Which tables can be read, and whose files can be replaced by others with the same rows: the features that a table
+//! requires of readers and writers, taken or refused by name.
 
 use super::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
@@ -16,6 +17,73 @@ const SUPPORTED: &[&str] = &[
     "v2Checkpoint",
     "vacuumProtocolCheck",
 ];
+
+/// The highest version of writers that the protocol of Delta defines. Lower ones than this imply [`REWRITABLE`] features.
+const NEWEST_WRITER: i64 = 7;
+
+/// Features that ask nothing more of a writer that replaces files by others with the same rows, physical columns and
+/// partition values, in commits without a change of data.
+const REWRITABLE: &[&str] = &[
+    "allowColumnDefaults",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "checkpointProtection",
+    "columnMapping",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+    "timestampNtz",
+    "typeWidening",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+];
+
+/// Checks that files of the table can be replaced by others with the same rows; [`check`] says whether they can be read.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that prevent it.
+pub(super) fn check_rewrite(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
+    let version = protocol.min_writer_version;
+    if version > NEWEST_WRITER {
+        return Err(Error::usage(format!(
+            "expected a Delta table for writers of at most version {NEWEST_WRITER}, found version {version}"
+        ))
+        .hint(OPTIMIZE));
+    }
+    let features = protocol.writer_features.as_deref().unwrap_or_default();
+    let mut refused: Vec<&str> =
+        features.iter().map(String::as_str).filter(|feature| !REWRITABLE.contains(feature)).collect();
+    // Catalogs decide which commits of such a table count.
+    refused.extend(
+        metadata
+            .configuration
+            .keys()
+            .map(String::as_str)
+            .filter(|key| key.starts_with("delta.coordinatedCommits.") || *key == "delta.enableRowTracking")
+            .filter(|key| metadata.property(key) != Some("false")),
+    );
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let why = match refused[0] {
+        "clustering" | "clustered" => "files of a clustered table are arranged by its clustering columns",
+        "rowTracking" | "delta.enableRowTracking" => "rows of this table have ids, which only its own writers keep",
+        _ => "the table asks something of writers that shardify does not do",
+    };
+    Err(Error::usage(format!(
+        "expected a Delta table whose files may be merged, found one with {}",
+        refused.join(", ")
+    ))
+    .hint(why)
+    .hint(OPTIMIZE))
+}
+
+/// What to do with a table whose files cannot be merged here.
+const OPTIMIZE: &str = "merge its files with a program that supports it, such as Spark: OPTIMIZE delta.`PATH`";
 
 /// How columns of data files are matched with those of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BooleanArray, ListArray, MapArray, RecordBatch, RecordBatchOptions, StructArray,
-        UInt32Array, new_null_array,
+        Array, ArrayData, ArrayRef, AsArray, BooleanArray, ListArray, MapArray, RecordBatch, RecordBatchOptions,
+        StructArray, UInt32Array, make_array, new_null_array,
     },
     compute::{cast, filter_record_batch, take},
     datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType},
@@ -18,7 +18,7 @@ use roaring::RoaringTreemap;
 use super::{
     DataFile,
     protocol::Mapping,
-    schema::{Column, Shape},
+    schema::{Column, FIELD_ID, Shape},
     vectors,
 };
 use crate::{
@@ -30,9 +30,6 @@ use crate::{
         widen::{ValueMismatch, cast_to, try_cast_to},
     },
 };
-
-/// Key of a field id in the metadata of Arrow's fields.
-const FIELD_ID: &str = "PARQUET:field_id";
 
 /// Reads one data file.
 #[derive(Debug)]
@@ -109,6 +106,41 @@ impl TableReader {
         Ok(Self { inner, schema, columns, origins, deleted })
     }
 
+    /// Returns the number of rows that are not deleted.
+    pub fn live_rows(&self) -> u64 {
+        self.inner.row_count() - self.deleted.as_ref().map_or(0, RoaringTreemap::len)
+    }
+
+    /// Returns the rows that are not deleted, in batches of about `split_bytes`, as a new data file of the table has them:
+    /// in the columns of `schema`, which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
+    pub fn file_rows<'a>(
+        &'a self,
+        split_bytes: usize,
+        max_record_bytes: usize,
+        schema: &'a SchemaRef,
+    ) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
+        self.inner.splits_of_rows(split_bytes, max_record_bytes).map(move |split| {
+            let split = split?;
+            let (rows, _) = self.inner.read_rows(&split)?;
+            let stored = || self.stored(&self.kept(self.logical(&rows)?, split.offset)?.0, schema);
+            stored().map_err(|e| if e.place().source.is_some() { e } else { e.at(self.inner.name()) })
+        })
+    }
+
+    /// Returns rows of the table under the names that its files have.
+    fn stored(&self, rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+        let of_files = |origin: &Origin, field: &Field| {
+            !matches!(origin, Origin::Constant(_)) && *field.data_type() != DataType::Null
+        };
+        let given = self.origins.iter().zip(self.schema.fields()).zip(rows.columns());
+        let given = given.filter(|((origin, field), _)| of_files(origin, field)).map(|(_, array)| array);
+        let columns = given
+            .zip(schema.fields())
+            .map(|(array, field)| renamed(array.to_data(), field.data_type()).map(make_array));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect::<Result<_>>()?, &options)?)
+    }
+
     /// Returns rows of the file as rows of the table, deleted ones included.
     fn logical(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let count = rows.num_rows();
@@ -142,6 +174,24 @@ impl TableReader {
         let numbers = numbers.zip(&keep).filter(|(_, keep)| **keep).map(|(row, _)| row).collect();
         Ok((filter_record_batch(&rows, &BooleanArray::from(keep))?, numbers))
     }
+}
+
+/// Returns values with other names of the fields within them.
+fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData> {
+    if data.data_type() == to {
+        return Ok(data);
+    }
+    let types: Vec<&DataType> = match to {
+        DataType::Struct(fields) => fields.iter().map(|field| field.data_type()).collect(),
+        DataType::List(field) | DataType::Map(field, _) => vec![field.data_type()],
+        _ => {
+            let message = format!("expected values of type {to}, found {}", data.data_type());
+            return Err(Error::internal(message));
+        }
+    };
+    let children = data.child_data().iter().cloned().zip(types);
+    let children = children.map(|(child, to)| renamed(child, to)).collect::<Result<Vec<_>>>()?;
+    Ok(data.into_builder().data_type(to.clone()).child_data(children).build()?)
 }
 
 /// Returns the index of a column among the fields of a file or of a struct in it.

@@ -1,6 +1,9 @@
 //! The schema of a Delta table as Arrow's, and the values of its partition columns.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use arrow::{
     array::{ArrayRef, BinaryArray, StringArray, new_null_array},
@@ -18,6 +21,9 @@ use crate::{
     error::{Error, Result},
     schema::{map_of, plain_fields},
 };
+
+/// Key of a field id in the metadata of Arrow's fields.
+pub(super) const FIELD_ID: &str = "PARQUET:field_id";
 
 /// Columns of a table.
 #[derive(Debug, Clone)]
@@ -83,6 +89,25 @@ impl TableSchema {
         Ok(Self { columns, is_partition, fields, mapping })
     }
 
+    /// Returns the columns of data files: by their physical names, with their field ids if columns are mapped.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) for a nested field without a known type, which no file can have.
+    pub(super) fn file_fields(&self) -> Result<Fields> {
+        let is_void = |column: &Column| matches!(column.shape, Shape::Leaf(DataType::Null));
+        let columns = self.columns.iter().zip(&self.is_partition);
+        let stored = columns.filter(|(column, is_partition)| !**is_partition && !is_void(column));
+        stored.map(|(column, _)| file_field(column, self.mapping)).collect()
+    }
+
+    /// Returns the types of the columns of data files that statistics may have: those within structs have the names of all
+    /// levels.
+    pub(super) fn leaf_types(&self) -> HashMap<Vec<String>, DataType> {
+        let mut out = HashMap::new();
+        leaf_types(&self.columns, &mut Vec::new(), &mut out);
+        out
+    }
+
     /// Returns the value of a partition column as an array of one.
     ///
     /// # Errors
@@ -111,6 +136,40 @@ impl TableSchema {
             }
             to => cast(&value, to),
         }
+    }
+}
+
+fn file_field(column: &Column, mapping: Mapping) -> Result<Field> {
+    let data_type = file_type(&column.shape, mapping).map_err(|e| e.column(column.name.clone()))?;
+    let field = Field::new(&column.physical, data_type, true);
+    Ok(match column.id.filter(|_| mapping != Mapping::None) {
+        Some(id) => field.with_metadata(HashMap::from([(FIELD_ID.to_owned(), id.to_string())])),
+        None => field,
+    })
+}
+
+fn file_type(shape: &Shape, mapping: Mapping) -> Result<DataType> {
+    Ok(match shape {
+        Shape::Leaf(DataType::Null) => return Err(unsupported("void")),
+        Shape::Leaf(data_type) => data_type.clone(),
+        Shape::Struct(columns) => {
+            DataType::Struct(columns.iter().map(|column| file_field(column, mapping)).collect::<Result<_>>()?)
+        }
+        Shape::List(item) => DataType::List(Arc::new(Field::new("element", file_type(item, mapping)?, true))),
+        Shape::Map(key, value) => map_of(file_type(key, mapping)?, file_type(value, mapping)?),
+    })
+}
+
+fn leaf_types(columns: &[Column], above: &mut Vec<String>, out: &mut HashMap<Vec<String>, DataType>) {
+    for column in columns {
+        above.push(column.physical.clone());
+        match &column.shape {
+            Shape::Leaf(data_type) => _ = out.insert(above.clone(), data_type.clone()),
+            Shape::Struct(columns) => leaf_types(columns, above, out),
+            // Their elements have no statistics, but those of nulls.
+            shape => _ = out.insert(above.clone(), shape.data_type()),
+        }
+        above.pop();
     }
 }
 

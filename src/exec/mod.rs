@@ -28,6 +28,7 @@ pub mod index;
 pub mod live;
 pub mod mirror;
 pub mod names;
+pub mod optimize;
 pub mod ordered;
 pub mod rejects;
 pub mod reshard;

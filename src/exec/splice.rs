@@ -26,20 +26,22 @@ use crate::{
     events::{Cancel, Event},
     format::{
         parquet::{
-            GroupNote, GroupPart, ParquetEncoder, Source, Survey, Tally, logical_bytes, media_metadata, prove, splice,
+            GroupNote, GroupPart, ParquetEncoder, RowGroup, Source, Survey, Tally, logical_bytes, media_metadata,
+            prove, splice,
         },
         ranged::RangedInput,
     },
+    storage::{Object, Staged, Store},
 };
 
 /// Maximum bytes of files that are read whole; from larger ones, column chunks are read when needed.
-const WHOLE_BYTES: u64 = 32 << 20;
+pub(super) const WHOLE_BYTES: u64 = 32 << 20;
 
 /// Maximum bytes of files that are read at once.
-const BATCH_BYTES: u64 = 16 << 20;
+pub(super) const BATCH_BYTES: u64 = 16 << 20;
 
 /// Maximum number of files that are read at once.
-const BATCH_FILES: usize = 32;
+pub(super) const BATCH_FILES: usize = 32;
 
 /// Maximum rows of files that are read at once.
 const BATCH_ROWS: u64 = 1 << 18;
@@ -143,12 +145,15 @@ pub(super) fn load(
 /// Reads a new shard back and verifies it, if the store can read it before it is published. Otherwise only the sent
 /// bytes are known, and `verify` can read the shard later.
 pub(super) fn prove_written(dataset: &Dataset, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
-    let store = dataset.store().as_ref();
-    let Some(path) = finished.staged.last().and_then(|staged| staged.readable_at(store)) else {
-        return Ok(());
-    };
-    let object = dataset.object(&path, finished.shard.meta.bytes);
-    let name = store.location().join(&finished.shard.meta.path).to_string();
+    let Some(staged) = finished.staged.last() else { return Ok(()) };
+    prove_staged(dataset.store(), staged, finished.shard.meta.bytes, notes)
+}
+
+/// As [`prove_written`], for any file of this size.
+pub(super) fn prove_staged(store: &Arc<dyn Store>, staged: &Staged, bytes: u64, notes: &[GroupNote]) -> Result<()> {
+    let Some(path) = staged.readable_at(store.as_ref()) else { return Ok(()) };
+    let object = Object::new(Arc::clone(store), path, bytes);
+    let name = store.location().join(&staged.path).to_string();
     prove(&Source::open(RangedInput::Object(object), &name)?, notes)
 }
 
@@ -158,10 +163,25 @@ struct Loaded {
     sidecar: SidecarPart,
 }
 
-/// A shard that is being assembled.
-pub(super) struct Splicing<'a> {
+/// A file that takes finished row groups.
+pub(super) trait TakesRowGroups {
+    /// Appends a row group.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    fn append_group(&mut self, group: RowGroup) -> Result<()>;
+}
+
+impl TakesRowGroups for ParquetShardWriter {
+    fn append_group(&mut self, group: RowGroup) -> Result<()> {
+        self.append_known_rows(group)
+    }
+}
+
+/// A shard, or another file, that is being assembled.
+pub(super) struct Splicing<'a, S = ParquetShardWriter> {
     parquet: &'a ParquetEncoder,
-    pub(super) shard: ParquetShardWriter,
+    pub(super) shard: S,
     /// Uncompressed bytes of a row group.
     row_group: u64,
     cancel: &'a Cancel,
@@ -182,14 +202,21 @@ pub(super) struct Splicing<'a> {
     pub(super) tally: Tally,
 }
 
-impl<'a> Splicing<'a> {
+impl Splicing<'_> {
+    /// Adds the row groups of a shard and its sidecar; returns false if they cannot be spliced.
+    fn add(&mut self, loaded: Loaded) -> Result<bool> {
+        let Loaded { source, sidecar } = loaded;
+        if !self.add_source(&source)? {
+            return Ok(false);
+        }
+        self.shard.append_sidecar_part(&sidecar)?;
+        self.release()
+    }
+}
+
+impl<'a, S: TakesRowGroups> Splicing<'a, S> {
     /// Starts with an empty shard.
-    pub(super) fn new(
-        parquet: &'a ParquetEncoder,
-        shard: ParquetShardWriter,
-        row_group: u64,
-        cancel: &'a Cancel,
-    ) -> Self {
+    pub(super) fn new(parquet: &'a ParquetEncoder, shard: S, row_group: u64, cancel: &'a Cancel) -> Self {
         Self {
             parquet,
             shard,
@@ -206,17 +233,15 @@ impl<'a> Splicing<'a> {
         }
     }
 
-    /// Adds the row groups of a shard and its sidecar; returns false if they cannot be spliced.
-    fn add(&mut self, loaded: Loaded) -> Result<bool> {
-        let Loaded { source, sidecar } = loaded;
-        self.hold(&source);
+    /// Adds the row groups of a file; returns false if they cannot be spliced.
+    pub(super) fn add_source(&mut self, source: &Arc<Source>) -> Result<bool> {
+        self.hold(source);
         for (group, _) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
-            if !self.add_part(GroupPart::whole(&source, group))? {
+            if !self.add_part(GroupPart::whole(source, group))? {
                 return Ok(false);
             }
         }
-        self.shard.append_sidecar_part(&sidecar)?;
-        self.release()
+        Ok(true)
     }
 
     /// Counts the memory of a file whose row groups follow.
@@ -275,7 +300,7 @@ impl<'a> Splicing<'a> {
         self.cancel.check()?;
         let group = self.parquet.encode(&rows)?;
         self.notes.push(group.note());
-        self.shard.append_known_rows(group)
+        self.shard.append_group(group)
     }
 
     /// Splices the collected parts into a row group; returns false if they cannot be spliced.
@@ -290,7 +315,7 @@ impl<'a> Splicing<'a> {
         let Some((group, tally)) = splice(self.parquet, &parts)? else { return Ok(false) };
         self.ratio = (group.uncompressed_bytes() as f64 / bytes.max(1) as f64).clamp(0.5, 1.0);
         self.notes.push(group.note());
-        self.shard.append_known_rows(group)?;
+        self.shard.append_group(group)?;
         self.tally += tally;
         Ok(true)
     }

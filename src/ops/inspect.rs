@@ -3,6 +3,8 @@
 //! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of
 //! records that cannot be determined exactly this way are estimates and marked as such.
 
+mod table;
+
 use std::collections::{BTreeMap, HashSet};
 
 use arrow::{
@@ -12,6 +14,7 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub use self::table::TableFacts;
 use super::{
     Context, adopt, compact, convert,
     parent::{Look, ParentReport, parent},
@@ -174,6 +177,9 @@ pub struct InspectReport {
     /// Plans that can be continued.
     #[serde(skip)]
     pub plans: Vec<PlanInfo>,
+    /// What the log says, if the source is a Delta table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableFacts>,
     /// The dataset that this one was cut from; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentReport>,
@@ -192,7 +198,11 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         match opened.latest()? {
             Some(snapshot) => return Ok(InspectReport { plans, ..dataset(context, &location, &snapshot)? }),
             None if !plans.is_empty() => return Ok(planned(&location, plans)),
-            None => {}
+            None => {
+                if let Some(found) = compact::table_at(context, &location)? {
+                    return table::inspect(context, source, &found);
+                }
+            }
         }
     }
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
@@ -355,6 +365,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         variables: Vec::new(),
         sizes: histogram(sizes),
         plans: Vec::new(),
+        table: None,
         parent: None,
     }
 }

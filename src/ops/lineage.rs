@@ -10,8 +10,13 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Context, adopt::AdoptReport, compact::CompactReport, convert::ConvertReport, erase::EraseReport,
-    remove::RemoveReport, revert::RevertReport,
+    Context,
+    adopt::AdoptReport,
+    compact::{CompactReport, TableReport},
+    convert::ConvertReport,
+    erase::EraseReport,
+    remove::RemoveReport,
+    revert::RevertReport,
 };
 use crate::{
     dataset::{Counts, PrivateChoice, PrivateIds, Pseudonymizer, choose_private},
@@ -80,6 +85,19 @@ impl From<&AdoptReport> for Outcome {
 impl From<&CompactReport> for Outcome {
     fn from(report: &CompactReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+    }
+}
+
+impl From<&TableReport> for Outcome {
+    fn from(report: &TableReport) -> Self {
+        let counts = Counts {
+            records_in: report.records_in,
+            records_out: report.records_out,
+            bytes_in: report.bytes_in,
+            bytes_out: report.bytes_out,
+            ..Counts::default()
+        };
+        Self { version: Some(Version(report.version)), counts, columns: Vec::new() }
     }
 }
 

@@ -24,6 +24,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -51,6 +52,9 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     id::TransactionId,
 };
+
+/// Age of a staged file that nobody writes to any more.
+const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A store rooted at a local folder, which is created with the first object.
 #[derive(Debug)]
@@ -120,7 +124,7 @@ impl LocalStore {
     fn stage_whole(&self, path: &str, bytes: &[u8]) -> Result<StagedFile> {
         let staged = self.stage(path)?;
         let write = || {
-            let mut file = File::create_new(&staged.from)?;
+            let mut file = create_staged(&staged.from)?;
             file.write_all(bytes)?;
             file.sync_data()
         };
@@ -335,7 +339,7 @@ impl Store for LocalStore {
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         let staged = self.stage(path)?;
-        let file = File::create_new(&staged.from).map_err(self.failed(path, "creating"))?;
+        let file = create_staged(&staged.from).map_err(self.failed(path, "creating"))?;
         let (file, syncer) = (FileWriter::new(file, &staged.from), Arc::clone(&self.syncer));
         Ok(Box::new(LocalSink { path: path.to_owned(), file, syncer, staged }))
     }
@@ -363,6 +367,24 @@ impl Store for LocalStore {
 
     fn replace(&self, staged: Vec<Staged>) -> Result<()> {
         self.name_all(staged, |from, to| fs::rename(from, to), &mut |_| {})
+    }
+
+    fn tidy(&self) {
+        let folder = self.root.join(SYSTEM_FOLDER);
+        let staging = folder.join("staging");
+        let is_old = |entry: &fs::DirEntry| {
+            let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
+            age.is_some_and(|age| age > ABANDONED)
+        };
+        for left in fs::read_dir(&staging).into_iter().flatten().flatten().filter(is_old) {
+            let _ = fs::remove_file(left.path());
+        }
+        // A folder that is not empty stays: it is in use, or holds something else.
+        for folder in [staging, folder] {
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
     }
 
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
@@ -400,6 +422,17 @@ impl Store for LocalStore {
             // Some network file systems do not support locks; commits are safe without them.
             Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: None }),
         }
+    }
+}
+
+/// Creates a file in the staging folder, which another process may have removed because it was empty.
+fn create_staged(path: &Path) -> io::Result<File> {
+    match File::create_new(path) {
+        Err(e) if absent(&e) => {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            File::create_new(path)
+        }
+        created => created,
     }
 }
 

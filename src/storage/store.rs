@@ -270,6 +270,10 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails; some of the objects may already have their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
+    /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty: from a
+    /// folder that is no dataset, which has no `vacuum`.
+    fn tidy(&self) {}
+
     /// Returns the time by the clock that dates the objects of this store; a remote store has to write the object
     /// `probe` to learn it.
     ///

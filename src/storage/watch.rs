@@ -238,6 +238,10 @@ impl Store for Watched {
         self.inner.lock(name)
     }
 
+    fn tidy(&self) {
+        self.inner.tidy();
+    }
+
     fn now(&self, probe: &str) -> Result<Timestamp> {
         self.inner.now(probe)
     }

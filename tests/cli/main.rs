@@ -20,6 +20,7 @@ mod daily;
 mod damage;
 mod dedup;
 mod delta;
+mod delta_compact;
 mod divide;
 mod erase;
 mod find;

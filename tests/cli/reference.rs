@@ -156,6 +156,13 @@ fn the_examples_run() {
     folder.copy("inputs/people.csv", "people.csv");
     folder.copy("inputs/people.parquet", "train/people.parquet");
     folder.copy("arrays/grid.nc", "grid.nc");
+    for part in ["aB/part-0.parquet", "part%1.parquet"] {
+        folder.copy(&format!("delta/visits/{part}"), &format!("lake/visits/{part}"));
+    }
+    for version in 0..3 {
+        let commit = format!("visits/_delta_log/{version:020}.json");
+        folder.copy(&format!("delta/{commit}"), &format!("lake/{commit}"));
+    }
     for image in ["triangle-001.gif", "triangle-001.json"] {
         folder.copy(&format!("files/images/{image}"), &format!("images/{image}"));
     }

@@ -3,12 +3,12 @@
 //! Bounds are those of numbers, dates and times. Texts have none, nor have the columns of record ids and subject ids: an
 //! id must not live on in the log after its records were erased.
 
-use arrow::datatypes::{DataType, Fields, TimeUnit};
-use jiff::{Timestamp, civil::Date};
+use arrow::datatypes::Fields;
 use serde_json::{Map, Value, json};
 
 use crate::{
     dataset::{Dataset, Settings, ShardMeta},
+    delta::stats::print,
     error::Result,
     format::parquet::{self, Bound, ColumnValues},
 };
@@ -56,78 +56,4 @@ impl Footer {
 /// Returns the number of records that statistics state.
 pub(super) fn records(stats: &str) -> Option<u64> {
     serde_json::from_str::<Value>(stats).ok()?["numRecords"].as_u64()
-}
-
-/// Prints a bound; `None` for types without bounds in the log.
-fn print(data_type: &DataType, bound: Bound, is_greatest: bool) -> Option<Value> {
-    Some(match (data_type, bound) {
-        (DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64, Bound::Whole(number)) => number.into(),
-        (DataType::Float32 | DataType::Float64, Bound::Float(number)) => {
-            // Infinity is no number in JSON.
-            serde_json::Number::from_f64(number).map(Value::Number)?
-        }
-        (DataType::Date32, Bound::Whole(days)) => date(days)?.into(),
-        (DataType::Timestamp(unit, zone), Bound::Whole(ticks)) => {
-            time(ticks, *unit, is_greatest, zone.is_some())?.into()
-        }
-        _ => return None,
-    })
-}
-
-/// Years that readers print with four digits.
-fn is_plain(year: i16) -> bool {
-    (1..=9999).contains(&year)
-}
-
-fn date(days: i64) -> Option<String> {
-    let date = Date::constant(1970, 1, 1).checked_add(jiff::Span::new().try_days(days).ok()?).ok()?;
-    is_plain(date.year()).then(|| date.to_string())
-}
-
-/// Prints a time in milliseconds, the unit of times in a log: least ones are rounded down, greatest ones up.
-fn time(ticks: i64, unit: TimeUnit, is_greatest: bool, has_zone: bool) -> Option<String> {
-    let millis = match unit {
-        // Parquet has no seconds: they are stored as milliseconds.
-        TimeUnit::Second | TimeUnit::Millisecond => ticks,
-        TimeUnit::Microsecond => {
-            let down = ticks.div_euclid(1000);
-            if is_greatest && ticks.rem_euclid(1000) > 0 { down + 1 } else { down }
-        }
-        TimeUnit::Nanosecond => return None,
-    };
-    let instant = Timestamp::from_millisecond(millis).ok()?;
-    let text = instant.strftime(if has_zone { "%Y-%m-%dT%H:%M:%S.%3fZ" } else { "%Y-%m-%dT%H:%M:%S.%3f" }).to_string();
-    let year = instant.to_zoned(jiff::tz::TimeZone::UTC).year();
-    is_plain(year).then_some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_never_exclude_a_value() {
-        let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-        let local = DataType::Timestamp(TimeUnit::Millisecond, None);
-        for (data_type, bound, is_greatest, expected) in [
-            (&DataType::Int8, Bound::Whole(-3), false, json!(-3)),
-            (&DataType::Float64, Bound::Float(-2.5), false, json!(-2.5)),
-            (&DataType::Date32, Bound::Whole(-1), true, json!("1969-12-31")),
-            (&utc, Bound::Whole(-1), false, json!("1969-12-31T23:59:59.999Z")),
-            (&utc, Bound::Whole(1), true, json!("1970-01-01T00:00:00.001Z")),
-            (&utc, Bound::Whole(2000), true, json!("1970-01-01T00:00:00.002Z")),
-            (&local, Bound::Whole(1_700_000_000_123), true, json!("2023-11-14T22:13:20.123")),
-        ] {
-            assert_eq!(print(data_type, bound, is_greatest), Some(expected));
-        }
-        for (data_type, bound) in [
-            (DataType::Utf8, Bound::Whole(1)),
-            (DataType::Float64, Bound::Float(f64::INFINITY)),
-            (DataType::Decimal128(9, 2), Bound::Whole(1)),
-            (DataType::Date32, Bound::Whole(i64::from(i32::MAX))),
-            (utc, Bound::Whole(i64::MIN)),
-        ] {
-            assert_eq!(print(&data_type, bound, false), None);
-        }
-    }
 }

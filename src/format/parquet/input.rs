@@ -262,6 +262,11 @@ impl ParquetReader {
         Ok((cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?, bytes))
     }
 
+    /// Cuts the rows of the file into splits.
+    pub fn splits_of_rows(&self, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'static> {
+        self.splits_of_groups(0..self.groups.len(), split_bytes, max_record_bytes)
+    }
+
     fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -466,7 +471,7 @@ const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.splits_of_groups(0..self.groups.len(), split_bytes, max_record_bytes)
+        self.splits_of_rows(split_bytes, max_record_bytes)
     }
 
     /// Parts end between row groups.

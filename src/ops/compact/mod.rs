@@ -5,6 +5,7 @@ mod merge;
 mod options;
 mod planned;
 pub(super) mod report;
+mod table;
 
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ pub use self::{
     options::{DEFAULT_MIN_INPUTS, Options, Proof},
     planned::{commit as commit_plan, plan as store_plan, run_tasks},
     report::{CompactReport, ShardChoice},
+    table::{DEFAULT_TABLE_TARGET, FileChoice, TableReport, compact_table, table_at},
 };
 use super::{Context, segments, sort::Sorting};
 use crate::{

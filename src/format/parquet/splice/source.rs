@@ -11,6 +11,7 @@ use ::parquet::{
         ProjectionMask,
         arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder},
     },
+    basic::{Compression, Type as PhysicalType},
     errors::ParquetError,
     file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
     schema::types::Type,
@@ -31,6 +32,7 @@ use super::{
     facts::Indexes,
 };
 use crate::{
+    codec::Codec,
     error::{Error, Result},
     format::{guard::guard, ranged::RangedInput},
 };
@@ -110,6 +112,25 @@ impl Source {
     /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Returns the compression of its first column chunk; `None` if it has none, or no codec here writes it.
+    pub fn codec(&self) -> Option<Codec> {
+        let chunk = self.metadata.row_groups().iter().find(|group| group.num_rows() > 0)?.columns().first()?;
+        Some(match chunk.compression() {
+            Compression::UNCOMPRESSED => Codec::None,
+            Compression::SNAPPY => Codec::Snappy,
+            Compression::ZSTD(_) => Codec::Zstd(1),
+            Compression::GZIP(_) => Codec::Gzip(6),
+            Compression::LZ4_RAW => Codec::Lz4,
+            _ => return None,
+        })
+    }
+
+    /// Whether it has timestamps of the deprecated type INT96.
+    pub fn has_int96(&self) -> bool {
+        let schema = self.metadata.file_metadata().schema_descr();
+        schema.columns().iter().any(|column| column.physical_type() == PhysicalType::INT96)
     }
 
     /// Returns the root of its Parquet schema.

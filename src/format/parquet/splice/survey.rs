@@ -180,6 +180,23 @@ impl Survey {
         Ok(())
     }
 
+    /// Returns an encoder for the schema that all files have, byte for byte; `None` if they have several, or if it cannot be
+    /// kept.
+    ///
+    /// # Errors
+    /// Those of [`Self::encoder`].
+    pub fn keeping_encoder(self, codec: Codec) -> Result<Option<ParquetEncoder>> {
+        let encoder = self.encoder(codec, |_| Vec::new())?;
+        Ok(encoder.keeps().then_some(encoder))
+    }
+
+    /// Returns the remarks of Spark on which all files agree, such as the calendar of their dates, without its schema.
+    pub fn marks_of_spark(&self) -> Vec<(String, String)> {
+        let is_mark = |key: &str| key.starts_with("org.apache.spark.") && !key.starts_with("org.apache.spark.sql.");
+        let all = self.seen.iter().flat_map(|seen| &seen.metadata);
+        all.filter(|(key, _)| is_mark(key)).cloned().collect()
+    }
+
     /// States that some rows are decoded and encoded: the output then has the schema that Arrow derives, because not
     /// every form of another writer can be encoded.
     #[must_use]

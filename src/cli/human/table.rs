@@ -1,0 +1,76 @@
+//! Report of `compact` of a Delta table.
+
+use std::{collections::BTreeMap, io::Write};
+
+use super::{clean, count, grouped, line, plural, speed};
+use crate::{
+    error::Result,
+    ops::{compact::TableReport, inspect::TableFacts},
+    units::Size,
+};
+
+/// Writes what `compact` did to a Delta table.
+pub(in crate::cli) fn table(w: &mut dyn Write, report: &TableReport, verbose: bool) -> Result<()> {
+    if report.dry_run || verbose {
+        for choice in &report.choices {
+            let what = choice.group.map_or_else(|| choice.choice.to_owned(), |group| format!("merge into {group:06}"));
+            let size = Size(choice.bytes).to_string();
+            writeln!(w, "{what:<18} {size:>10}  {}  {}", clean(&choice.file), choice.reason)?;
+        }
+    }
+    if report.dry_run {
+        return Ok(writeln!(
+            w,
+            "would leave {} of {} files",
+            grouped(report.files_after),
+            grouped(report.files_before)
+        )?);
+    }
+    if report.files_removed == 0 {
+        return unchanged(w, report);
+    }
+    writeln!(w, "v{} of {}", report.version, clean(&report.table))?;
+    let merged = plural(report.files_removed, "file");
+    let (added, left, before) = (report.files_added, report.files_after, report.files_before);
+    line(
+        w,
+        "merged",
+        format_args!("{merged} into {}, {} of {} files left", grouped(added), grouped(left), grouped(before)),
+    )?;
+    count(w, "skipped", report.groups_dropped, "merge", "(other programs changed the files first, or one is damaged)")?;
+    line(w, "records", format_args!("{} in, {} out", grouped(report.records_in), grouped(report.records_out)))?;
+    if report.vectors_removed > 0 {
+        let vectors = plural(report.vectors_removed, "deletion vector");
+        line(
+            w,
+            "deleted",
+            format_args!("{}, by {vectors}, are not in the new files", plural(report.rows_dropped, "row")),
+        )?;
+    }
+    line(w, "bytes", format_args!("{} in, {} out", Size(report.bytes_in), Size(report.bytes_out)))?;
+    let copied = Size(report.bytes_copied + report.bytes_spliced);
+    line(w, "copied", format_args!("{copied}, re-encoded {}", Size(report.bytes_reencoded)))?;
+    line(w, "old files", "stay for older versions until the table's own VACUUM")?;
+    line(w, "took", speed(report.bytes_in, report.seconds))
+}
+
+/// Writes the report of a compaction that left all files as they were.
+fn unchanged(w: &mut dyn Write, report: &TableReport) -> Result<()> {
+    writeln!(w, "nothing to do: {}, still at v{}", plural(report.files_before, "file"), report.version)?;
+    let mut reasons = BTreeMap::<&str, u64>::new();
+    report.choices.iter().for_each(|choice| *reasons.entry(choice.reason).or_default() += 1);
+    for (reason, files) in reasons {
+        line(w, "kept", format_args!("{}: {reason}", plural(files, "file")))?;
+    }
+    Ok(())
+}
+
+/// Writes what `inspect` found in the log of a Delta table.
+pub(in crate::cli) fn inspected(w: &mut dyn Write, facts: &TableFacts) -> Result<()> {
+    line(w, "table", format_args!("at v{}, {}", facts.version, plural(facts.partitions, "partition")))?;
+    if facts.vectors > 0 {
+        let files = plural(facts.vectors, "file");
+        line(w, "deleted", format_args!("{} in {files} with deletion vectors", plural(facts.deleted_rows, "row")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! The live files of a table, for a program that replaces some of them by others with the same rows.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+
+use super::{
+    AsOf, DataFile, State, Table, TableInfo,
+    actions::{Add, Metadata, Protocol},
+    checkpoint, protocol,
+    stats::Types,
+};
+use crate::{
+    error::{Error, Result},
+    schema::schema_of,
+    storage::Store,
+};
+
+/// A version of a table whose files may be replaced.
+#[derive(Debug)]
+pub struct LiveTable {
+    pub(super) info: Arc<TableInfo>,
+    protocol: Protocol,
+    metadata: Metadata,
+    files: Vec<LiveFile>,
+    /// The time that the newest commit states, in milliseconds since 1970, if commits of the table state it.
+    pub(super) stated_time: Option<i64>,
+}
+
+/// A live file.
+#[derive(Debug, Clone)]
+pub struct LiveFile {
+    /// Path below the table, decoded.
+    pub path: String,
+    /// What the log says of it.
+    pub add: Add,
+    /// How it is read.
+    pub data: DataFile,
+}
+
+impl LiveFile {
+    /// Returns the size in bytes that the log states.
+    pub fn bytes(&self) -> u64 {
+        self.add.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default()
+    }
+
+    /// Returns the number of rows that its statistics state, also deleted ones; `None` if they state none.
+    pub fn stated_rows(&self) -> Option<u64> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Rows {
+            num_records: Option<u64>,
+        }
+        serde_json::from_str::<Rows>(self.add.stats.as_deref()?).ok()?.num_records
+    }
+
+    /// Returns how many rows its deletion vector deletes; `None` if it has none.
+    pub fn deleted(&self) -> Option<u64> {
+        self.add.deletion_vector.as_ref().map(|vector| vector.cardinality)
+    }
+
+    /// Returns its folder below the table, with a slash behind it, or nothing.
+    pub fn folder(&self) -> &str {
+        self.path.rfind('/').map_or("", |end| &self.path[..=end])
+    }
+}
+
+impl Table {
+    /// Whether there is a log.
+    pub fn exists(&self) -> bool {
+        self.files.newest().is_some()
+    }
+
+    /// Reads the newest version for a program that replaces files. Statistics of files of at least `stats_below` bytes are
+    /// dropped.
+    ///
+    /// # Errors
+    /// Those of [`Self::snapshot`].
+    pub fn live(&self, stats_below: u64) -> Result<LiveTable> {
+        let version = self.version_of(None::<AsOf>)?;
+        let (info, state) =
+            self.described(version, State { stats_below, ..State::default() }, checkpoint::REPLACING)?;
+        let State { protocol: Some(protocol), metadata: Some(metadata), live, .. } = state else {
+            return Err(Error::internal("the state of a table lost its protocol"));
+        };
+        let stated_time = match metadata.property("delta.enableInCommitTimestamps") {
+            Some("true") => Some(self.newest_time(version)?),
+            _ => None,
+        };
+        let file = |(path, add): (String, Add)| LiveFile { path, data: DataFile::new(&info, add.clone()), add };
+        let files = live.into_iter().map(file).collect();
+        Ok(LiveTable { info, protocol, metadata, files, stated_time })
+    }
+
+    /// Returns the time that the newest commit states; the next one must be later.
+    fn newest_time(&self, version: u64) -> Result<i64> {
+        let missing = || {
+            Error::input("expected the time of the newest commit, which the table's properties demand, found none")
+                .at(self.place())
+                .hint("the log is damaged, or its newest commit was deleted: restore it from a copy")
+        };
+        if self.files.missing(version..=version).is_some() {
+            return Err(missing());
+        }
+        self.stated_time(version)?.ok_or_else(missing)
+    }
+}
+
+impl LiveTable {
+    /// Checks that files may be replaced by others with the same rows.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features of the table that prevent it.
+    pub fn check_rewritable(&self) -> Result<()> {
+        protocol::check_rewrite(&self.protocol, &self.metadata).map_err(|e| e.at(self.store().location().to_string()))
+    }
+
+    /// Returns the version.
+    pub fn version(&self) -> u64 {
+        self.info.version
+    }
+
+    /// Returns the store of the table.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.info.store
+    }
+
+    /// Returns the live files in the order of their paths.
+    pub fn files(&self) -> &[LiveFile] {
+        &self.files
+    }
+
+    /// Returns a property of the table.
+    pub fn property(&self, key: &str) -> Option<&str> {
+        self.metadata.property(key)
+    }
+
+    /// Returns the schema of data files: physical names with their field ids, without partition columns.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if a column has a type that is not written.
+    pub fn file_schema(&self) -> Result<SchemaRef> {
+        Ok(schema_of(&self.info.schema.file_fields()?))
+    }
+
+    /// Returns the types of the columns that statistics may have.
+    pub fn types(&self) -> Types {
+        self.info.schema.leaf_types()
+    }
+
+    /// Whether columns of data files are found by their field ids.
+    pub fn maps_by_id(&self) -> bool {
+        self.info.schema.mapping == protocol::Mapping::Id
+    }
+}

@@ -1,0 +1,345 @@
+//! Merges data files of a Delta table into one with the same rows.
+//!
+//! ```text
+//! files of one schema, no deletion vectors   pages are copied or spliced, under this schema
+//! other files                                the schema is that of the table; pages of columns that fit it are spliced,
+//!                                            other columns are decoded, files with vectors as a whole
+//! ```
+//!
+//! The new file has the physical names and field ids of the table, and no sidecar. It is read back and compared with what
+//! was spliced.
+
+use std::{io, io::Write, sync::Arc};
+
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use rayon::prelude::*;
+
+use super::{
+    budget::{Budget, Reservation},
+    splice::{BATCH_BYTES, BATCH_FILES, Splicing, TakesRowGroups, WHOLE_BYTES, prove_staged},
+};
+use crate::{
+    codec::Codec,
+    delta::{
+        LiveFile, LiveTable, TableReader,
+        stats::{Stats, Types},
+    },
+    error::{Error, Result},
+    events::{Cancel, Event, Observer},
+    format::{
+        parquet::{ParquetEncoder, ParquetReader, ParquetShard, RowGroup, Source, Survey, Tally},
+        ranged::RangedInput,
+    },
+    id::run_uuid,
+    storage::{Object, Sink, Staged, Store},
+};
+
+/// Merges files of one table.
+pub struct FileMerger<'a> {
+    /// The table.
+    pub table: &'a LiveTable,
+    /// Columns of its files.
+    pub schema: SchemaRef,
+    /// Types of their columns by path.
+    pub types: Types,
+    /// Compression of new files; `None` for that of the first old one.
+    pub codec: Option<Codec>,
+    /// Uncompressed bytes of a row group.
+    pub row_group: u64,
+    /// Bytes of rows that are decoded at once.
+    pub split_bytes: usize,
+    /// Maximum bytes of a row.
+    pub max_record_bytes: usize,
+    /// Limits how many merges hold row groups or open files at a time.
+    pub concurrent_merges: Budget,
+    /// Receives progress events.
+    pub observer: &'a dyn Observer,
+    /// Cancellation token.
+    pub cancel: &'a Cancel,
+}
+
+/// A new file, which has no name yet.
+#[derive(Debug)]
+pub struct MergedFile {
+    /// The file; `None` if all rows are deleted.
+    pub staged: Option<Staged>,
+    /// Its size.
+    pub bytes: u64,
+    /// Rows of the old files that are not deleted, by their footers and deletion vectors.
+    pub records_in: u64,
+    /// Statistics of its rows.
+    pub stats: Stats,
+    /// How the bytes of the old files were processed.
+    pub tally: Tally,
+}
+
+/// How files are merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// With the schema that all of them have.
+    Kept,
+    /// With the schema of the table.
+    Table,
+    /// With the schema of the table, decoding all files.
+    Decoded,
+}
+
+/// What the footers of the files say.
+struct Footers {
+    survey: Survey,
+    codec: Option<Codec>,
+    has_int96: bool,
+    /// Rows of all files, also deleted ones.
+    rows: u64,
+}
+
+impl FileMerger<'_> {
+    /// Merges files into one, in a folder that ends with a slash, or none.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) or [`Kind::Integrity`](crate::error::Kind::Integrity) if a file is missing
+    /// or damaged; fails if the store fails.
+    pub fn merge(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<MergedFile> {
+        let mut reservation = Some(self.concurrent_merges.reserve(1));
+        let Footers { survey, codec, has_int96, rows } = self.footers(files)?;
+        let codec = self.codec.or(codec).unwrap_or(Codec::Snappy);
+        let extension = match codec {
+            Codec::None => "",
+            Codec::Snappy => ".snappy",
+            Codec::Zstd(_) => ".zstd",
+            Codec::Gzip(_) => ".gz",
+            Codec::Lz4 => ".lz4raw",
+        };
+        let path = format!("{folder}part-{number:05}-{}-c000{extension}.parquet", run_uuid());
+        let deleted: u64 = files.iter().filter_map(|file| file.deleted()).sum();
+        let expected = rows.checked_sub(deleted).ok_or_else(|| {
+            Error::input(format!("expected deletion vectors of at most {rows} rows, found {deleted}"))
+                .at(self.place(files[0]))
+        })?;
+        let has_vectors = files.iter().any(|file| file.deleted().is_some());
+        let marks = survey.marks_of_spark();
+        let mut made = None;
+        if !has_vectors && let Some(encoder) = survey.keeping_encoder(codec)? {
+            made = self.attempt(files, &path, &encoder, Way::Kept, &mut reservation)?;
+        }
+        if made.is_none() {
+            let encoder = ParquetEncoder::new(&self.schema, codec, &marks)?;
+            // Their timestamps are beyond what the splicing decoder holds, and columns may have other names.
+            let spliced = !has_int96 && !self.table.maps_by_id();
+            for way in [Way::Table, Way::Decoded].into_iter().filter(|way| spliced || *way == Way::Decoded) {
+                made = self.attempt(files, &path, &encoder, way, &mut reservation)?;
+                if made.is_some() {
+                    break;
+                }
+            }
+        }
+        let made = made.ok_or_else(|| Error::internal("decoded rows could not be encoded").at(self.place(files[0])))?;
+        if made.stats.records() != expected {
+            let found = made.stats.records();
+            return Err(Error::inconsistent_output(format!("expected {expected} rows after the merge, found {found}")));
+        }
+        self.observer.event(Event::Shard { bytes: made.bytes });
+        Ok(MergedFile { records_in: expected, ..made })
+    }
+
+    fn place(&self, file: &LiveFile) -> String {
+        self.table.store().location().join(&file.path).to_string()
+    }
+
+    /// Reads the footers of files.
+    fn footers(&self, files: &[&LiveFile]) -> Result<Footers> {
+        let mut out = Footers { survey: Survey::default(), codec: None, has_int96: false, rows: 0 };
+        for some in files.chunks(BATCH_FILES) {
+            self.cancel.check()?;
+            let open = |file: &&LiveFile| {
+                let object = Object::new(Arc::clone(self.table.store()), file.path.as_str(), self.bytes_of(file)?);
+                Source::open(RangedInput::Object(object), &self.place(file))
+            };
+            for source in some.par_iter().map(open).collect::<Result<Vec<_>>>()? {
+                out.codec = out.codec.or_else(|| source.codec());
+                out.has_int96 |= source.has_int96();
+                out.rows += source.rows();
+                out.survey.add(&source)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Returns the size of a file, which must be what the log says.
+    fn bytes_of(&self, file: &LiveFile) -> Result<u64> {
+        let store = self.table.store();
+        let facts = store.head(&file.path)?.ok_or_else(|| {
+            Error::input("expected a data file that the log of the Delta table names, found none")
+                .at(self.place(file))
+                .hint("the table was copied in part, or vacuumed: restore the file, or take it out of the log (FSCK REPAIR TABLE)")
+        })?;
+        if file.add.size.is_some() && file.bytes() != facts.bytes {
+            let message = format!("expected a file of {} bytes, as the log says, found {}", file.bytes(), facts.bytes);
+            return Err(Error::input(message)
+                .at(self.place(file))
+                .hint("the file was damaged or replaced: restore it from a copy"));
+        }
+        Ok(facts.bytes)
+    }
+
+    /// Reads a file, or only its footer if it is large.
+    fn load(&self, file: &LiveFile) -> Result<RangedInput> {
+        self.cancel.check()?;
+        // A size that the log states was compared when the footer was read.
+        let bytes = if file.add.size.is_some() { file.bytes() } else { self.bytes_of(file)? };
+        if bytes > WHOLE_BYTES {
+            return Ok(RangedInput::Object(Object::new(Arc::clone(self.table.store()), file.path.as_str(), bytes)));
+        }
+        let mut whole = Vec::new();
+        self.table.store().read_whole(&file.path, bytes, &mut whole)?;
+        Ok(RangedInput::Bytes(Bytes::from(whole)))
+    }
+
+    /// Merges files in one way; `None` if a column cannot be.
+    fn attempt(
+        &self,
+        files: &[&LiveFile],
+        path: &str,
+        encoder: &ParquetEncoder,
+        way: Way,
+        reservation: &mut Option<Reservation<'_>>,
+    ) -> Result<Option<MergedFile>> {
+        let writer = DataFileWriter::create(self.table.store().as_ref(), encoder, path)?;
+        let mut splicing = Splicing::new(encoder, writer, self.row_group, self.cancel);
+        let mut stats: Option<Stats> = None;
+        for batch in batches(files) {
+            let loaded: Vec<RangedInput> = batch.par_iter().map(|file| self.load(file)).collect::<Result<_>>()?;
+            for (file, input) in batch.iter().zip(loaded) {
+                self.cancel.check()?;
+                let Some(more) = self.add(&mut splicing, file, input, way)? else { return Ok(None) };
+                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.united(&more, &self.types)));
+                self.observer.event(Event::Read { bytes: file.bytes(), records: more.records() });
+            }
+        }
+        splicing.end_rows()?;
+        if !splicing.end_group()? {
+            return Ok(None);
+        }
+        let Splicing { shard, notes, tally, .. } = splicing;
+        // From here on the merge waits for the disk, so the next one may begin.
+        drop(reservation.take());
+        let stats = stats.unwrap_or_default();
+        if stats.records() == 0 {
+            return Ok(Some(MergedFile { staged: None, bytes: 0, records_in: 0, stats, tally }));
+        }
+        let (staged, bytes) = shard.finish()?;
+        prove_staged(self.table.store(), &staged, bytes, &notes)?;
+        Ok(Some(MergedFile { staged: Some(staged), bytes, records_in: 0, stats, tally }))
+    }
+
+    /// Adds the rows of a file and returns their statistics; `None` if they cannot be spliced.
+    fn add(
+        &self,
+        splicing: &mut Splicing<'_, DataFileWriter>,
+        file: &LiveFile,
+        input: RangedInput,
+        way: Way,
+    ) -> Result<Option<Stats>> {
+        let place = self.place(file);
+        if way != Way::Kept {
+            let reader = TableReader::open(ParquetReader::open_as_stored(input.clone(), &place)?, &file.data)
+                .map_err(|e| if e.place().source.is_some() { e } else { e.at(place.as_str()) })?;
+            if way == Way::Decoded || file.deleted().is_some() {
+                return self.decode(splicing, file, &reader, input.bytes());
+            }
+        }
+        let source = Arc::new(Source::open(input, &place)?.with_indexes()?);
+        let added = splicing.add_source(&source)? && splicing.release()?;
+        Ok(added.then(|| Stats::read(file.add.stats.as_deref(), source.rows())))
+    }
+
+    fn decode(
+        &self,
+        splicing: &mut Splicing<'_, DataFileWriter>,
+        file: &LiveFile,
+        reader: &TableReader,
+        bytes: u64,
+    ) -> Result<Option<Stats>> {
+        let stated = Stats::read(file.add.stats.as_deref(), reader.live_rows());
+        let mut stats: Option<Stats> = None;
+        let mut rows = 0;
+        for batch in reader.file_rows(self.split_bytes, self.max_record_bytes, &self.schema) {
+            self.cancel.check()?;
+            let batch = batch?;
+            rows += batch.num_rows() as u64;
+            if file.deleted().is_some() {
+                let more = Stats::of_rows(std::slice::from_ref(&batch), &stated, &self.types)?;
+                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.united(&more, &self.types)));
+            }
+            if batch.num_rows() > 0 && !splicing.add_rows(batch)? {
+                return Ok(None);
+            }
+        }
+        if rows != reader.live_rows() {
+            let message = format!("expected {} rows that are not deleted, found {rows}", reader.live_rows());
+            return Err(Error::integrity(message).at(self.place(file)));
+        }
+        splicing.tally.reencoded += bytes;
+        let of_rows = stats.unwrap_or_default();
+        Ok(Some(if file.deleted().is_some() { of_rows } else { stated }))
+    }
+}
+
+/// Divides files into batches that are read at once.
+fn batches<'f, 'a>(files: &'f [&'a LiveFile]) -> impl Iterator<Item = &'f [&'a LiveFile]> {
+    let mut rest = files;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |file: &&&LiveFile| {
+            bytes += file.bytes();
+            bytes <= BATCH_BYTES
+        };
+        let count = rest.iter().take(BATCH_FILES).take_while(fits).count().max(1).min(rest.len());
+        let (batch, after) = rest.split_at(count);
+        rest = after;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
+/// A data file that is being written.
+struct DataFileWriter {
+    shard: Box<ParquetShard<CountingSink>>,
+}
+
+impl DataFileWriter {
+    fn create(store: &dyn Store, encoder: &ParquetEncoder, path: &str) -> Result<Self> {
+        let sink = CountingSink { inner: store.create(path)?, bytes: 0 };
+        Ok(Self { shard: Box::new(encoder.start(sink)?) })
+    }
+
+    /// Writes the footer; returns the file and its size.
+    fn finish(self) -> Result<(Staged, u64)> {
+        let CountingSink { inner, bytes } = self.shard.finish()?;
+        Ok((inner.finish()?, bytes))
+    }
+}
+
+impl TakesRowGroups for DataFileWriter {
+    fn append_group(&mut self, group: RowGroup) -> Result<()> {
+        self.shard.append(group)
+    }
+}
+
+/// Counts the bytes written to a sink.
+struct CountingSink {
+    inner: Box<dyn Sink>,
+    bytes: u64,
+}
+
+impl Write for CountingSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}

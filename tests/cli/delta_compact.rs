@@ -1,0 +1,317 @@
+//! Compaction of Delta tables: what is merged, what is committed, and what is refused.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
+
+use crate::support;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use support::{Folder, Ran};
+
+/// A folder with a Delta table of one small file per number, which no dataset is beside.
+fn with_table(files: usize) -> Folder {
+    let folder = Folder::new();
+    for number in 0..files {
+        let rows: String = (0..20).map(|row| format!("{},text {},{row}.5\n", number * 20 + row, row % 3)).collect();
+        folder.write(&format!("s{number}.csv"), format!("n,text,x\n{rows}"));
+        folder.run(&format!("convert s{number}.csv --to parquet --out table --index delta")).ok();
+    }
+    fs::remove_dir_all(folder.path().join("table/_shardify")).unwrap();
+    folder
+}
+
+fn commit_path(version: u64) -> String {
+    format!("table/_delta_log/{version:020}.json")
+}
+
+fn actions(folder: &Folder, version: u64) -> Vec<Value> {
+    let text = fs::read_to_string(folder.path().join(commit_path(version))).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn commit(folder: &Folder, version: u64, actions: &[Value]) {
+    let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
+    folder.write(&commit_path(version), lines);
+}
+
+/// Everything below a folder.
+fn tree(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut out = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() { out.extend(tree(&entry)) } else { _ = out.insert(entry) }
+    }
+    out
+}
+
+/// The rows of the table as JSON, sorted.
+fn rows(folder: &Folder, dataset: &str) -> Vec<String> {
+    folder.run(&format!("convert table --out {dataset}")).ok();
+    let mut out = Vec::new();
+    for (_, bytes) in folder.only_shards(dataset) {
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(bytes));
+        for batch in reader.unwrap().build().unwrap().map(Result::unwrap) {
+            let json = shardify::record::json::RowJson::new(&batch);
+            for row in 0..batch.num_rows() {
+                let mut text = Vec::new();
+                json.write_row(row, &mut text);
+                out.push(String::from_utf8(text).unwrap());
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+/// Asserts that a compaction is refused and changes nothing.
+#[track_caller]
+fn refused(folder: &Folder, arguments: &str, code: i32, texts: &[&str]) -> Ran {
+    let before = tree(&folder.path().join("table"));
+    let ran = folder.run(arguments);
+    assert_eq!(ran.code, code, "{ran:?}");
+    texts.iter().for_each(|text| assert!(ran.stderr.contains(text), "{text}: {ran:?}"));
+    assert_eq!(tree(&folder.path().join("table")), before, "{ran:?}");
+    ran
+}
+
+#[test]
+fn small_files_are_merged_and_a_second_run_finds_nothing() {
+    let folder = with_table(6);
+    let before = rows(&folder, "before");
+    let plan = folder.run("compact table --dry-run").ok();
+    assert!(plan.stdout.contains("would leave 1 of 6 files"), "{plan:?}");
+    let choices = folder.run("compact table --dry-run --json").ok().objects();
+    assert_eq!(choices.iter().filter(|one| one["choice"] == "merge").count(), 6);
+    let summary = folder.run("compact table --json").ok().summary();
+    let expected = json!([6, 1, 6, 1, 120, 120, 6]);
+    let fields =
+        ["files_removed", "files_added", "files_before", "files_after", "records_in", "records_out", "version"];
+    assert_eq!(Value::from(fields.map(|field| summary[field].clone()).to_vec()), expected);
+    let actions = actions(&folder, 6);
+    assert_eq!(actions[0]["commitInfo"]["operation"], "OPTIMIZE");
+    let add = &actions.last().unwrap()["add"];
+    assert_eq!((&add["dataChange"], &add["tags"]["shardify.compactedFor"]), (&false.into(), &"134217728".into()));
+    let stats: Value = serde_json::from_str(add["stats"].as_str().unwrap()).unwrap();
+    let n = [&stats["numRecords"], &stats["minValues"]["n"], &stats["maxValues"]["n"], &stats["nullCount"]["n"]];
+    assert_eq!(n, [&json!(120), &json!(0), &json!(119), &json!(0)]);
+    assert!(!folder.path().join("table/_shardify").exists());
+    assert_eq!(rows(&folder, "after"), before);
+    let again = folder.run("compact table").ok();
+    assert!(again.stdout.contains("nothing to do: 1 file, still at v6"), "{again:?}");
+    // Older versions are as they were.
+    let old = folder.run("convert table --as-of v5 --out old --json").ok().summary();
+    assert_eq!(old["records_out"], 120);
+    // A dataset of the table has nothing to convert.
+    assert_eq!(folder.run("convert table --out before --json").ok().summary()["records_out"], 0);
+}
+
+#[test]
+fn bins_follow_the_target_and_the_window() {
+    let folder = with_table(12);
+    let sizes: Vec<u64> =
+        (0..12).map(|version| actions(&folder, version).last().unwrap()["add"]["size"].as_u64().unwrap()).collect();
+    let target = sizes[0] * 3;
+    let summary = folder.run(&format!("compact table --min-inputs 2 --target-shard {target} --json")).ok().summary();
+    assert_eq!((&summary["files_removed"], &summary["files_added"]), (&12.into(), &4.into()));
+    let again = folder.run(&format!("compact table --min-inputs 2 --target-shard {target} --json")).ok().summary();
+    assert_eq!(again["files_removed"], 0);
+    let none = folder.run("compact table --min-inputs 2 --until 2020-01-01 --json").ok().summary();
+    assert_eq!(none["files_removed"], 0);
+    let since = folder.run("compact table --min-inputs 2 --since 7d --json").ok().summary();
+    assert_eq!((&since["files_removed"], &since["files_added"]), (&4.into(), &1.into()));
+    refused(&folder, "compact table --since v3", 2, &["expected a duration, a date or an instant"]);
+}
+
+/// Copies every live file of the table with mapped columns and a deletion vector, and adds the copies.
+fn with_visits(copies: usize) -> Folder {
+    let folder = Folder::new();
+    for path in ["aB/part-0.parquet", "part%1.parquet"] {
+        folder.copy(&format!("delta/visits/{path}"), &format!("table/{path}"));
+    }
+    for version in 0..3 {
+        let name = format!("{version:020}.json");
+        folder.copy(&format!("delta/visits/_delta_log/{name}"), &format!("table/_delta_log/{name}"));
+    }
+    let mut adds = Vec::new();
+    for (path, add) in [("aB/part-0.parquet", 2), ("part%1.parquet", 1)] {
+        let add = actions(&folder, add).pop().unwrap();
+        for copy in 0..copies {
+            let new = format!("copies/{copy}-{}", path.replace(['/', '%'], "-"));
+            folder.copy(&format!("delta/visits/{path}"), &format!("table/{new}"));
+            let mut add = add.clone();
+            add["add"]["path"] = new.into();
+            adds.push(add);
+        }
+    }
+    commit(&folder, 3, &adds);
+    folder
+}
+
+#[test]
+fn deleted_rows_mapped_columns_and_partitions() {
+    let folder = with_visits(3);
+    let before = rows(&folder, "before");
+    assert_eq!(before.len(), 4 * 6);
+    let ran = folder.run("compact table --min-inputs 2 --json").ok();
+    let summary = ran.summary();
+    assert_eq!((&summary["files_removed"], &summary["files_added"]), (&8.into(), &2.into()));
+    assert_eq!((&summary["vectors_removed"], &summary["rows_dropped"]), (&4.into(), &8.into()));
+    assert_eq!((&summary["records_in"], &summary["records_out"]), (&24.into(), &24.into()));
+    assert_eq!(rows(&folder, "after"), before);
+    let adds: Vec<Value> = actions(&folder, 4).into_iter().filter_map(|action| action.get("add").cloned()).collect();
+    let of_partition: Vec<&Value> = adds.iter().map(|add| &add["partitionValues"]["c2"]).collect();
+    assert_eq!(of_partition, [&json!("2026-11-01"), &Value::Null]);
+    assert!(adds.iter().all(|add| add.get("deletionVector").is_none()));
+    // Files have the physical names and the field ids of the table.
+    let path = folder.path().join("table").join(adds[0]["path"].as_str().unwrap());
+    let file = parquet::file::reader::SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let root = parquet::file::reader::FileReader::metadata(&file).file_metadata().schema_descr().root_schema().clone();
+    let fields: Vec<(String, i32)> =
+        root.get_fields().iter().map(|field| (field.name().to_owned(), field.get_basic_info().id())).collect();
+    assert_eq!(fields, [("c1".to_owned(), 1), ("c3".to_owned(), 3), ("c4".to_owned(), 4)]);
+    let again = folder.run("compact table --min-inputs 2 --json").ok().summary();
+    assert_eq!(again["files_removed"], 0);
+}
+
+#[test]
+fn a_file_without_any_rows_left_is_dropped() {
+    let folder = with_table(5);
+    let mut gone = Vec::new();
+    for version in 0..5 {
+        let mut add = actions(&folder, version).pop().unwrap();
+        // Rows 0 to 19 as one run of a bitmap of 64 bits.
+        let rows = roaring::RoaringTreemap::from_iter(0..20_u64);
+        let mut bytes = 1_681_511_377_u32.to_le_bytes().to_vec();
+        rows.serialize_into(&mut bytes).unwrap();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let size = bytes.len();
+        let vector =
+            json!({"storageType": "i", "pathOrInlineDv": z85::encode(&bytes), "sizeInBytes": size, "cardinality": 20});
+        add["add"]["deletionVector"] = vector;
+        let path = add["add"]["path"].clone();
+        gone.push(json!({"remove": {"path": path, "dataChange": true}}));
+        gone.push(add);
+    }
+    let protocol = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}});
+    gone.insert(0, protocol);
+    commit(&folder, 5, &gone);
+    let summary = folder.run("compact table --json").ok().summary();
+    assert_eq!((&summary["files_removed"], &summary["files_added"]), (&5.into(), &0.into()));
+    assert_eq!((&summary["records_out"], &summary["rows_dropped"]), (&0.into(), &100.into()));
+}
+
+#[test]
+fn features_that_need_more_are_refused_by_name() {
+    for (features, text) in [
+        (vec!["rowTracking", "domainMetadata"], "rowTracking"),
+        (vec!["clustering"], "clustering"),
+        (vec!["icebergCompatV2", "columnMapping"], "icebergCompatV2"),
+        (vec!["somethingNew"], "somethingNew"),
+    ] {
+        let folder = with_table(5);
+        let protocol = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}});
+        commit(&folder, 5, &[protocol]);
+        refused(&folder, "compact table", 2, &[text, "OPTIMIZE"]);
+    }
+    let folder = with_table(5);
+    commit(&folder, 5, &[json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 8}})]);
+    refused(&folder, "compact table", 2, &["at most version 7"]);
+    let folder = with_table(5);
+    let writer =
+        ["appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"];
+    commit(
+        &folder,
+        5,
+        &[json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": writer}})],
+    );
+    folder.run("compact table").ok();
+}
+
+#[test]
+fn options_without_a_meaning_for_tables_are_refused() {
+    let folder = with_table(2);
+    for option in ["--sort-by n", "--zorder n,x", "--verify full", "--no-check"] {
+        refused(&folder, &format!("compact table {option}"), 2, &[option.split(' ').next().unwrap(), "Delta table"]);
+    }
+    refused(&folder, "plan compact table", 2, &["Delta table", "--max-bytes"]);
+}
+
+#[test]
+fn damaged_logs_and_files_are_errors_and_nothing_is_written() {
+    let damaged = |damage: &dyn Fn(&Folder), texts: &[&str]| {
+        let folder = with_table(5);
+        damage(&folder);
+        refused(&folder, "compact table", 6, texts);
+    };
+    damaged(&|folder| fs::remove_file(folder.path().join(commit_path(2))).unwrap(), &["version 2", "00002.json"]);
+    damaged(&|folder| _ = folder.write(&commit_path(2), "{\"add\":{\"pa"), &["00002.json, line 1"]);
+    for path in ["../x.parquet", "/etc/passwd", "s3://bucket/x.parquet", "a/%2e%2e/x.parquet"] {
+        let damage = |folder: &Folder| {
+            let mut all = actions(folder, 2);
+            all.last_mut().unwrap()["add"]["path"] = path.into();
+            commit(folder, 2, &all);
+        };
+        damaged(&damage, &["00002.json", "expected a path below the table"]);
+    }
+    let data = |folder: &Folder| {
+        folder.path().join("table").join(actions(folder, 2).last().unwrap()["add"]["path"].as_str().unwrap())
+    };
+    damaged(&|folder| fs::remove_file(data(folder)).unwrap(), &["expected a data file", "vacuumed"]);
+    let cut = |folder: &Folder| {
+        let bytes = fs::read(data(folder)).unwrap();
+        fs::write(data(folder), &bytes[..bytes.len() - 9]).unwrap();
+    };
+    damaged(&cut, &["as the log says"]);
+    let flip = |folder: &Folder| {
+        let mut bytes = fs::read(data(folder)).unwrap();
+        let at = bytes.len() - 20;
+        bytes[at..].fill(0xff);
+        fs::write(data(folder), bytes).unwrap();
+    };
+    damaged(&flip, &[".parquet"]);
+}
+
+#[test]
+fn a_full_disk_or_a_lost_commit_leaves_the_table_as_it_was() {
+    let folder = with_table(5);
+    // The next version cannot be created: its name is that of a folder.
+    fs::create_dir_all(folder.path().join(commit_path(5)).join("x")).unwrap();
+    let before = tree(&folder.path().join("table"));
+    let ran = folder.run("compact table");
+    assert_ne!(ran.code, 0, "{ran:?}");
+    let after = tree(&folder.path().join("table"));
+    assert!(after.is_superset(&before), "{ran:?}");
+}
+
+#[test]
+fn what_killed_runs_have_staged_is_deleted_after_a_week() {
+    let folder = with_table(5);
+    let old = folder.write("table/_shardify/staging/killed-0", "x");
+    let week = std::time::Duration::from_secs(8 * 24 * 3600);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::SystemTime::now() - week).unwrap();
+    let running = folder.write("table/_shardify/staging/running-0", "x");
+    folder.run("compact table").ok();
+    assert!(!old.exists() && running.exists());
+}
+
+#[test]
+fn inspect_says_what_is_wrong_and_the_command() {
+    let folder = with_visits(3);
+    let found = folder.run("inspect table").ok();
+    for text in ["at v3, 2 partitions", "8 rows in 4 files with deletion vectors", "8 files"] {
+        assert!(found.stdout.contains(text), "{text}: {found:?}");
+    }
+    let folder = with_table(6);
+    let found = folder.run("inspect table").ok();
+    assert!(
+        found.stdout.contains("shardify compact table") && found.stdout.contains("leaves 1 of 6 files"),
+        "{found:?}"
+    );
+    let summary = folder.run("inspect table --json").ok().summary();
+    assert_eq!((&summary["table"]["version"], &summary["records"]), (&5.into(), &120.into()));
+    folder.run("compact table").ok();
+    assert!(folder.run("inspect table").ok().stdout.contains("no files that are worth merging"));
+}
