@@ -83,6 +83,7 @@ ALL = [
     Check("ray_faults", "conversions on Ray whose nodes, workers and drivers are killed, frozen and doubled", "--rounds 5", "--rounds 20", cost=60),
     Check("cluster_check", "a Slurm array with killed tasks gives the shards of `convert`; Kubernetes takes the Job", "--rounds 1", "--rounds 5", cost=30),
     Check("labels_check", "labels beside files are what webdataset, tfrecord, pyarrow and Hugging Face datasets read", cost=15),
+    Check("five_tasks_check", "five tasks of a new user in three commands each, read by webdataset and pyarrow", cost=5),
     Check("delta_check", "Delta tables, in every version and while they change, are what delta-rs reads", "--tables 6", "--tables 100", cost=60),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),
