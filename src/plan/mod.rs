@@ -6,5 +6,6 @@ pub mod memory;
 pub mod names;
 pub mod reshard;
 pub mod roll;
+pub mod shuffle;
 pub mod sort;
 pub mod tasks;

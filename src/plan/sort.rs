@@ -275,23 +275,6 @@ impl SortMemory {
     }
 }
 
-/// Maximum number of files that a shuffle has open at a time.
-const MAX_SHUFFLED_FILES: u64 = 128;
-
-/// Bytes that an open temporary file is read by.
-const FILE_BUFFER: u64 = 256 << 10;
-
-impl SortMemory {
-    /// Divides `memory` among the stages of a shuffle: batches are smaller, so that more runs are merged at a time, because all of the
-    /// input is in runs.
-    pub fn of_shuffle(memory: Size) -> Self {
-        let run_bytes = (memory.0 / 12).max(1 << 20);
-        let batch_bytes = (run_bytes / 256).clamp(32 << 10, 512 << 10);
-        let fan_in = (memory.0 / 5 / (3 * batch_bytes + FILE_BUFFER)).clamp(4, MAX_SHUFFLED_FILES);
-        Self { run_bytes, batch_bytes, fan_in: usize::try_from(fan_in).unwrap_or(4) }
-    }
-}
-
 /// Interleaves the bits of ranks of [`RANK_BITS`] bits, starting with the first rank.
 pub fn interleave(ranks: &[u64]) -> u64 {
     let mut key = 0;
@@ -452,9 +435,6 @@ mod tests {
 
         #[test]
         fn memory_is_divided(mib in 64..4_096_u64) {
-            let shuffle = SortMemory::of_shuffle(Size::mib(mib));
-            prop_assert!(3 * shuffle.run_bytes + shuffle.run_bytes / 2 <= (mib << 20) / 3);
-            prop_assert!((3 * shuffle.batch_bytes + FILE_BUFFER) * shuffle.fan_in as u64 <= (mib << 20) / 5);
             let memory = SortMemory::new(Size::mib(mib));
             prop_assert!(3 * memory.run_bytes + memory.run_bytes / 2 <= mib << 20);
             prop_assert!(3 * memory.batch_bytes * memory.fan_in as u64 <= (mib << 20) / 2);

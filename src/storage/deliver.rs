@@ -24,6 +24,7 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
 
 /// Posts JSON to a web server, with a bearer token if there is one.
 ///
+/// # Errors
 /// When the server cannot be reached, does not answer in time, or returns an error status.
 pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreSettings) -> Result<()> {
     let place = plain_urls(url.as_str());

@@ -16,10 +16,8 @@ const MAX_LINKS: usize = 40;
 
 /// Writes a file.
 pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Standard output may be a regular file that other processes write to as well.
-    let special = path.starts_with("/dev") || path.starts_with("/proc");
     match fs::metadata(path) {
-        Ok(meta) if special || !meta.is_file() => {
+        Ok(meta) if is_descriptor(path) || !meta.is_file() => {
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(bytes)
         }
@@ -27,6 +25,12 @@ pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => replace(&target(path)?, bytes, None),
         Err(e) => Err(e),
     }
+}
+
+/// Whether a path names an open file of a process, such as `/dev/stdout`. It may be a regular file that other processes write to
+/// as well. Files in `/dev/shm` are files like any other.
+fn is_descriptor(path: &Path) -> bool {
+    path.parent() == Some(Path::new("/dev")) || path.starts_with("/dev/fd") || path.starts_with("/proc")
 }
 
 /// Resolves symbolic links, dangling ones included.
@@ -58,6 +62,16 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn only_paths_of_open_files_are_descriptors() {
+        for path in ["/dev/stdout", "/dev/null", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert!(is_descriptor(Path::new(path)), "{path}");
+        }
+        for path in ["/dev/shm/page.html", "/dev/shm/runs/proof.json", "/devices/page.html", "dev/page.html"] {
+            assert!(!is_descriptor(Path::new(path)), "{path}");
+        }
+    }
 
     #[test]
     fn links_devices_and_permissions_are_preserved() {

@@ -10,6 +10,7 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
+    ops::Range,
     os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
@@ -106,8 +107,26 @@ impl Scratch {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(&self) -> Result<impl Read + Send + use<>> {
+        Ok(io::BufReader::with_capacity(BUFFER, self.cursor(0)?))
+    }
+
+    /// Reads a range of the file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or ends before the range does.
+    pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let length = usize::try_from(range.end.saturating_sub(range.start));
+        let mut bytes = vec![0; length.map_err(|_| Error::internal("a range is larger than memory"))?];
+        self.cursor(range.start)?.read_exact(&mut bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => failed("reading", &self.place, e),
+            _ => Error::from(e),
+        })?;
+        Ok(bytes)
+    }
+
+    fn cursor(&self, at: u64) -> Result<Cursor> {
         let file = self.file("opening", OpenOptions::new().read(true))?;
-        Ok(io::BufReader::with_capacity(BUFFER, Cursor { file, at: 0, place: self.place.clone() }))
+        Ok(Cursor { file, at, place: self.place.clone() })
     }
 }
 
@@ -230,6 +249,11 @@ mod tests {
             write!(writer, "record {i}").unwrap();
             writer.flush().unwrap();
             assert_eq!((content(scratch), content(scratch)), (format!("record {i}"), format!("record {i}")));
+            assert_eq!(
+                scratch.read(3..8).unwrap(),
+                b"ord ".iter().chain(&i.to_string().as_bytes()[..1]).copied().collect::<Vec<_>>()
+            );
+            assert!(scratch.read(3..80).unwrap_err().to_string().contains("a temporary file failed"));
         }
         // Other tests may have temporary files at the same time.
         assert!((3..MAX_UNNAMED).contains(&names()), "only those that are too many have names: {}", names());

@@ -204,12 +204,12 @@ fn only_what_is_needed_is_downloaded() {
 #[test]
 fn chunks_between_others_are_fetched_without_them() {
     let sizes = [("tiny.h5", 4_u32 << 10), ("small.h5", 64 << 10), ("large.h5", 1 << 20)];
-    let of_bytes = |bytes: u32| (4 << 20) / bytes;
+    let of_bytes = |bytes: u32| (2 << 20) / bytes;
     let mut files: BTreeMap<String, Vec<u8>> = sizes
         .iter()
         .map(|(name, bytes)| ((*name).to_owned(), hdf5::interleaved(6, of_bytes(*bytes).into(), *bytes)))
         .collect();
-    files.insert("classic.nc".to_owned(), netcdf_records(6, 64, 64 << 10));
+    files.insert("classic.nc".to_owned(), netcdf_records(6, 32, 64 << 10));
     let folder = Folder::new();
     files.iter().for_each(|(name, bytes)| drop(folder.write(name, bytes)));
     let server = Server::start(files);
@@ -218,9 +218,9 @@ fn chunks_between_others_are_fetched_without_them() {
         // Where chunks lie is asked for alone, a node of 64 of them at a time.
         let nodes = 6 * (u64::from(of_bytes(chunk)).div_ceil(64) + 2);
         for (options, wanted, most_requests) in [
-            ("--var v2", 4 * MIB, u64::from(of_bytes(chunk)) + 20),
-            ("", 24 * MIB, 60 + nodes),
-            ("--var v1,v4 --record-dim dim_1", 8 * MIB, 2 * u64::from(of_bytes(chunk)) + 20),
+            ("--var v2", 2 * MIB, u64::from(of_bytes(chunk)) + 20),
+            ("", 12 * MIB, 60 + nodes),
+            ("--var v1,v4 --record-dim dim_1", 4 * MIB, 2 * u64::from(of_bytes(chunk)) + 20),
         ] {
             if options.contains("dim_1") && chunk != 64 << 10 || options.contains("dim_1") && name == "classic.nc" {
                 continue;
@@ -236,7 +236,7 @@ fn chunks_between_others_are_fetched_without_them() {
             server.asked();
             let summary = run(&server.url, &format!("{at}.remote"));
             let (given, asked) = (server.given(), server.asked());
-            let spare = if wanted < 24 * MIB { wanted } else { 0 };
+            let spare = if wanted < 12 * MIB { wanted } else { 0 };
             assert!(given <= wanted + spare + METADATA, "{name} {options}: {given} bytes for {wanted}");
             assert!(asked <= most_requests, "{name} {options}: {asked} requests");
             let local = run(".", &format!("{at}.local"));

@@ -9,7 +9,7 @@
 //! second                     | from start to end    |                           |                          vacuum, verify
 //! ```
 //!
-//! By default, one point of every fifth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of points
+//! By default, one point of every eighth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of points
 //! of each pair, which `SHARDIFY_SEED` determines. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17`
 //! one point of it.
 
@@ -25,7 +25,7 @@ use super::world::{Command, Ended, Ground, World, describe};
 use shardify::format::OutputFormat;
 
 /// One in so many pairs is tested by default.
-const PAIR_STEP: u64 = 5;
+const PAIR_STEP: u64 = 8;
 
 /// Number of points per pair by default.
 const DEFAULT_POINTS: usize = 1;

@@ -250,7 +250,7 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
     let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
-    let shuffler = pipeline.shuffle_setup().map(Shuffler::new).transpose()?;
+    let shuffler = pipeline.shuffle_setup().map(Shuffler::new);
     std::thread::scope(|scope| {
         // A thread that waits for a size must not keep the scope open after a failure, also if this thread panics.
         let _closing = Closing(&feedback);
@@ -290,7 +290,7 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
                 let mut spilled = shuffler.spill(scope, gathered)?;
                 // All records are known by now, so their part of the input is exact.
                 let size = InputSize { error: 0, ..size };
-                let shuffled = shuffler.merge(&mut spilled, size)?;
+                let shuffled = shuffler.merge(scope, &mut spilled, size)?;
                 let encoded = encoded(scope, pipeline, size, (shuffled, &feedback));
                 append(pipeline, size, encoded, (tally, Some((shuffler, spilled))))
             }

@@ -15,7 +15,7 @@ use arrow::{
     },
     buffer::{Buffer, OffsetBuffer},
     compute::concat_batches,
-    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt8Type, UInt64Type},
+    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt64Type},
 };
 use bytes::Bytes;
 
@@ -100,11 +100,6 @@ impl Layout {
         self.all.fields().len() - 1
     }
 
-    /// Returns the side of each row.
-    pub fn sides<'b>(&self, batch: &'b RecordBatch) -> &'b [Side] {
-        batch.column(0).as_primitive::<UInt8Type>().values()
-    }
-
     /// Returns prepared records with their side and the numbers from `first` on.
     ///
     /// # Errors
@@ -121,17 +116,17 @@ impl Layout {
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
     }
 
-    /// Returns rows of one side as records to be encoded.
+    /// Returns rows of one side, without the columns of keys, as records to be encoded.
     ///
     /// # Errors
     /// If the columns do not fit together.
     pub fn records(&self, batch: &RecordBatch) -> Result<SourceBatch> {
-        let ends = KEYS + self.data.fields().len();
+        let end = self.data.fields().len();
         let columns = |range: std::ops::Range<usize>| batch.columns()[range].to_vec();
         let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(KEYS..ends), &rows)?;
-        let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(ends..self.record()))?;
-        let numbers = batch.column(self.record()).as_primitive::<UInt64Type>().values().to_vec();
+        let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(0..end), &rows)?;
+        let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(end..self.record() - KEYS))?;
+        let numbers = batch.column(self.record() - KEYS).as_primitive::<UInt64Type>().values().to_vec();
         Ok(SourceBatch {
             payload: Payload::Rows(data),
             source: Arc::clone(&self.source),

@@ -195,11 +195,6 @@ impl<'a> Merged<'a> {
         Ok(merged)
     }
 
-    /// Sets the number of rows of each batch but the last.
-    pub(in crate::exec) fn with_batch_rows(self, batch_rows: usize) -> Self {
-        Self { batch_rows: batch_rows.max(1), ..self }
-    }
-
     /// Reads the next batch of a run; returns false if there is none.
     fn load(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];

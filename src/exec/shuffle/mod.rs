@@ -1,0 +1,488 @@
+//! Shuffles gathered records, in bounded memory: they are prepared, sorted by rank into runs, and merged an interval of ranks at a time.
+//!
+//! ```text
+//! Gather --(prepare: workers)--> number, index ids, count ranks --(sort: workers)--> runs
+//! intervals of ranks --(merge: workers)--> records by side and rank --> batches --> Cut
+//! ```
+//!
+//! Ranks are uniform, so the intervals have about the same size, and any number of threads can merge them.
+//!
+//! Record numbers, and with them the id index and the list of sources, are those of the order of the input.
+
+mod runs;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    thread::Scope,
+};
+
+use arrow::{array::RecordBatch, compute::concat_batches};
+
+use super::{
+    cut::{Cut, Cutting, Feedback, Units},
+    encode::{Encoder, Layout, Prepared},
+    gather::Gathered,
+    ordered::{Ordered, ordered},
+};
+use crate::{
+    dataset::{IdKind, SegmentWriter, Segments},
+    error::{Error, Result},
+    events::{Cancel, Event, Observer},
+    format::parquet::logical_bytes,
+    id::Writer,
+    plan::{
+        memory::MemoryPlan,
+        roll::InputSize,
+        shuffle::{Cells, Interval, ShuffleMemory},
+    },
+    record::side::{Side, Sides},
+    storage::{Store, sys::release_freed_memory},
+    units::Size,
+};
+
+use runs::{Key, KeyColumns, Run, RunWriter, sorted};
+
+/// Bytes of records that are prepared together.
+const PREPARED_BYTES: u64 = 1 << 20;
+
+/// Stored bytes of input that a batch of shuffled records stands for, and the most records of one. Both are fixed, because where units
+/// end follows from the batches.
+const BATCH_BYTES: u64 = 128 << 10;
+const MAX_BATCH: u64 = 4096;
+
+/// Maximum number of files that are read at a time when places are put in order.
+const MAX_PLACE_FILES: usize = 128;
+
+/// Batches after which freed memory is released: each thread frees what another has allocated.
+const RELEASED_BATCHES: usize = 32;
+
+/// What a shuffle needs besides its records.
+pub struct ShuffleSetup<'a> {
+    /// Seed of the order.
+    pub seed: u64,
+    /// Encodes records.
+    pub encoder: &'a Encoder,
+    /// Store of the dataset.
+    pub store: &'a Arc<dyn Store>,
+    /// Names the objects of the run.
+    pub writer: &'a Writer,
+    /// Number of sides.
+    pub sides: Side,
+    /// The sides; `None` if the dataset is not divided.
+    pub division: Option<&'a Sides>,
+    /// Whether sidecars have fingerprints.
+    pub fingerprints: bool,
+    /// Memory limits.
+    pub memory: MemoryPlan,
+    /// Number of threads.
+    pub jobs: usize,
+    /// Receives progress events.
+    pub observer: &'a dyn Observer,
+    /// Cancellation token.
+    pub cancel: &'a Cancel,
+}
+
+/// Puts records in the order of their ranks.
+pub struct Shuffler<'a> {
+    setup: ShuffleSetup<'a>,
+    layout: Layout,
+    memory: ShuffleMemory,
+}
+
+/// What is known of the records of a side.
+struct SideIndex {
+    record_ids: SegmentWriter,
+    subject_ids: SegmentWriter,
+    records: u64,
+}
+
+/// What is known of all records.
+struct Index {
+    sides: Vec<SideIndex>,
+    cells: Cells,
+    /// Bytes of the prepared records.
+    bytes: u64,
+}
+
+/// Records in sorted runs.
+pub struct Spilled {
+    runs: Vec<Run>,
+    /// Number of the records of each side.
+    records: Vec<u64>,
+    cells: Cells,
+    /// Bytes of the prepared records.
+    bytes: u64,
+    /// Segments of the id index of each side.
+    pub segments: Vec<Segments>,
+}
+
+impl<'a> Shuffler<'a> {
+    /// Prepares to shuffle records.
+    pub fn new(setup: ShuffleSetup<'a>) -> Self {
+        let layout = setup.encoder.layout(setup.fingerprints);
+        let memory = ShuffleMemory::new(Size(setup.memory.bytes), setup.jobs);
+        Self { setup, layout, memory }
+    }
+
+    /// Returns how many files are read at a time.
+    pub fn fan_in(&self) -> usize {
+        self.memory.fan_in.min(MAX_PLACE_FILES)
+    }
+
+    /// Sorts all records into runs, and writes their ids to the index.
+    ///
+    /// # Errors
+    /// Those of the records; if one cannot be expressed in the format, or the disk or the store fails.
+    pub fn spill<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
+    ) -> Result<Spilled> {
+        let (setup, layout) = (&self.setup, &self.layout);
+        let bytes = PREPARED_BYTES.min(setup.memory.unit_bytes);
+        let cuts = (0..setup.sides).map(|side| Cut::new(side, Cutting::Even { bytes, member: None })).collect();
+        let feedback: Arc<[Feedback]> = (0..setup.sides).map(|_| Feedback::default()).collect();
+        let units = Units::new(gathered, cuts, &feedback);
+        let prepare = move |unit| setup.encoder.prepare(layout, setup.seed, unit);
+        let window = setup.memory.encode_window.max(setup.jobs + 2);
+        let prepared = ordered(scope, units, setup.jobs, window, setup.cancel, prepare);
+        let index = Index { sides: self.index(), cells: Cells::new(usize::from(setup.sides)), bytes: 0 };
+        let index = Arc::new(Mutex::new(index));
+        let (memory, limit) = (self.memory, setup.memory.bytes);
+        let chunks = Chunks { prepared, index: Arc::clone(&index), layout, memory, limit, held: 0, next: None };
+        let sort = move |chunk: Chunk| self.sort(chunk);
+        let runs = ordered(scope, chunks, setup.jobs.min(2), 2, setup.cancel, sort).collect::<Result<Vec<_>>>()?;
+        let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = index.sides.iter().map(|side| side.records).collect();
+        let finish = |side: SideIndex| Segments::finish([side.record_ids, side.subject_ids]);
+        let segments = index.sides.drain(..).map(finish).collect::<Result<_>>()?;
+        Ok(Spilled { runs, records, cells: index.cells.clone(), bytes: index.bytes, segments })
+    }
+
+    fn sort(&self, chunk: Chunk) -> Result<Run> {
+        let sorted = sorted(&self.layout, &chunk.batches, 0)?;
+        if chunk.is_held {
+            return Ok(Run::Held(sorted));
+        }
+        let block = records_of(self.memory.block_bytes, sorted.num_rows() as u64, chunk.bytes);
+        let location = self.setup.store.location();
+        Run::write(location, &self.layout, &sorted, usize::try_from(block).unwrap_or(usize::MAX))
+    }
+
+    fn index(&self) -> Vec<SideIndex> {
+        let (setup, sides) = (&self.setup, self.setup.sides);
+        let ids = |kind, side| {
+            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, setup.writer.clone());
+            match setup.division {
+                Some(division) => writer.of_side(side, division),
+                None => writer,
+            }
+        };
+        let of_side = |side| SideIndex {
+            record_ids: ids(IdKind::Record, side),
+            subject_ids: ids(IdKind::Subject, side),
+            records: 0,
+        };
+        (0..sides).map(of_side).collect()
+    }
+
+    /// Returns the records in their order, side by side; `input` is the size of the input, of which each record accounts for an equal part.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn merge<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        spilled: &mut Spilled,
+        input: InputSize,
+    ) -> Result<Shuffled<'scope>> {
+        let setup = &self.setup;
+        setup.observer.event(Event::Phase { name: "shuffling", bytes: Some(input.bytes) });
+        release_freed_memory(setup.memory.bytes / 2);
+        let runs = self.reduce(scope, spilled)?;
+        let records: u64 = spilled.records.iter().sum();
+        let intervals = spilled.cells.intervals(records_of(self.memory.interval_bytes, records, spilled.bytes));
+        let batch_rows = batch_rows(records, input.bytes);
+        let merged = self.merged(scope, runs, intervals, (batch_rows as u64, self.layout.keys().len()));
+        let sides = spilled.records.iter().map(|records| (*records, 0)).collect();
+        let open = Open { batches: Vec::new(), rows: 0, limit: batch_rows };
+        let (layout, observer, memory) = (&self.layout, setup.observer, setup.memory.bytes);
+        let waiting = VecDeque::new();
+        Ok(Shuffled {
+            merged,
+            layout,
+            observer,
+            memory,
+            batches: 0,
+            input: input.bytes,
+            sides,
+            waiting,
+            open,
+            failed: false,
+        })
+    }
+
+    /// Merges runs in files until few remain.
+    fn reduce<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, spilled: &mut Spilled) -> Result<Vec<Run>> {
+        let (mut files, held): (Vec<Run>, Vec<Run>) =
+            std::mem::take(&mut spilled.runs).into_iter().partition(|run| matches!(run, Run::File(_)));
+        let records: u64 = spilled.records.iter().sum();
+        let block = records_of(self.memory.block_bytes, records, spilled.bytes);
+        while files.len() > self.memory.fan_in {
+            let mut next = Vec::new();
+            let mut rest = files.into_iter().peekable();
+            while rest.peek().is_some() {
+                let some: Vec<Run> = rest.by_ref().take(self.memory.fan_in).collect();
+                let of_some: u64 = some.iter().map(Run::records).sum();
+                // These runs have only a part of the records of each cell.
+                let limit = records_of(self.memory.interval_bytes, records, spilled.bytes);
+                let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
+                let intervals = spilled.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
+                let mut writer = RunWriter::create(self.setup.store.location(), self.layout.schema())?;
+                for merged in self.merged(scope, some, intervals, (block, 0)) {
+                    merged?.batches.iter().try_for_each(|batch| writer.push(&self.layout, batch))?;
+                }
+                next.push(writer.finish()?);
+            }
+            files = next;
+        }
+        files.extend(held);
+        Ok(files)
+    }
+
+    /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a side and at the ends of intervals,
+    /// without the first `dropped` columns.
+    fn merged<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        runs: Vec<Run>,
+        intervals: Vec<Interval>,
+        (batch_rows, dropped): (u64, usize),
+    ) -> Ordered<MergedInterval> {
+        let setup = &self.setup;
+        let runs: Arc<[Run]> = runs.into();
+        let merge = move |interval: Interval| {
+            let side = Side::try_from(interval.side).map_err(|_| Error::internal("a side has no number"))?;
+            let [first, last] = [*interval.ranks.start(), *interval.ranks.end()].map(|rank| Key { side, rank });
+            let mut pieces = Vec::new();
+            runs.iter().try_for_each(|run| run.read(&self.layout, &(first..=last), &mut pieces))?;
+            let batch = sorted(&self.layout, &pieces, dropped)?;
+            Ok(MergedInterval { side, batches: cut(&batch, interval.first, batch_rows.max(1)) })
+        };
+        ordered(scope, intervals.into_iter().map(Ok), setup.jobs, setup.jobs + 1, setup.cancel, merge)
+    }
+}
+
+/// Records of an interval, cut into batches.
+struct MergedInterval {
+    side: Side,
+    batches: Vec<RecordBatch>,
+}
+
+/// Cuts a batch, which begins with record `first`, after each multiple of `rows` records.
+fn cut(batch: &RecordBatch, first: u64, rows: u64) -> Vec<RecordBatch> {
+    let (mut at, mut out) = (0, Vec::new());
+    while at < batch.num_rows() {
+        let left = rows - (first + at as u64) % rows;
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(batch.num_rows() - at);
+        out.push(batch.slice(at, length));
+        at += length;
+    }
+    out
+}
+
+/// Returns how many records have so many bytes, given that `records` have `of_bytes`.
+fn records_of(bytes: u64, records: u64, of_bytes: u64) -> u64 {
+    let records = u128::from(bytes) * u128::from(records) / u128::from(of_bytes.max(1));
+    u64::try_from(records).unwrap_or(u64::MAX).max(1)
+}
+
+/// Returns the number of records of a batch: a power of two, so that a slightly different size gives the same.
+fn batch_rows(records: u64, bytes: u64) -> usize {
+    let rows = u128::from(BATCH_BYTES) * u128::from(records) / u128::from(bytes.max(1));
+    let rows = u64::try_from(rows).unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
+    1 << rows.ilog2()
+}
+
+/// Records that are sorted together.
+struct Chunk {
+    batches: Vec<RecordBatch>,
+    bytes: u64,
+    /// Whether they stay in memory.
+    is_held: bool,
+}
+
+/// Numbers prepared records and collects as many as are sorted at a time.
+struct Chunks<'a, I> {
+    prepared: I,
+    index: Arc<Mutex<Index>>,
+    layout: &'a Layout,
+    memory: ShuffleMemory,
+    /// The memory limit.
+    limit: u64,
+    /// Bytes of records that stay in memory.
+    held: u64,
+    /// Records that would make the chunk before them too large.
+    next: Option<RecordBatch>,
+}
+
+impl<I: Iterator<Item = Result<Prepared>>> Chunks<'_, I> {
+    fn number(&self, prepared: &Prepared) -> Result<RecordBatch> {
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = &mut *index;
+        let number = usize::from(prepared.side());
+        let side = index.sides.get_mut(number).ok_or_else(|| Error::internal("a record has no side"))?;
+        let first = side.records;
+        side.record_ids.push_all(&prepared.record_hashes, first)?;
+        side.subject_ids.push_all(&prepared.subject_hashes, first)?;
+        side.records += prepared.records() as u64;
+        let batch = self.layout.numbered(prepared, first)?;
+        let keys = KeyColumns::of(self.layout, &batch);
+        (0..keys.len()).for_each(|row| index.cells.count(number, keys.key(row).rank));
+        index.bytes += logical_bytes(&batch);
+        Ok(batch)
+    }
+
+    fn chunk(&mut self) -> Result<Chunk> {
+        release_freed_memory(self.limit / 8 * 7);
+        let mut chunk = Chunk { batches: Vec::new(), bytes: 0, is_held: false };
+        while chunk.bytes < self.memory.run_bytes {
+            let batch = match self.next.take() {
+                Some(batch) => batch,
+                None => match self.prepared.next() {
+                    Some(prepared) => self.number(&prepared?)?,
+                    None => break,
+                },
+            };
+            let bytes = logical_bytes(&batch);
+            if !chunk.batches.is_empty() && chunk.bytes + bytes > 2 * self.memory.run_bytes {
+                self.next = Some(batch);
+                break;
+            }
+            chunk.bytes += bytes;
+            chunk.batches.push(batch);
+        }
+        chunk.is_held = self.held + chunk.bytes <= self.memory.held_bytes;
+        if chunk.is_held {
+            self.held += chunk.bytes;
+        }
+        Ok(chunk)
+    }
+}
+
+impl<I: Iterator<Item = Result<Prepared>>> Iterator for Chunks<'_, I> {
+    type Item = Result<Chunk>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.chunk()).filter(|chunk| !chunk.as_ref().is_ok_and(|chunk| chunk.batches.is_empty()))
+    }
+}
+
+/// Batches that become one.
+struct Open {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    /// Number of records of a batch.
+    limit: usize,
+}
+
+impl Open {
+    fn take(&mut self) -> Result<RecordBatch> {
+        self.rows = 0;
+        let batches = std::mem::take(&mut self.batches);
+        match batches.as_slice() {
+            [one] => Ok(one.clone()),
+            [first, ..] => Ok(concat_batches(&first.schema(), &batches)?),
+            [] => Err(Error::internal("a batch has no records")),
+        }
+    }
+}
+
+/// Shuffled records, those of each side after those of the sides before it.
+pub struct Shuffled<'a> {
+    merged: Ordered<MergedInterval>,
+    layout: &'a Layout,
+    observer: &'a dyn Observer,
+    /// The memory limit, and batches since freed memory was released.
+    memory: u64,
+    batches: usize,
+    /// Stored bytes of the input.
+    input: u64,
+    /// Records of each side, and how many of them were passed on.
+    sides: Vec<(u64, u64)>,
+    /// Pieces of batches, with their side.
+    waiting: VecDeque<(Side, RecordBatch)>,
+    open: Open,
+    failed: bool,
+}
+
+impl Shuffled<'_> {
+    /// Returns the next batch, which is the same wherever intervals end.
+    fn batch(&mut self) -> Result<Option<(Side, RecordBatch)>> {
+        loop {
+            if let Some((side, piece)) = self.waiting.pop_front() {
+                self.open.rows += piece.num_rows();
+                self.open.batches.push(piece);
+                let (all, passed) = self.sides.get(usize::from(side)).copied().unwrap_or_default();
+                if self.open.rows >= self.open.limit || passed + self.open.rows as u64 == all {
+                    return Ok(Some((side, self.open.take()?)));
+                }
+                continue;
+            }
+            let Some(merged) = self.merged.next().transpose()? else { break };
+            self.waiting.extend(merged.batches.into_iter().map(|batch| (merged.side, batch)));
+        }
+        if self.sides.iter().any(|(all, passed)| all != passed) {
+            let (all, found) = self.sides.iter().fold((0, 0), |sums, side| (sums.0 + side.0, sums.1 + side.1));
+            let message = format!("expected {all} records in temporary files, found {found}");
+            return Err(Error::storage(message).hint("something changed them; run the command again"));
+        }
+        Ok(None)
+    }
+
+    fn gathered(&mut self, side: Side, batch: &RecordBatch) -> Result<Gathered> {
+        self.batches = (self.batches + 1) % RELEASED_BATCHES;
+        if self.batches == 0 {
+            release_freed_memory(self.memory / 4 * 3);
+        }
+        let records_of_all = self.sides.iter().map(|(all, _)| *all).sum::<u64>().max(1);
+        let (all, passed) =
+            self.sides.get_mut(usize::from(side)).ok_or_else(|| Error::internal("a record has no side"))?;
+        // The records of each side account for all of the input, however many they are.
+        let share = |records: u64| u128::from(self.input) * u128::from(records) / u128::from((*all).max(1));
+        let before = share(*passed);
+        *passed += batch.num_rows() as u64;
+        let bytes_in = u64::try_from(share(*passed) - before).unwrap_or_default();
+        // Each side is told as its part of the input.
+        let part = u128::from(bytes_in) * u128::from(*all) / u128::from(records_of_all);
+        let (bytes, records) = (u64::try_from(part).unwrap_or_default(), batch.num_rows() as u64);
+        self.observer.event(Event::Read { bytes, records });
+        Ok(Gathered { records: self.layout.records(batch)?, bytes_in, side })
+    }
+}
+
+impl Iterator for Shuffled<'_> {
+    type Item = Result<Gathered>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.batch().and_then(|batch| batch.map(|(side, batch)| self.gathered(side, &batch)).transpose());
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_do_not_follow_small_differences() {
+        assert_eq!(batch_rows(1_000_000, 100_000_000), batch_rows(1_000_000, 100_000_100));
+        assert_eq!([batch_rows(0, 0), batch_rows(10, 1 << 40), batch_rows(1 << 40, 10)], [1, 1, 4096]);
+        assert_eq!(batch_rows(1 << 20, 1 << 30), 128);
+    }
+}

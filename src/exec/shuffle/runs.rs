@@ -1,0 +1,254 @@
+//! Sorted runs of prepared records, in memory as long as there is room and in temporary files then, of which any interval of ranks
+//! can be read.
+//!
+//! ```text
+//! in memory   one batch
+//! in a file   Arrow's stream format: schema | block | block | ...     with the first key and the place of each block in memory
+//! ```
+//!
+//! A block has so few records that an interval of many runs fits into memory.
+
+use std::{
+    io::Write,
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array},
+    buffer::Buffer,
+    compute::{concat, take},
+    datatypes::{SchemaRef, UInt8Type, UInt64Type},
+    ipc::{reader::StreamDecoder, writer::StreamWriter},
+};
+
+use crate::{
+    error::{Error, Result},
+    exec::encode::Layout,
+    record::{shuffle::Rank, side::Side},
+    storage::{Location, Scratch, scratch},
+};
+
+/// Where records belong in the order of all, apart from ties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// Side of the record.
+    pub side: Side,
+    /// Its rank.
+    pub rank: Rank,
+}
+
+/// The keys and the numbers of the records of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyColumns<'b> {
+    sides: &'b [u8],
+    high: &'b [u64],
+    low: &'b [u64],
+    numbers: &'b [u64],
+}
+
+impl<'b> KeyColumns<'b> {
+    /// Returns those of a batch.
+    pub(super) fn of(layout: &Layout, batch: &'b RecordBatch) -> Self {
+        let [side, high, low] = layout.keys();
+        let numbers = |column: usize| -> &'b [u64] { batch.column(column).as_primitive::<UInt64Type>().values() };
+        let sides = batch.column(side).as_primitive::<UInt8Type>().values();
+        Self { sides, high: numbers(high), low: numbers(low), numbers: numbers(layout.record()) }
+    }
+
+    /// Returns the number of records.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Returns the key of a record.
+    pub(super) fn key(&self, row: usize) -> Key {
+        Key { side: self.sides[row], rank: (Rank::from(self.high[row]) << 64) | Rank::from(self.low[row]) }
+    }
+
+    /// Returns the number of a record, which decides between equal keys.
+    pub(super) fn number(&self, row: usize) -> u64 {
+        self.numbers[row]
+    }
+}
+
+/// Returns the rows with such keys of records in order.
+fn rows_of(columns: &KeyColumns<'_>, keys: &RangeInclusive<Key>) -> Range<usize> {
+    let first = partition_point(columns.len(), |row| columns.key(row) < *keys.start());
+    first..partition_point(columns.len(), |row| columns.key(row) <= *keys.end())
+}
+
+/// Returns the first row for which something does not hold, which holds for all rows before it.
+fn partition_point(rows: usize, holds: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, rows);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+/// Records in their order.
+#[derive(Debug)]
+pub(super) enum Run {
+    /// In memory.
+    Held(RecordBatch),
+    /// In a file.
+    File(RunFile),
+}
+
+impl Run {
+    /// Writes records that are in order to a file, in blocks of so many records.
+    pub(super) fn write(location: &Location, layout: &Layout, sorted: &RecordBatch, block_rows: usize) -> Result<Self> {
+        let mut file = RunWriter::create(location, layout.schema())?;
+        let mut at = 0;
+        while at < sorted.num_rows() {
+            let rows = block_rows.clamp(1, sorted.num_rows() - at);
+            file.push(layout, &sorted.slice(at, rows))?;
+            at += rows;
+        }
+        file.finish()
+    }
+
+    /// Returns the number of records.
+    pub(super) fn records(&self) -> u64 {
+        match self {
+            Self::Held(batch) => batch.num_rows() as u64,
+            Self::File(file) => file.records,
+        }
+    }
+
+    /// Appends the records with such keys to others.
+    pub(super) fn read(&self, layout: &Layout, keys: &RangeInclusive<Key>, out: &mut Vec<RecordBatch>) -> Result<()> {
+        let mut add = |batch: &RecordBatch| {
+            let rows = rows_of(&KeyColumns::of(layout, batch), keys);
+            if !rows.is_empty() {
+                out.push(batch.slice(rows.start, rows.len()));
+            }
+        };
+        match self {
+            Self::Held(batch) => add(batch),
+            Self::File(file) => file.read(keys)?.iter().for_each(add),
+        }
+        Ok(())
+    }
+}
+
+/// Returns records in order, without the first `dropped` columns.
+pub(super) fn sorted(layout: &Layout, batches: &[RecordBatch], dropped: usize) -> Result<RecordBatch> {
+    let mut order: Vec<(Key, u64, u32)> = Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
+    let mut at = 0_u32;
+    for batch in batches {
+        let keys = KeyColumns::of(layout, batch);
+        let end = u32::try_from(keys.len()).ok().and_then(|rows| at.checked_add(rows));
+        let end = end.ok_or_else(|| Error::internal("too many records to be sorted at a time"))?;
+        order.extend((0..).zip(at..end).map(|(row, place)| (keys.key(row), keys.number(row), place)));
+        at = end;
+    }
+    // Not an unstable sort: that of sorted pieces is a merge.
+    order.sort_by_key(|(key, number, _)| (*key, *number));
+    let order = UInt32Array::from_iter_values(order.into_iter().map(|(_, _, place)| place));
+    let wanted: Vec<usize> = (dropped..layout.schema().fields().len()).collect();
+    let schema: SchemaRef = Arc::new(layout.schema().project(&wanted)?);
+    if order.is_empty() {
+        return Ok(RecordBatch::new_empty(schema));
+    }
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(wanted.len());
+    // One column at a time, because all of them take twice the memory.
+    for column in &wanted {
+        let parts: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(*column).as_ref()).collect();
+        columns.push(take(&concat(&parts)?, &order, None)?);
+    }
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// A run in a temporary file, which is deleted on drop.
+#[derive(Debug)]
+pub(super) struct RunFile {
+    file: Scratch,
+    /// The schema in Arrow's stream format.
+    schema: Buffer,
+    /// First key and place of each block.
+    blocks: Vec<(Key, u64)>,
+    /// Where the last block ends.
+    end: u64,
+    /// Number of records.
+    records: u64,
+}
+
+impl RunFile {
+    /// Returns the blocks that may have records with such keys.
+    fn read(&self, keys: &RangeInclusive<Key>) -> Result<Vec<RecordBatch>> {
+        // The block before may end with records of the interval.
+        let from = self.blocks.partition_point(|(first, _)| first < keys.start()).saturating_sub(1);
+        let to = self.blocks.partition_point(|(first, _)| first <= keys.end());
+        let place = |block: usize| self.blocks.get(block).map_or(self.end, |(_, at)| *at);
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        let bytes = self.file.read(place(from)..place(to))?;
+        let mut decoder = StreamDecoder::new();
+        decoder.decode(&mut self.schema.clone())?;
+        let (mut bytes, mut batches) = (Buffer::from_vec(bytes), Vec::with_capacity(to - from));
+        while let Some(batch) = decoder.decode(&mut bytes)? {
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
+}
+
+/// Counts the bytes that are written.
+struct Counting<W> {
+    inner: W,
+    at: u64,
+}
+
+impl<W: Write> Write for Counting<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Writes a run to a file, one block after the other.
+pub(super) struct RunWriter {
+    file: Scratch,
+    writer: StreamWriter<Counting<Box<dyn Write + Send>>>,
+    schema_bytes: u64,
+    blocks: Vec<(Key, u64)>,
+    records: u64,
+}
+
+impl RunWriter {
+    /// Creates a file.
+    pub(super) fn create(location: &Location, schema: &SchemaRef) -> Result<Self> {
+        let file = scratch(location)?;
+        let inner: Box<dyn Write + Send> = Box::new(file.create()?);
+        let writer = StreamWriter::try_new(Counting { inner, at: 0 }, schema)?;
+        let schema_bytes = writer.get_ref().at;
+        Ok(Self { file, writer, schema_bytes, blocks: Vec::new(), records: 0 })
+    }
+
+    /// Appends records that follow those before.
+    pub(super) fn push(&mut self, layout: &Layout, block: &RecordBatch) -> Result<()> {
+        if block.num_rows() > 0 {
+            self.blocks.push((KeyColumns::of(layout, block).key(0), self.writer.get_ref().at));
+            self.writer.write(block)?;
+            self.records += block.num_rows() as u64;
+        }
+        Ok(())
+    }
+
+    /// Finishes the file.
+    pub(super) fn finish(mut self) -> Result<Run> {
+        self.writer.flush()?;
+        let end = self.writer.get_ref().at;
+        let schema = self.file.read(0..self.schema_bytes)?.into();
+        Ok(Run::File(RunFile { file: self.file, schema, blocks: self.blocks, end, records: self.records }))
+    }
+}
