@@ -55,9 +55,11 @@ pub(super) fn check(job: &Job<'_>, settings: &Settings) -> Result<()> {
     check_columns(job, snapshot, settings)?;
     let note = |text: String| job.context.observer.event(Event::Note(text));
     for (what, then, now) in consent::told(old, settings) {
-        note(format!(
-            "the dataset's --{what} stays {then}, not {now}: there are no new sources; `shardify reshard` cuts its shards anew"
-        ));
+        let way = match what {
+            "target-shard" => "`shardify reshard` cuts its shards anew",
+            _ => "for records that it has, convert into another dataset with --out",
+        };
+        note(format!("the dataset's --{what} stays {then}, not {now}: there are no new sources; {way}"));
     }
     let unused = without_effect(job, snapshot, settings)?;
     if !unused.is_empty() {
