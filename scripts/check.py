@@ -84,6 +84,7 @@ ALL = [
     Check("ray_faults", "conversions on Ray whose nodes, workers and drivers are killed, frozen and doubled", "--rounds 5", "--rounds 20", cost=60),
     Check("cluster_check", "a Slurm array with killed tasks gives the shards of `convert`; Kubernetes takes the Job", "--rounds 1", "--rounds 5", cost=30),
     Check("labels_check", "labels beside files are what webdataset, tfrecord, pyarrow and Hugging Face datasets read", cost=15),
+    Check("five_tasks_check", "five tasks of a new user in three commands each, read by webdataset and pyarrow", cost=5),
     Check("delta_check", "Delta tables, in every version and while they change, are what delta-rs reads", "--tables 6", "--tables 100", cost=60),
     Check("delta_compact_check", "compacted Delta tables, at every version, by delta-rs, DuckDB and Polars, and beside delta-rs that writes", "--rounds 2 --commits 20", "--rounds 40 --commits 200", cost=60),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),

@@ -12,20 +12,15 @@ ends the program, as Ctrl-C does.
 from __future__ import annotations
 
 import dataclasses
-import re
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
-# The lines that the program writes once a second with `--progress always` where standard error is no terminal.
-_SIZE = r"([\d.]+) (B|KiB|MiB|GiB|TiB)"
-_LINE = re.compile(rf"([a-z][a-z ]*): {_SIZE} of {_SIZE}, {_SIZE}/s, ([\d,]+) records?, ([\d,]+) shards?\b")
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a command is: `done` of `total` bytes or tasks of a phase, `None` if the total is unknown. Bytes are rounded."""
+    """How far a command is: `done` of `total` bytes or tasks of a phase, `None` if the total is unknown."""
 
     phase: str
     done: int
@@ -40,26 +35,11 @@ Wanted = bool | Callback | None
 
 
 def of_line(line: str) -> Progress | None:
-    """The progress in a line of the program; `None` if it is something else, such as a note."""
-    found = _LINE.match(line)
-    if found is None:
+    """The progress in a line that the program writes once a second with `--json --progress always`; `None` if it is something else."""
+    if not line.startswith('{"type":"progress"'):
         return None
-    phase, done, done_unit, total, total_unit, _, _, records, shards = found.groups()
-    return Progress(
-        phase,
-        _bytes(done, done_unit),
-        _bytes(total, total_unit) or None,
-        records=_number(records),
-        shards=_number(shards),
-    )
-
-
-def _bytes(value: str, unit: str) -> int:
-    return round(float(value) * _UNITS[unit])
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
+    now = json.loads(line)
+    return Progress(now["phase"], now["bytes"], now["bytes_total"], records=now["records"], shards=now["shards"])
 
 
 class Watch:

@@ -192,10 +192,11 @@ class Progresses(Folder):
         self.assertGreater(len(tasks), 2)
 
     def test_lines_of_the_program(self) -> None:
-        line = "merging the id index: 1.5 KiB of 1023 MiB, 4.0 GiB/s, 1,234,567 records, 1 shard, 2 s left"
-        expected = shardify.Progress("merging the id index", 1536, 1023 << 20, "bytes", 1_234_567, 1)
+        head = '{"type":"progress","schema":1,"bytes":1537,"bytes_total":'
+        line = head + '3145728,"phase":"merging the id index","records":1234567,"shards":1}\n'
+        expected = shardify.Progress("merging the id index", 1537, 3 << 20, "bytes", 1_234_567, 1)
         self.assertEqual(progress.of_line(line), expected)
-        unknown = progress.of_line("inferring types: 0 B of 0 B, 0 B/s, 1 record, 0 shards")
+        unknown = progress.of_line(head + 'null,"phase":"inferring types","records":1,"shards":0}')
         assert unknown is not None
         self.assertIsNone(unknown.total)
         for other in ("note: 3 of 5 records, 2 shards", "warning: slow", "", "converting: soon"):

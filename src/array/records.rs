@@ -427,7 +427,8 @@ fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions)
         if *size == 0 || stride == 0 || *size > length {
             return Err(Error::usage(format!(
                 "expected a patch and a stride of 1 to {length} for `{dim}`, found {size} and {stride}"
-            )));
+            ))
+            .hint(format!("a patch fits into its dimension: --patch {dim}={}", length.min(16))));
         }
         let starts = patch_starts(length, *size, stride).unwrap_or_default();
         Ok(Patch { dim: dim.clone(), length, size: *size, starts })

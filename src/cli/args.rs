@@ -17,6 +17,7 @@ use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
 
 pub(super) use block::BlockArgs;
 pub(super) use convert::ConvertArgs;
@@ -36,7 +37,7 @@ use crate::{
     error::{Error, Result},
     ops::{adopt::AdoptOptions, compact, vacuum::VacuumOptions},
     plan::memory::DEFAULT_MEMORY,
-    record::subject::SubjectPattern,
+    record::{filter::Filter, subject::SubjectPattern},
     schema,
     storage::Location,
     units::{Size, parse_duration},
@@ -62,7 +63,7 @@ pub(super) struct Global {
     /// Number of threads [default: all cores].
     ///
     /// The shards do not depend on it. At most four threads are started for each core.
-    #[arg(long, short = 'j', global = true, value_name = "N", help_heading = "Resources")]
+    #[arg(long, short = 'j', global = true, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(super) jobs: Option<std::num::NonZeroUsize>,
     /// Memory limit.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
@@ -295,7 +296,7 @@ pub(super) struct AdoptArgs {
     ///
     /// Shards are hard links where the file system allows it, and copies elsewhere, as in object stores. The source folder is
     /// not changed. Do not change its files in place afterwards: a link shares their bytes.
-    #[arg(long, value_name = "DATASET", help_heading = "Output")]
+    #[arg(long, short = 'o', alias = "output", value_name = "DATASET", help_heading = "Output")]
     pub(super) out: Option<String>,
     /// Columns or features of the record id.
     ///
@@ -513,8 +514,27 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     text.parse().map_err(|e| one_line(&e))
 }
 
+fn count(text: &str) -> std::result::Result<u64, String> {
+    let found = text.parse::<u64>().ok().filter(|number| *number > 0);
+    found.ok_or_else(|| format!("expected a whole number of 1 or more, found `{text}`"))
+}
+
+fn threads(text: &str) -> std::result::Result<std::num::NonZeroUsize, String> {
+    let found = text.parse().ok();
+    found.ok_or_else(|| {
+        format!("expected a number of threads of 1 or more, found `{text}`; without --jobs, all cores are used")
+    })
+}
+
 fn codec(text: &str) -> std::result::Result<Codec, String> {
     text.parse().map_err(|e| one_line(&e))
+}
+
+/// Parses a condition on rows; `today()` and `now()` are those of the call.
+fn condition(text: &str) -> Result<Filter> {
+    Filter::parse(text, Timestamp::now()).map_err(|error| {
+        error.hint("a condition looks like \"age >= 18 and site in ('A', 'B')\" or \"day >= today() - 30\"")
+    })
 }
 
 fn delimiter(text: &str) -> std::result::Result<u8, String> {

@@ -45,6 +45,7 @@ pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style, nou
         let files = grouped(bucket.files);
         let bytes = Size(bucket.bytes).to_string();
         let bar = bar(bucket.files, most, room, style.plain);
+        let noun = if bucket.files == 1 { format!("{} ", noun.trim_end_matches('s')) } else { noun.to_owned() };
         let line = format!("  {from:>9}+ {files:>11} {noun} {bytes:>9}  {bar}");
         writeln!(w, "{}", line.trim_end())?;
     }

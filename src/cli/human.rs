@@ -1,6 +1,7 @@
 //! Reports for people. Nothing parses them, so they may change; programs use `--json`.
 
 mod convert;
+mod inspect;
 mod plan;
 mod table;
 mod undo;
@@ -9,14 +10,13 @@ use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::{committed, convert},
+    inspect::inspect,
     plan::{nothing_planned, planned},
-    table::{inspected, table},
+    table::table,
     undo::{block, remove, revert},
 };
-use super::chart::{Style, histogram};
-
 use crate::{
-    dataset::{Entry, ShardMeta, Snapshot},
+    dataset::{Entry, Settings, ShardMeta, Snapshot},
     error::{Error, Result},
     ops::{
         adopt::AdoptReport,
@@ -24,7 +24,6 @@ use crate::{
         diff::{Change, DiffReport, RecordChange, RecordPlace},
         drift::DriftReport,
         erase::EraseReport,
-        inspect::InspectReport,
         manifest::{ErasedReport, SummaryReport},
         parent::{ErasedAs, ParentReport},
         tag::TagReport,
@@ -137,75 +136,6 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
     Ok(())
 }
 
-/// Writes what `inspect` found.
-pub(super) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -> Result<()> {
-    let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
-    writeln!(w, "{version}{}", clean(&report.source))?;
-    for format in &report.formats {
-        let about = if format.exact { "" } else { "~" };
-        let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
-        let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
-        let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
-        writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
-    }
-    if let Some(table) = &report.table {
-        inspected(w, table)?;
-    }
-    parent(w, report.parent.as_ref(), &report.source)?;
-    for plan in &report.plans {
-        let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
-        writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
-        writeln!(w, "             {}", clean(&plan.plan))?;
-    }
-    if report.files > 0 {
-        writeln!(w, "sizes")?;
-        histogram(w, &report.sizes, style, "files")?;
-        let (small, files) = (grouped(report.small_files), grouped(report.files));
-        writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
-    }
-    if !report.classes.is_empty() {
-        writeln!(w, "classes\n  {}", named_classes(&report.classes))?;
-    }
-    if !report.columns.is_empty() {
-        writeln!(w, "columns in {}", plural(report.sampled_records, "sampled record"))?;
-        let width = report.columns.iter().map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
-        for column in &report.columns {
-            let nulls = if column.nulls > 0.0 { format!("  {:.1}% null", column.nulls * 100.0) } else { String::new() };
-            let unique = if column.unique { "  unique" } else { "" };
-            writeln!(w, "  {:<width$}  {}{nulls}{unique}", clean(&column.column), clean(&column.data_type))?;
-        }
-    }
-    variables(w, report)?;
-    match &report.command {
-        Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
-        None => writeln!(w, "next\n  {}", clean(&report.advice))?,
-    }
-    Ok(())
-}
-
-/// Writes the variables of an array source with their attributes.
-fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
-    if let Some(dim) = &report.record_dim {
-        writeln!(w, "records along {}", clean(dim))?;
-    }
-    for variable in &report.variables {
-        let dims: Vec<String> = variable.dims.iter().map(|(dim, length)| format!("{dim} {length}")).collect();
-        let lengths = |chunk: &Vec<u64>| chunk.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
-        let chunks =
-            variable.chunks.as_ref().map_or_else(String::new, |chunks| format!("  chunks {}", lengths(chunks)));
-        let codecs =
-            if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
-        let role = if variable.role == "record" { String::new() } else { format!("  {}", variable.role) };
-        let shape = format!("{}({})", variable.variable, dims.join(", "));
-        writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&variable.data_type), clean(&codecs))?;
-        for (name, value) in &variable.attributes {
-            let short: String = value.chars().take(80).collect();
-            writeln!(w, "    {}: {}", clean(name), clean(&short))?;
-        }
-    }
-    Ok(())
-}
-
 /// Writes what `compact` did.
 pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) -> Result<()> {
     let counts = &report.counts;
@@ -308,9 +238,18 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     }
     line(w, "sources", grouped(report.sources))?;
     parent(w, report.parent.as_ref(), &report.dataset)?;
+    self::settings(w, settings)?;
+    for (tag, version) in report.tags.iter().take(SOME_LINES) {
+        line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
+    }
+    more(w, report.tags.len(), SOME_LINES, "tag")
+}
+
+/// Writes the settings of a dataset that later runs keep.
+fn settings(w: &mut dyn Write, settings: &Settings) -> Result<()> {
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
     line(w, "record id", clean(&id))?;
-    if let Some(subject) = &report.subject {
+    if let Some(subject) = &settings.subject {
         line(w, "subject", clean(subject))?;
     }
     if !settings.keys.is_first_dot() {
@@ -332,10 +271,7 @@ pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
         line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;
     }
-    for (tag, version) in report.tags.iter().take(SOME_LINES) {
-        line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
-    }
-    more(w, report.tags.len(), SOME_LINES, "tag")
+    Ok(())
 }
 
 /// Returns the number of classes, and the names of the first ones with their numbers.

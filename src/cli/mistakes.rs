@@ -2,15 +2,83 @@
 //!
 //! A suggestion is followed without much thought, so none names a command that deletes something.
 
-use clap::error::{ContextKind, ContextValue};
+use clap::{
+    builder::StyledStr,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::error::Error;
 
 /// Commands that delete, or take records out.
 const DELETING: [&str; 4] = ["erase", "remove", "revert", "vacuum"];
 
-/// Options of other tools, and what they are called in `convert`.
-const OTHER_NAMES: [(&str, &str); 3] = [("--format", "--to"), ("--key", "--id"), ("--workers", "--jobs")];
+/// Commands of other tools, and what does their work here.
+const OTHER_COMMANDS: [(&[&str], &str); 11] = [
+    (
+        &[
+            "create", "new", "init", "make", "build", "import", "ingest", "load", "pack", "shard", "add", "append",
+            "write",
+        ],
+        "`shardify convert SOURCE --out DATASET` makes a dataset, or extends one",
+    ),
+    (&["merge", "concat", "optimize", "optimise", "coalesce"], "`shardify compact DATASET` merges small shards"),
+    (
+        &["split", "repack", "repartition", "rechunk", "sample", "subset", "filter"],
+        "`shardify reshard DATASET --out NEW` cuts a dataset anew; `shardify convert --split` divides records for training",
+    ),
+    (&["ls", "list", "files"], "`shardify manifest DATASET --list` lists the shards"),
+    (
+        &["show", "info", "stat", "stats", "describe", "schema", "analyze", "scan"],
+        "`shardify inspect SOURCE` shows what there is",
+    ),
+    (&["cat", "preview", "peek", "sample-records", "read"], "`shardify head SOURCE` shows the first records"),
+    (&["search", "find", "lookup", "grep", "query"], "`shardify manifest DATASET --find ID` finds records"),
+    (&["diff", "compare"], "`shardify manifest DATASET --diff v1 v2` compares two versions"),
+    (&["log", "history", "versions"], "`shardify manifest DATASET --history` lists the versions"),
+    (
+        &["export", "dump"],
+        "`shardify manifest DATASET --export FORMAT` lists the records; readers open the shards directly",
+    ),
+    (
+        &["serve", "server"],
+        "there is no server: readers open the shards directly; `shardify manifest DATASET --list --paths` names them",
+    ),
+];
+
+/// Options of other tools, the commands where they are likely (all if there are none), and what is meant.
+const OTHER_OPTIONS: [(&[&str], &[&str], &str); 11] = [
+    (&["--format"], &["convert"], "'--to' is the format of the shards, '--from' that of the inputs"),
+    (&["--workers", "--threads", "--num-workers", "--processes"], &[], "'--jobs' is the number of threads"),
+    (
+        &["--output-dir", "--outdir", "--dest", "--destination", "--dataset"],
+        &["convert", "reshard"],
+        "'--out' is the dataset",
+    ),
+    (
+        &["-i", "--input", "--source", "--path"],
+        &["convert"],
+        "inputs are given without an option: shardify convert SOURCE --out DATASET",
+    ),
+    (
+        &["--maxcount", "--samples-per-shard", "--rows-per-shard"],
+        &["convert", "reshard"],
+        "'--records-per-shard' is the number of records of each shard",
+    ),
+    (&["--maxsize", "--max-shard-size"], &["convert", "reshard"], "'--target-shard' is the size of a shard"),
+    (&["--num-shards", "--n-shards"], &["convert", "reshard"], "'--shards' is the number of shards"),
+    (&["-r", "--recursive"], &["convert", "inspect"], "folders are always read with the folders in them"),
+    (
+        &["--overwrite", "--force", "-f", "--append"],
+        &["convert"],
+        "nothing is overwritten: a run adds a version to the dataset",
+    ),
+    (
+        &["--compression", "--codec"],
+        &["reshard"],
+        "the new shards keep the codec of the dataset; 'convert DATASET --codec CODEC --out NEW' changes it",
+    ),
+    (&["-o", "--out", "--output"], &["pull"], "the folder is the second argument: shardify pull DATASET FOLDER"),
+];
 
 /// Returns the error with suggestions that are safe to follow.
 pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
@@ -20,21 +88,69 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::Strings(names)) => names,
         _ => Vec::new(),
     };
-    let safe: Vec<String> = names.into_iter().filter(|name| !DELETING.contains(&name.as_str())).collect();
-    if !safe.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) {
+        let known = OTHER_COMMANDS.iter().find(|(others, _)| others.contains(&given.as_str()));
+        let safe: Vec<String> = names.into_iter().filter(|name| !DELETING.contains(&name.as_str())).collect();
+        match known {
+            Some((_, tip)) => suggest(&mut error, tip),
+            None if !safe.is_empty() => {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
+            }
+            None => {}
+        }
+        return error;
     }
-    let is_convert = error.get(ContextKind::Usage).is_some_and(|usage| usage.to_string().contains(" convert "));
+    let command = command_of(&error);
     let meant = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(given)) if is_convert => OTHER_NAMES.iter().find(|(other, _)| other == given),
+        Some(ContextValue::String(given)) => meant(given, command.as_deref()),
         _ => None,
     };
-    if let Some((_, ours)) = meant {
-        error.insert(ContextKind::SuggestedArg, ContextValue::String((*ours).to_owned()));
-        // The usage line is that of the option which clap took for the closest.
-        error.remove(ContextKind::Usage);
+    match meant {
+        Some(tip) => {
+            error.remove(ContextKind::SuggestedArg);
+            // The usage line is that of the option which clap took for the closest.
+            error.remove(ContextKind::Usage);
+            suggest(&mut error, &tip);
+        }
+        // "To pass it as a value, use --" is of use where a value may begin like an option: for ids.
+        None if error.kind() == clap::error::ErrorKind::UnknownArgument && command.as_deref() != Some("erase") => {
+            error.remove(ContextKind::Suggested);
+        }
+        None => {}
     }
     error
+}
+
+/// Sets the only tip of an error.
+fn suggest(error: &mut clap::Error, tip: &str) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip.to_owned())]));
+}
+
+/// Returns what an option of another tool is called here.
+fn meant(given: &str, command: Option<&str>) -> Option<String> {
+    let of_command = |commands: &[&str]| commands.is_empty() || command.is_some_and(|name| commands.contains(&name));
+    let known = OTHER_OPTIONS.iter().find(|(others, commands, _)| others.contains(&given) && of_command(commands));
+    let is_output = matches!(given, "-o" | "--out" | "--output");
+    match (known, command?) {
+        (Some((_, _, tip)), _) => Some((*tip).to_owned()),
+        (None, "inspect" | "head" | "manifest" | "verify") if is_output => {
+            Some("the answer goes to standard output: add > FILE".to_owned())
+        }
+        (None, "compact") if is_output => {
+            Some("a compaction is a version of the dataset itself; 'reshard --out' makes another dataset".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the command that an error is about, from its usage line.
+fn command_of(error: &clap::Error) -> Option<String> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    let mut words = usage.split_whitespace().skip_while(|word| *word != "shardify").skip(1);
+    match words.next()? {
+        "plan" => words.next().map(str::to_owned),
+        command => Some(command.to_owned()),
+    }
 }
 
 /// Returns the mistake as an error of the program: the first line is the message, tips are hints.

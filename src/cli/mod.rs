@@ -17,6 +17,7 @@ mod human;
 mod json;
 mod mistakes;
 mod plan;
+mod profile;
 mod progress;
 mod prove;
 mod pull;
@@ -54,7 +55,7 @@ use crate::{
         export::export,
         lineage::{self, Job},
     },
-    storage::{Location, StoreSettings},
+    storage::{self, Location, StoreSettings},
 };
 
 /// Shards below this size, in bytes, are small.
@@ -77,7 +78,7 @@ fn dispatch(arguments: Vec<OsString>, wants_json: bool, cancel: &Cancel) -> Exit
             let json = cli.global.json;
             match run(*cli, &config, cancel) {
                 Ok(outcome) => outcome.into(),
-                Err(error) => fail(&error, json),
+                Err(error) => fail(&storage::explained(error), json),
             }
         }
         Ok(Parsed::Text(text, code)) => {
@@ -173,7 +174,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let jobs = global.jobs.map_or(cores, usize::from).min(cores * MOST_JOBS);
     // A second pool in one process would be refused, which only tests could meet.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
-    let progress = Arc::new(Progress::new(global.progress, global.quiet));
+    let progress = Arc::new(Progress::new(global.progress, global.quiet, global.json));
     let observer: &dyn Observer = progress.as_ref();
     let context = Context {
         folder: folder()?,
@@ -276,7 +277,11 @@ fn store_settings() -> StoreSettings {
     let named = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| is_store_setting(name));
-    StoreSettings::new(named.collect())
+    let mut settings = named.collect();
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    profile::add(&mut settings, environment);
+    profile::add_google(&mut settings, environment("HOME"));
+    StoreSettings::new(settings)
 }
 
 fn is_store_setting(name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! The progress line: bytes per second, records, shards and time left, on standard error.
 //!
 //! Workers only add to counters; a thread of its own draws. It draws nothing in the first quarter of a second, so that
-//! quick commands stay quiet, and nothing at all where standard error is not a terminal.
+//! quick commands stay quiet, and nothing at all where standard error is not a terminal. With `--progress always`, a
+//! line a second is written there: text, or an object with `--json`.
 
 use std::{
     io::{IsTerminal, Write},
@@ -15,7 +16,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{args::ProgressWhen, human::plural};
+use super::{args::ProgressWhen, human::plural, json};
 use crate::{
     events::{Event, Observer},
     units::Size,
@@ -46,14 +47,19 @@ enum Mode {
     Off,
     Bar,
     Lines,
+    Objects,
 }
 
+/// Columns of a terminal from which on a bar fits beside the numbers.
+const BAR_WIDTH: u16 = 90;
+
 impl Progress {
-    pub(super) fn new(when: ProgressWhen, quiet: bool) -> Self {
+    pub(super) fn new(when: ProgressWhen, quiet: bool, json: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let mode = match when {
             ProgressWhen::Never => Mode::Off,
             ProgressWhen::Auto if quiet || !terminal => Mode::Off,
+            ProgressWhen::Always if json => Mode::Objects,
             ProgressWhen::Always if !terminal => Mode::Lines,
             ProgressWhen::Auto | ProgressWhen::Always => Mode::Bar,
         };
@@ -103,7 +109,14 @@ impl Progress {
                     last_line = Instant::now();
                     let _ = writeln!(std::io::stderr(), "{phase}: {}", self.text(since));
                 }
-                Mode::Lines => {}
+                Mode::Objects if last_line.elapsed() >= LINE_EVERY => {
+                    last_line = Instant::now();
+                    let mut line = Vec::new();
+                    // At once, so that no note comes in between.
+                    let _ = json::object(&mut line, "progress", &self.object(phase));
+                    let _ = std::io::stderr().write_all(&line);
+                }
+                Mode::Lines | Mode::Objects => {}
             }
         }
     }
@@ -113,15 +126,34 @@ impl Progress {
         if self.stopped.load(Ordering::Relaxed) {
             return;
         }
-        let bar = slot.get_or_insert_with(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template("{prefix} {bar:24} {msg}");
-            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
+        let is_new = slot.is_none();
+        // Each setter draws: a new bar is hidden until all of them were called.
+        let bar = slot.get_or_insert_with(ProgressBar::hidden);
+        let (bytes, total) = (self.bytes.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
+        let width = terminal_size::terminal_size_of(std::io::stderr()).map_or(BAR_WIDTH, |(width, _)| width.0);
+        // A bar says nothing if the total is unknown, and the line must not be longer than the terminal is wide.
+        let template =
+            if total > 0 && width >= BAR_WIDTH { "{prefix} {bar:24} {wide_msg}" } else { "{prefix} {wide_msg}" };
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_prefix(phase);
-        bar.set_length(self.total.load(Ordering::Relaxed).max(1));
-        bar.set_position(self.bytes.load(Ordering::Relaxed));
+        bar.set_length(total.max(1));
+        bar.set_position(bytes.min(total));
         bar.set_message(self.text(since));
+        if is_new {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            bar.tick();
+        }
+    }
+
+    fn object(&self, phase: &'static str) -> serde_json::Value {
+        let total = self.total.load(Ordering::Relaxed);
+        serde_json::json!({
+            "phase": phase,
+            "bytes": self.bytes.load(Ordering::Relaxed),
+            "bytes_total": (total > 0).then_some(total),
+            "records": self.records.load(Ordering::Relaxed),
+            "shards": self.shards.load(Ordering::Relaxed),
+        })
     }
 
     fn text(&self, since: Instant) -> String {
@@ -131,17 +163,21 @@ impl Progress {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and for show")]
         let rate_bytes = rate as u64;
         let left = match total.checked_sub(bytes) {
-            Some(left) if rate > 0.0 => format!(", {} left", clock(left as f64 / rate)),
+            Some(left) if rate > 0.0 && bytes > 0 => format!(", {} left", clock(left as f64 / rate)),
             _ => String::new(),
         };
-        format!(
-            "{} of {}, {}/s, {}, {}{left}",
-            Size(bytes),
-            Size(total),
-            Size(rate_bytes),
-            plural(self.records.load(Ordering::Relaxed), "record"),
-            plural(self.shards.load(Ordering::Relaxed), "shard"),
-        )
+        let share = match total {
+            0 => String::new(),
+            total => format!(" of {}{left}", Size(total)),
+        };
+        let mut text = format!("{}{share}, {}/s", Size(bytes), Size(rate_bytes));
+        for (count, noun) in [(&self.records, "record"), (&self.shards, "shard")] {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                text.push_str(&format!(", {}", plural(count, noun)));
+            }
+        }
+        text
     }
 }
 

@@ -288,10 +288,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             }
             ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records),
             ReadOutcome::Parsed { source, parsed: Parsed::Mismatch(mismatch), .. } => {
-                let error = Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
-                    .at(self.setup.sources[source].file.uri())
-                    .byte(mismatch.byte)
-                    .column(mismatch.column.clone());
+                let error = mismatch.error().at(self.setup.sources[source].file.uri()).byte(mismatch.byte);
                 self.tally().mismatch = Some((source, mismatch));
                 Err(error)
             }

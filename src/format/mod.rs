@@ -199,8 +199,23 @@ pub struct TypeMismatch {
     pub byte: u64,
     /// The value, shortened to something that fits on a line.
     pub value: String,
-    /// Type that the column had.
+    /// Type that the column had; [`Self::NO_COLUMN`] if there is no such column.
     pub expected: String,
+}
+
+impl TypeMismatch {
+    /// What was expected where a source has a column that the schema lacks.
+    pub const NO_COLUMN: &'static str = "no column of this name";
+
+    /// Returns the error of a run whose columns and types are fixed, without its place in a source.
+    pub fn error(&self) -> Error {
+        if self.expected == Self::NO_COLUMN {
+            return Error::input("expected the columns of the schema, found another one")
+                .column(self.column.clone())
+                .hint("add the column to the schema, or name the columns to keep with --columns");
+        }
+        Error::input(format!("expected {}, found `{}`", self.expected, self.value)).column(self.column.clone())
+    }
 }
 
 /// Records to be framed, with their keys.

@@ -18,11 +18,12 @@ pub use self::table::TableFacts;
 use super::{
     Context, adopt, compact, convert,
     parent::{Look, ParentReport, parent},
+    problems,
     sizes::{SizeBin, Sizes},
 };
 use crate::{
     array::{Header, Variable, records::Plan},
-    dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_path, plan_state, stored_plans},
+    dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
     exec::encode::{framing, id_column},
@@ -31,7 +32,7 @@ use crate::{
     record::{Payload, key_rule::KeyRule},
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
-    storage::Location,
+    storage::{Location, Object},
     units::Size,
 };
 
@@ -152,6 +153,12 @@ pub struct InspectReport {
     pub id: Option<String>,
     /// Column that seems to hold the subject id.
     pub subject: Option<String>,
+    /// Settings of the dataset, which later runs keep; absent if the source is no dataset.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Settings>,
+    /// What may be wrong with the files or with their use, most important first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Classes of samples by their numbers, of a dataset with classes from folders.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
@@ -212,10 +219,13 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
+    report.problems = problems::of_files(&found.files);
     let (shards, others) = by_format(found.files);
     let mut sample = Sample::default();
     for (format, files) in &shards {
-        report.formats.push(shard_format(*format, files, &mut sample)?);
+        let (shards, problem) = shard_format(*format, files, &mut sample)?;
+        report.formats.push(shards);
+        report.problems.extend(problem);
     }
     let mut note = None;
     if !others.is_empty() {
@@ -232,6 +242,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             Ok(Input::Files(files)) => {
                 let samples = files::group(&files);
                 report.formats.push(format_report("files", &files, Some(samples.len() as u64), true));
+                report.problems.extend(problems::of_samples(&files, &samples));
                 if let Some(note) = convert::collapsed(&KeyRule::FirstDot, &files, &samples) {
                     context.observer.event(Event::Note(note));
                 }
@@ -248,6 +259,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     let all: Option<Vec<u64>> = report.formats.iter().map(|f| f.records).collect();
     report.records = all.map(|records| records.iter().sum());
     report.exact = report.formats.iter().all(|f| f.exact);
+    let of_whole = problems::of_report(&report, HIGH_SCORE, &|column| !is_float(column) && is_id(&column.column));
+    report.problems.extend(of_whole);
     advise(&mut report, shards.len(), others.is_empty(), note);
     Ok(report)
 }
@@ -356,6 +369,8 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         sampled_records: 0,
         id: None,
         subject: None,
+        settings: None,
+        problems: Vec::new(),
         classes: Vec::new(),
         command: None,
         advice: String::new(),
@@ -395,6 +410,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));
     report.subject.clone_from(&settings.subject);
     report.classes = settings.classes.clone().unwrap_or_default();
+    report.settings = Some(settings.clone());
     report.formats.push(FormatReport {
         format: settings.shard_format.to_string(),
         files: report.files,
@@ -419,6 +435,8 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     } else if report.small_files > 1 {
         report.advice =
             "some shards are small, but too few to be worth merging; compact --min-inputs 2 does it".to_owned();
+    } else if report.small_files == 1 {
+        report.advice = "nothing to do: the one small shard has no other to merge with".to_owned();
     } else {
         report.advice = "nothing to do: no shards that are worth merging".to_owned();
     }
@@ -430,18 +448,28 @@ fn format_report(format: &str, files: &[SourceFile], records: Option<u64>, exact
     FormatReport { format: format.to_owned(), files: files.len() as u64, bytes, records, exact, damaged: 0 }
 }
 
-fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample) -> Result<FormatReport> {
+/// Describes shards of a format, and what is wrong with them.
+fn shard_format(
+    format: OutputFormat,
+    files: &[SourceFile],
+    sample: &mut Sample,
+) -> Result<(FormatReport, Option<String>)> {
     if format == OutputFormat::Parquet {
         let open = |file: &SourceFile| parquet::open(file.object(), &file.uri());
-        let rows: Vec<Option<u64>> = files.par_iter().map(|file| open(file).ok().map(|opened| opened.rows())).collect();
+        let facts = |file: parquet::ParquetFile<Object>| {
+            let largest = file.row_groups().iter().map(|group| group.uncompressed_bytes).max().unwrap_or(0);
+            (file.rows(), largest)
+        };
+        let rows: Vec<Option<(u64, u64)>> = files.par_iter().map(|file| open(file).ok().map(facts)).collect();
         let sound = files.iter().zip(&rows).filter(|(_, rows)| rows.is_some());
         for (file, _) in sound.take(SAMPLED_FILES) {
             // A file with a valid footer and damaged pages is reported when it is read in full.
             let _ = sample.add_parquet(open(file)?);
         }
         let damaged = rows.iter().filter(|rows| rows.is_none()).count() as u64;
-        let report = format_report(format.name(), files, Some(rows.iter().flatten().sum()), true);
-        return Ok(FormatReport { damaged, ..report });
+        let report = format_report(format.name(), files, Some(rows.iter().flatten().map(|(rows, _)| rows).sum()), true);
+        let largest = rows.iter().flatten().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+        return Ok((FormatReport { damaged, ..report }, problems::of_row_groups(largest)));
     }
     let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
     let (mut records, mut looked_at) = (0_u64, 0_u64);
@@ -464,7 +492,7 @@ fn shard_format(format: OutputFormat, files: &[SourceFile], sample: &mut Sample)
     let bytes: u64 = files.iter().map(SourceFile::bytes).sum();
     let exact = looked_at >= bytes;
     let estimate = if exact { records } else { scaled(records, bytes, looked_at) };
-    Ok(format_report(format.name(), files, Some(estimate), exact))
+    Ok((format_report(format.name(), files, Some(estimate), exact), None))
 }
 
 /// Scales `records` of `part` bytes up to `whole` bytes.
@@ -512,7 +540,7 @@ impl Sample {
         self.batches.push(batch);
     }
 
-    fn add_parquet(&mut self, file: parquet::ParquetFile<crate::storage::Object>) -> Result<()> {
+    fn add_parquet(&mut self, file: parquet::ParquetFile<Object>) -> Result<()> {
         let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
         let rows = SAMPLE_BYTES / (raw / file.rows().max(1)).max(1);
         let rows = usize::try_from(rows).unwrap_or(SAMPLE_ROWS).clamp(1, SAMPLE_ROWS);

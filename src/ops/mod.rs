@@ -18,6 +18,7 @@ pub mod lineage;
 pub mod manifest;
 pub mod names;
 pub mod parent;
+mod problems;
 pub mod prove;
 pub mod pull;
 pub mod remove;

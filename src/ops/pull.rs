@@ -134,7 +134,9 @@ pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options:
         return Err(Error::usage("expected a local folder to pull into, found a URL").at(dir.to_string()));
     }
     if dir.below(upstream).is_some() || upstream.below(dir).is_some() {
-        return Err(Error::usage("expected a folder outside of the dataset to pull into").at(dir.to_string()));
+        return Err(Error::usage("expected a folder outside of the dataset to pull into")
+            .at(dir.to_string())
+            .hint("name a new folder"));
     }
     let snapshot = manifest::snapshot(context, upstream, options.at.as_deref())?;
     let newest = snapshot.dataset().open()?;

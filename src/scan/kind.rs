@@ -231,16 +231,29 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
-        (Some((records, _)), Some((other, _))) => Err(Error::usage(format!(
-            "expected either records or files, found both: `{}` contains records, `{}` does not",
-            records.name(),
-            other.name()
-        ))
-        .hint("select the files with records: --include '*.csv' (or *.jsonl ...)")
-        .hint("or convert all files as samples, grouped by name: --from files")
-        .hint("or join a table to the other files, whose labels it has, with --labels FILE")),
+        (Some((records, _)), Some((other, _))) => {
+            let is_table = |s: &RecordSource| !is_label(s) && !s.yields_samples() && !s.format.is_array();
+            let mut tables = read.iter().filter(|(_, s)| s.as_ref().is_some_and(is_table)).map(|(file, _)| file);
+            Err(records_beside_files(records, other, tables.next().filter(|_| tables.next().is_none())))
+        }
         _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
     }
+}
+
+/// Returns the error for files with records beside others, of which only `table` is a table, if there is one.
+fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<&SourceFile>) -> Error {
+    let labels = match table {
+        Some(table) => format!("if it has the labels of the other files: --labels {}", table.uri()),
+        None => "if a table has the labels of the other files: --labels FILE".to_owned(),
+    };
+    Error::usage(format!(
+        "expected either records or files, found both: `{}` contains records, `{}` does not",
+        records.name(),
+        other.name()
+    ))
+    .hint(labels)
+    .hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
+    .hint("to convert all files as samples, grouped by name: --from files")
 }
 
 /// Removes files that only describe shards next to them, such as indexes and job markers; returns how many.
@@ -375,8 +388,8 @@ fn is_numpy(name: &str) -> bool {
     name.ends_with(".npy") || name.ends_with(".npz")
 }
 
-/// Returns whether a name is that of an unsupported archive.
-fn is_foreign_archive(name: &str) -> bool {
+/// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
+pub fn is_foreign_archive(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".zip", ".7z", ".rar"].iter().any(|end| name.ends_with(end))
 }

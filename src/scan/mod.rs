@@ -24,7 +24,7 @@ use rayon::{
 };
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions, names_records};
+pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;
@@ -38,6 +38,7 @@ use crate::{
     error::{Error, Kind, Result},
     format::files::TreeFile,
     record::{key::key_length, key_rule::KeyRule},
+    schema,
     storage::{
         self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
         watched,
@@ -332,6 +333,9 @@ const LIST_DIVISOR: u64 = 4;
 /// Estimated bytes of memory of a fault.
 const FAULT_BYTES: u64 = 512;
 
+/// Entries of a folder that are compared with a misspelt name, at most.
+const MANY_NEIGHBOURS: usize = 10_000;
+
 /// Result of a scan.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -513,9 +517,12 @@ impl Scan {
             Ok(())
         })?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
-            return Err(Error::usage("expected a file or folder, found nothing")
-                .at(plain_urls(text))
-                .hint("check the path; quote patterns so that the shell does not expand them"));
+            let error = Error::usage("expected a file or folder, found nothing").at(plain_urls(text));
+            let error = match root.local_path().and_then(neighbour) {
+                Some(neighbour) => error.hint(format!("there is `{neighbour}` in the same folder")),
+                None => error,
+            };
+            return Err(error.hint("check the path; quote patterns so that the shell does not expand them"));
         }
         Ok(())
     }
@@ -654,6 +661,14 @@ pub fn content_hash(file: &SourceFile) -> Result<u64> {
         }
         hasher.update(&buffer[..n]);
     }
+}
+
+/// Returns the name in the folder of a missing file that is spelt most like its name.
+fn neighbour(missing: &Path) -> Option<String> {
+    let (folder, wanted) = (missing.parent()?, missing.file_name()?.to_str()?);
+    let entries = std::fs::read_dir(folder).ok()?.take(MANY_NEIGHBOURS);
+    let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    schema::nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 #[cfg(test)]

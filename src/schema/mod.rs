@@ -15,7 +15,7 @@ pub mod wire;
 use std::sync::Arc;
 
 pub use logical::{Logical, changed, published, stated};
-pub use names::hint_columns;
+pub use names::{hint_columns, nearest};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,

@@ -2,6 +2,13 @@
 
 use crate::error::Error;
 
+/// Returns the name that is spelt most like the wanted one, if one is spelt like it.
+pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let similarity = |name: &str| strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
+    let nearest = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
+    nearest.filter(|name| similarity(name) >= SIMILAR)
+}
+
 /// Columns that an error lists, at most.
 const SOME_COLUMNS: usize = 30;
 
@@ -11,9 +18,7 @@ const SIMILAR: f64 = 0.8;
 /// Adds hints to the error for a column that does not exist: the one that was probably meant, and those that there are.
 pub fn hint_columns(error: Error, wanted: &str, columns: &[impl AsRef<str>]) -> Error {
     let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
-    let similarity = |name: &str| strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
-    let nearest = columns.iter().copied().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
-    let error = match nearest.filter(|name| similarity(name) >= SIMILAR) {
+    let error = match nearest(wanted, columns.iter().copied()) {
         Some(nearest) => error.hint(format!("there is a column `{nearest}`")),
         None => error,
     };

@@ -100,7 +100,6 @@ impl LocalStore {
         let message = format!("{doing} failed");
         move |cause| {
             let hint = match cause.kind() {
-                io::ErrorKind::StorageFull => Some("free some space on that file system"),
                 io::ErrorKind::PermissionDenied => Some("check the permissions of the file and its folder"),
                 _ => None,
             };
@@ -112,10 +111,33 @@ impl LocalStore {
         }
     }
 
+    /// Returns the error for a folder of the dataset that cannot be created: what is in the way, where.
+    fn no_folder(&self, doing: &str) -> impl FnOnce(io::Error) -> Error {
+        let message = format!("{doing} failed");
+        let root = self.root.clone();
+        move |cause| {
+            let above = root.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(&root);
+            let place = above.display().to_string();
+            if !above.is_dir() && matches!(cause.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
+                let found = if above.exists() { "a file" } else { "a link to nothing" };
+                return Error::usage(format!("expected a folder, found {found}"))
+                    .at(place)
+                    .hint("a dataset is a folder of shards: name one that is new, or has a dataset");
+            }
+            let error = Error::storage(message).at(root.display().to_string());
+            match cause.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => error
+                    .cause(cause)
+                    .hint(format!("you may not write to {place}: name a folder that you may write to")),
+                _ => error.cause(cause).hint("name another folder for the dataset"),
+            }
+        }
+    }
+
     fn stage(&self, path: &str) -> Result<StagedFile> {
         let folder = self.root.join(SYSTEM_FOLDER).join("staging");
         self.existing_ancestor();
-        fs::create_dir_all(&folder).map_err(self.failed(path, "creating the staging folder"))?;
+        fs::create_dir_all(&folder).map_err(self.no_folder("creating the folder of the dataset"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
         Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
     }
@@ -403,7 +425,7 @@ impl Store for LocalStore {
     fn lock(&self, name: &str) -> Result<Lock> {
         let folder = self.root.join(SYSTEM_FOLDER).join("locks");
         self.existing_ancestor();
-        fs::create_dir_all(&folder).map_err(self.failed(name, "creating the lock folder"))?;
+        fs::create_dir_all(&folder).map_err(self.no_folder("creating the folder of the dataset"))?;
         let path = folder.join(name);
         let file = File::create(&path).map_err(self.failed(name, "creating a lock"))?;
         let busy = || {
@@ -498,7 +520,7 @@ impl Write for LocalSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes).map_err(|e| match e.kind() {
             io::ErrorKind::Interrupted => e,
-            _ => self.named(e.into()).into(),
+            _ => Error::storage("writing failed").at(self.staged.to.display().to_string()).cause(e).into(),
         })
     }
 

@@ -37,7 +37,7 @@ impl Location {
                 let url = Url::parse(text).map_err(|e| malformed(text).cause(e))?;
                 Ok(Self { url, local: None })
             }
-            Some(scheme) => Err(Error::usage(format!("unknown URL scheme `{scheme}`"))
+            Some(scheme) => Err(Error::usage(format!("expected a path or a URL of a known scheme, found `{scheme}:`"))
                 .at(plain_urls(text))
                 .hint("use a path or one of file:, s3:, gs:, az:, http:, https:")),
         }

@@ -16,9 +16,11 @@
 
 mod back;
 mod checks;
+mod credentials;
 mod deliver;
 mod durable;
 mod folder;
+mod full;
 mod listing;
 mod local;
 mod location;
@@ -47,6 +49,7 @@ use bytes::Bytes;
 pub use checks::{BLOCK_MISMATCH, RESTORE_HINT};
 pub use deliver::{append_line, post_json};
 pub use folder::Folder;
+pub use full::{explained, is_full};
 pub use local::LocalStore;
 pub use location::{Location, plain_urls};
 pub use object::{Object, RangeReader};

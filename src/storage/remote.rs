@@ -22,6 +22,7 @@ use object_store::{
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
+    credentials::Credentials,
     listing::Listing,
     location::Location,
     pin::Pin,
@@ -59,6 +60,8 @@ pub struct RemoteStore {
     secrets: Secrets,
     uploads: Uploads,
     endpoint: Option<String>,
+    /// What may be missing if requests are refused: no credentials were given.
+    lacking: Option<Credentials>,
 }
 
 /// Environment variables of the server's address, without the cloud's prefix.
@@ -100,6 +103,10 @@ impl RemoteStore {
                 .at(location.to_string())
                 .hint("a line feed at the end often comes from reading the value from a file"));
         }
+        let lacking = Credentials::lacking(location, settings);
+        if let Some(lacking) = lacking {
+            lacking.check_metadata_service(location)?;
+        }
         let timeout = if location.is_web() { WEB_TIMEOUT } else { TIMEOUT };
         let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {
@@ -113,7 +120,7 @@ impl RemoteStore {
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
         })?;
         let store = Self::of(Arc::from(inner), prefix, location.clone(), secrets);
-        Ok(Self { endpoint: endpoint_of(settings), ..store })
+        Ok(Self { endpoint: endpoint_of(settings), lacking, ..store })
     }
 
     /// Creates an in-memory store for tests.
@@ -128,7 +135,7 @@ impl RemoteStore {
 
     fn of(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
         let uploads = Uploads::new(Arc::clone(&inner), secrets.clone());
-        Self { inner, prefix, location, secrets, uploads, endpoint: None }
+        Self { inner, prefix, location, secrets, uploads, endpoint: None, lacking: None }
     }
 
     /// Returns the same objects, relative to another location of the same store.
@@ -139,7 +146,8 @@ impl RemoteStore {
         let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
             Error::usage("opening the store failed").at(location.to_string()).cause(self.secrets.hidden(&e))
         })?;
-        Ok(Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone()))
+        let store = Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone());
+        Ok(Self { lacking: self.lacking, ..store })
     }
 
     fn at(&self, path: &str) -> Result<ObjectPath> {
@@ -153,9 +161,13 @@ impl RemoteStore {
     }
 
     fn failed(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
-        Error::storage(format!("{doing} failed"))
+        let error = Error::storage(format!("{doing} failed"))
             .at(self.location.join(path).to_string())
-            .cause(self.secrets.hidden(cause))
+            .cause(self.secrets.hidden(cause));
+        match self.lacking {
+            Some(lacking) => lacking.hinted(error),
+            None => error,
+        }
     }
 
     /// Reads a file of a plain web server as one response; such a server need not support ranges.
@@ -202,7 +214,9 @@ impl RemoteStore {
 
     /// Returns a handle with the state that reading tasks need.
     fn reading(&self) -> Arc<Self> {
-        Arc::new(Self::of(Arc::clone(&self.inner), self.prefix.clone(), self.location.clone(), self.secrets.clone()))
+        let (inner, prefix) = (Arc::clone(&self.inner), self.prefix.clone());
+        let store = Self::of(inner, prefix, self.location.clone(), self.secrets.clone());
+        Arc::new(Self { lacking: self.lacking, ..store })
     }
 
     /// Reads a range of the version that `pin` names; returns it with the size of the object.

@@ -134,6 +134,7 @@ fn what_cannot_be_taken_is_named() {
     assert_snapshot!(fails("convert grid.nc --out d --patch lat=9", 2), @r"
     error: expected a patch and a stride of 1 to 3 for `lat`, found 9 and 9
        at: [FOLDER]/grid.nc
+     hint: a patch fits into its dimension: --patch lat=3
     ");
 }
 

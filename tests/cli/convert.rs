@@ -176,9 +176,9 @@ fn tables_beside_other_files_are_not_guessed() {
     assert_eq!(ran.code, 2);
     assert_snapshot!(folder.redact(&ran.stderr), @r"
     error: expected either records or files, found both: `labels.csv` contains records, `a.jpg` does not
-     hint: select the files with records: --include '*.csv' (or *.jsonl ...)
-     hint: or convert all files as samples, grouped by name: --from files
-     hint: or join a table to the other files, whose labels it has, with --labels FILE
+     hint: if it has the labels of the other files: --labels [FOLDER]/raw/labels.csv
+     hint: to convert the files with records alone: --include '*.csv' (or *.jsonl ...)
+     hint: to convert all files as samples, grouped by name: --from files
     ");
     folder.run("convert raw --from files --out files").ok();
     folder.run_with(&["convert", "raw", "--include", "*.csv", "--out", "tables"]).ok();

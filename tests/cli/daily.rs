@@ -389,8 +389,7 @@ fn inspect_says_what_is_there_and_what_to_run_next() {
     a.csv
       csv        1 file, 1.2 KiB, 100 records
     sizes
-        1.0 KiB+           1 files   1.2 KiB  ######################################
-      small-file score 100 of 100, 1 of 1 small
+        1.0 KiB+           1 file    1.2 KiB  ######################################
     columns in 100 sampled records
       record_id   text  unique
       patient_id  text

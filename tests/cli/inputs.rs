@@ -131,7 +131,10 @@ fn standard_input_is_known_by_its_content() {
     assert_eq!((again["sources_unchanged"].as_u64(), again["version"].as_u64()), (Some(1), Some(1)));
     let nameless = folder.run_input(&["convert", "-"], &csv);
     assert_eq!(nameless.code, 2);
-    assert_snapshot!(nameless.stderr, @"error: expected --from with `-`, because the format of standard input cannot be derived from a name");
+    assert_snapshot!(nameless.stderr, @r"
+    error: expected --from with `-`, because the format of standard input cannot be derived from a name
+     hint: name the format, such as --from csv or --from jsonl
+    ");
 }
 
 #[test]

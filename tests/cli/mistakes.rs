@@ -13,6 +13,12 @@ fn no_suggestion_deletes_anything() {
             assert!(!ran.stderr.contains(&format!("'{deletes}")), "{command}: {}", ran.stderr);
         }
     }
+    for (command, meant) in
+        [("create", "convert"), ("merge", "compact"), ("ls", "manifest"), ("info", "inspect"), ("split", "reshard")]
+    {
+        let ran = folder.run(command);
+        assert!(ran.stderr.contains(&format!("shardify {meant} ")), "{command}: {}", ran.stderr);
+    }
     let ran = folder.run("convertt");
     assert!(ran.stderr.contains("'convert'"), "{}", ran.stderr);
 }
@@ -26,8 +32,25 @@ fn names_of_options_in_other_tools_are_understood() {
     let settings = folder.run("manifest out --json").ok().summary();
     assert_eq!(settings["settings"]["target_shard"], 1024 * 1024);
     folder.run("convert a.csv --output other").ok();
+    folder.run("reshard other -o cut --shard-size 1MiB").ok();
+    folder.run("reshard other --output cut2").ok();
+    folder.run("report other -o report.html").ok();
+    for (line, tip) in [
+        ("pull other -o copy", "shardify pull DATASET FOLDER"),
+        ("compact other --output new", "reshard --out"),
+        ("reshard other -o cut3 --compression zstd", "--codec CODEC"),
+        ("inspect other -o file", "> FILE"),
+        ("convert a.csv --num-workers 2", "'--jobs'"),
+        ("convert a.csv --num-shards 2", "'--shards'"),
+        ("plan convert a.csv --format csv", "'--from'"),
+    ] {
+        let ran = folder.run(line);
+        assert!(ran.code == 2 && ran.stderr.contains(tip), "{line}: {ran:?}");
+    }
+    // An id may begin like an option.
+    assert!(folder.run("erase other -0815 --dry-run").stderr.contains("-- -0"));
     let format = folder.run("convert a.csv --format parquet");
-    assert!(format.code == 2 && format.stderr.contains("'--to'") && !format.stderr.contains("--from"), "{format:?}");
+    assert!(format.code == 2 && format.stderr.contains("'--to'") && format.stderr.contains("'--from'"), "{format:?}");
     let other = folder.run("compact --format parquet");
     assert!(other.code == 2 && !other.stderr.contains("'--to'"), "compact has no --to: {other:?}");
     // More threads than are of use are not started.

@@ -2,9 +2,10 @@
 
 use arrow::datatypes::Field;
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
 
-use super::{LineageArgs, PrivateArgs, codec, column_type, delimiter, encoding, size, subject_pattern};
+use super::{
+    LineageArgs, PrivateArgs, codec, column_type, condition, count, delimiter, encoding, size, subject_pattern,
+};
 use crate::{
     array::records::ArrayOptions,
     codec::{Codec, encoding::Encoding},
@@ -19,7 +20,6 @@ use crate::{
     plan::names::{OnMissing, OnName},
     record::{
         dedup::DedupChoice,
-        filter::Filter,
         key_rule::KeyRule,
         side::{Shares, SideBy},
         subject::SubjectPattern,
@@ -179,13 +179,13 @@ pub(in crate::cli) struct OutputArgs {
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
     /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+    #[arg(long, value_name = "N", value_parser = count,
           conflicts_with_all = ["target_shard", "records_per_shard", "split"], hide_short_help = true)]
     shards: Option<u64>,
     /// Number of records of each shard; the last shard has the rest.
     ///
     /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "target_shard",
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "target_shard",
           hide_short_help = true)]
     records_per_shard: Option<u64>,
     /// Compression: none, zstd, lz4, snappy, gzip.
@@ -477,7 +477,7 @@ impl ConvertArgs {
                 "none" => LabelSource::None,
                 table => LabelSource::Table(table.to_owned()),
             }),
-            filter: input.filter.as_deref().map(|text| Filter::parse(text, Timestamp::now())).transpose()?,
+            filter: input.filter.as_deref().map(condition).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),
             row_group: output.row_group,

@@ -10,7 +10,7 @@ pub(in crate::cli) struct ReportArgs {
     /// Write the report to an HTML file, which needs nothing else.
     ///
     /// An existing file is replaced at once; a link or a device is written to. Scripts and requests are not in it.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, short = 'o', aliases = ["out", "output"], value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) html: Option<String>,
     /// Compare the values with those of another version.
     ///

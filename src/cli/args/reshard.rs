@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::Timestamp;
 
-use super::size;
+use super::{condition, count, size};
 use crate::{
     error::{Error, Result},
     ops::reshard::{ReshardOptions, Sample, cut_of},
-    record::filter::Filter,
     units::Size,
 };
 
@@ -49,7 +47,7 @@ pub(in crate::cli) struct ReshardArgs {
     #[arg(long, value_name = "SEED", help_heading = "Output")]
     shuffle: Option<u64>,
     /// New dataset: a folder or URL without one.
-    #[arg(long, value_name = "DATASET", help_heading = "Output")]
+    #[arg(long, short = 'o', alias = "output", value_name = "DATASET", help_heading = "Output")]
     pub(in crate::cli) out: String,
     /// Shard size on disk [default: that of the dataset].
     ///
@@ -60,10 +58,10 @@ pub(in crate::cli) struct ReshardArgs {
     /// Number of shards, which are even in bytes.
     ///
     /// The end of a Parquet shard is moved by up to 5 % to the end of a row group, which then needs no decoding.
-    #[arg(long, value_name = "N", conflicts_with = "records_per_shard", help_heading = "Output")]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "records_per_shard", help_heading = "Output")]
     shards: Option<u64>,
     /// Records of each shard; the last one has the rest.
-    #[arg(long, value_name = "N", help_heading = "Output")]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Output")]
     records_per_shard: Option<u64>,
     /// Print the plan without writing anything.
     #[arg(long, help_heading = "Output")]
@@ -85,7 +83,7 @@ impl ReshardArgs {
             at: self.at.clone(),
             cut: cut_of(self.target_shard, self.shards, self.records_per_shard),
             ids,
-            filter: self.filter.as_deref().map(|text| Filter::parse(text, Timestamp::now())).transpose()?,
+            filter: self.filter.as_deref().map(condition).transpose()?,
             sample: self.sample.map(|share| Sample { share, seed: self.seed }),
             shuffle: self.shuffle,
             dry_run: self.dry_run,

@@ -275,7 +275,7 @@ impl RecordReader for CsvSource {
                 line: 0,
                 byte: split.offset,
                 value: String::new(),
-                expected: "no such column".to_owned(),
+                expected: TypeMismatch::NO_COLUMN.to_owned(),
             })),
         }
     }

@@ -15,7 +15,10 @@ use super::{
     names::{Key, KeySeed},
     token::{self, Number},
 };
-use crate::record::typed::{self, Form};
+use crate::{
+    format::TypeMismatch,
+    record::typed::{self, Form},
+};
 
 impl Column {
     /// Appends a value that is not a list or struct, given as its text.
@@ -165,7 +168,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
                     continue;
                 }
                 Key::New(name) => {
-                    let error = trail.mismatch(map.next_value::<&RawValue>()?.get(), "no field of this name");
+                    let error = trail.mismatch(map.next_value::<&RawValue>()?.get(), TypeMismatch::NO_COLUMN);
                     return Err(trail.within(&name, error));
                 }
             };

@@ -1,7 +1,23 @@
 //! Notes about options that are allowed, but seldom meant.
 
-use super::job::Job;
-use crate::{codec::Codec, dataset::Settings, events::Event, format::OutputFormat, units::Size};
+use super::{columns::unknown_column, inputs::Inputs, job::Job, plan::ConvertPlan, report::ConvertReport};
+use crate::{
+    codec::Codec,
+    dataset::Settings,
+    events::Event,
+    exec::encode::RowsAs,
+    format::OutputFormat,
+    record::parts::KEY_COLUMN,
+    scan::{self, SourceFile},
+    units::Size,
+};
+
+/// Shards that a few workers of a loader need at least, and the number that is suggested.
+const FEW_SHARDS: u64 = 4;
+const SUGGESTED_SHARDS: u64 = 8;
+
+/// Records of a dataset that is more than an experiment.
+const MANY_RECORDS: u64 = 100;
 
 /// What a run takes at least, whatever the limit: measured with small inputs.
 const LEAST_MEMORY: Size = Size::mib(48);
@@ -20,6 +36,98 @@ pub(super) fn tell(job: &Job<'_>, settings: &Settings) {
     {
         note(why);
     }
+}
+
+/// Tells what is seldom meant, once the inputs are known.
+pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
+    let note = |text: String| job.context.observer.event(Event::Note(text));
+    match &plan.inputs {
+        Inputs::Samples { files, .. } if job.options.from.is_none() => {
+            let mut archives = files.iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name));
+            if let Some(first) = archives.next() {
+                let others = match archives.count() {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                note(format!(
+                    "`{first}`{others}: an archive of this kind is stored whole, as one part of a sample; to convert what is in it, unpack it"
+                ));
+            }
+        }
+        Inputs::Records(_) if job.options.rows == Some(RowsAs::Parts) => {
+            let values = plan.stored_schema().fields().len() as u64;
+            let is_framed = plan.settings.shard_format == OutputFormat::Tar;
+            if is_framed && values > 1 && plan.fields.find(KEY_COLUMN).is_none() {
+                let least = Size(values << 10);
+                note(format!(
+                    "--rows parts makes a file of each of the {values} values of a row, some {least} of tar at least; --rows json makes one file of a row"
+                ));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What the notes about a report depend on besides the report.
+pub(super) struct Stored {
+    are_samples: bool,
+    /// Whether all columns of the sources are stored.
+    has_all_columns: bool,
+}
+
+impl Stored {
+    /// Returns what a plan stores.
+    pub(super) fn of(plan: &ConvertPlan) -> Self {
+        let has_all_columns = plan.settings.columns.is_empty() && plan.given.prescribed.is_none();
+        Self { are_samples: plan.inputs.give_samples(), has_all_columns }
+    }
+}
+
+/// Tells what the user should know about the result.
+pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertReport) {
+    let note = |text: String| job.context.observer.event(Event::Note(text));
+    if report.counts.records_in == 0 {
+        let which = if report.sources == 1 { "the source has" } else { "the sources have" };
+        note(format!("{which} no records: nothing, or only a header"));
+        return;
+    }
+    if !stored.are_samples && stored.has_all_columns {
+        let columns: Vec<&String> = report.columns.iter().map(|(name, _)| name).collect();
+        for field in job.options.types.iter().filter(|field| !columns.contains(&field.name())) {
+            let hints = unknown_column(field.name(), &columns).hints().join("; ");
+            note(format!("no record has the column `{}`, which --type names; {hints}", field.name()));
+        }
+    }
+    if let Some(text) = few_shards(job, report) {
+        note(text);
+    }
+}
+
+/// Returns how to get more shards if there are fewer than a loader with a few workers needs, and the user did not choose how many.
+fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
+    let is_chosen = job.options.ends.is_some() || job.options.target_shard.is_some();
+    let parts = report.splits.iter().map(|split| split.shards).filter(|shards| *shards > 0);
+    let shards = parts.min().unwrap_or(report.counts.shards_added);
+    let is_new = job.snapshot.is_none() && !is_chosen;
+    if !is_new || report.format != OutputFormat::Tar || shards >= FEW_SHARDS || report.counts.records_out < MANY_RECORDS
+    {
+        return None;
+    }
+    let (has, dataset) = (if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }, &report.dataset);
+    let of = if report.splits.is_empty() { "the dataset has" } else { "a part of the dataset has" };
+    let way = match report.splits.is_empty() {
+        true => format!(
+            "`shardify reshard {dataset} --shards {SUGGESTED_SHARDS} --out NEW`, or `convert --shards {SUGGESTED_SHARDS}`, makes {SUGGESTED_SHARDS}"
+        ),
+        false => {
+            let bytes = report.splits.iter().map(|split| split.bytes).filter(|bytes| *bytes > 0).min().unwrap_or(0);
+            let target = (bytes / SUGGESTED_SHARDS).div_ceil(1 << 10).max(1);
+            format!("`convert --target-shard {target}KiB` makes at least {SUGGESTED_SHARDS} of each part")
+        }
+    };
+    Some(format!(
+        "{of} {has}: loaders such as webdataset give each worker whole shards, so more workers than that get none; {way}"
+    ))
 }
 
 /// Returns why usual loaders do not read shards of these settings, if they do not.

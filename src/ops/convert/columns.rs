@@ -17,6 +17,7 @@ use crate::{
     dataset::Settings,
     error::{Error, Result},
     format::{OutputFormat, csv, json, parquet},
+    record::path::field_at,
     scan::{InputFormat, RecordSource},
     schema::{self, print_dims, tensor_dims, unite_lists},
     storage,
@@ -108,7 +109,10 @@ impl GivenTypes {
 fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
     let Some(path) = &job.options.schema else { return Ok(None) };
     let location = job.context.location(path)?;
-    let missing = || Error::usage("expected a schema file, found nothing").at(path.clone());
+    let missing = || {
+        let error = Error::usage("expected a schema file, found nothing").at(path.clone());
+        error.hint("a schema is a Parquet file, or JSON like {\"columns\": [{\"name\": \"age\", \"type\": \"int64\"}]}")
+    };
     let (folder, name) = location.split_name().ok_or_else(missing)?;
     let store = storage::open(&folder, &job.context.settings)?;
     let bytes = store.get(&name)?.ok_or_else(missing)?;
@@ -165,8 +169,10 @@ pub(super) fn check_named_columns(
     let wanted = settings.id.iter().chain(&settings.subject);
     for column in wanted.chain(options.types.iter().map(Field::name)) {
         // JSON may have a field that does not occur in the sample.
-        let hidden = sources.iter().any(|s| s.format != InputFormat::Csv) || columns.is_empty();
-        if !columns.contains(column) && !hidden {
+        let may_hide =
+            |s: &RecordSource| s.reader.columns().is_none() && !(s.format.is_typed() && settings.columns.is_empty());
+        let is_nested = || sources.iter().any(|s| field_at(&s.fields, column).is_some());
+        if !columns.is_empty() && !columns.contains(column) && !is_nested() && !sources.iter().any(may_hide) {
             return Err(unknown_column(column, columns));
         }
     }

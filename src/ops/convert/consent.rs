@@ -61,7 +61,7 @@ impl Job<'_> {
     }
 
     /// Returns the columns of a shard; `None` if the types of its rows are not recorded.
-    fn columns_of(&self, shard: &ShardMeta, format: OutputFormat) -> Result<Option<Fields>> {
+    pub(super) fn columns_of(&self, shard: &ShardMeta, format: OutputFormat) -> Result<Option<Fields>> {
         let store = self.dataset.store();
         match format {
             OutputFormat::Parquet => {
@@ -139,7 +139,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Returns an error if ids or subjects would come from other columns than before, and notes other changes.
+    /// Returns an error if ids or subjects would come from other columns than before.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
@@ -169,18 +169,27 @@ impl Job<'_> {
                 format!("expected {}, as this dataset has, found {}", from(old), from(now))
             })?;
         }
-        let told = [
-            ("codec", old.codec.to_string(), now.codec.to_string()),
-            ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
-            ("row-group", old.row_group.to_string(), now.row_group.to_string()),
-        ];
-        for (what, then, now) in told.into_iter().filter(|(_, then, now)| then != now) {
+        Ok(())
+    }
+
+    /// Tells which settings of the dataset the run changes, that need no consent.
+    pub(super) fn tell_settings(&self, old: &Settings, now: &Settings) {
+        for (what, then, now) in told(old, now) {
             let note =
                 format!("the dataset's --{what} changes from {then} to {now}, for new shards of this and later runs");
             self.context.observer.event(Event::Note(note));
         }
-        Ok(())
     }
+}
+
+/// Returns the settings that differ and need no consent: the option, and both values.
+pub(super) fn told(old: &Settings, now: &Settings) -> impl Iterator<Item = (&'static str, String, String)> {
+    let all = [
+        ("codec", old.codec.to_string(), now.codec.to_string()),
+        ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
+        ("row-group", old.row_group.to_string(), now.row_group.to_string()),
+    ];
+    all.into_iter().filter(|(_, then, now)| then != now)
 }
 
 fn named(columns: &[String]) -> String {

@@ -134,7 +134,8 @@ fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), optio
             None => {
                 return Err(Error::usage(
                     "expected --from with `-`, because the format of standard input cannot be derived from a name",
-                ));
+                )
+                .hint("name the format, such as --from csv or --from jsonl"));
             }
             Some(InputFormat::Files) => {
                 return Err(Error::usage("expected records from standard input, found --from files"));
@@ -162,7 +163,7 @@ fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), optio
                 "expected a source other than the dataset itself, found the same folder for both",
             )
             .at(out.to_string())
-            .hint("name another dataset with --out; `compact` merges the shards of this one"));
+            .hint("name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew"));
         }
         return Err(Error::usage("expected something to convert, found no files")
             .at(plain_urls(&options.sources.join(" ")))

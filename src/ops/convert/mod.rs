@@ -16,6 +16,7 @@ mod consent;
 mod dedup;
 mod estimate;
 mod fingerprints;
+mod idle;
 mod inputs;
 mod job;
 mod keys;
@@ -54,11 +55,11 @@ pub use self::{
 use super::Context;
 use crate::{
     dataset::{Dataset, Publication, Settings, Snapshot},
-    error::Result,
-    events::Event,
+    error::{Error, Result},
     exec::{live, shard::ShardNaming},
     id::TransactionId,
-    storage::Location,
+    storage::{self, Location},
+    units::Size,
 };
 
 /// Converts sources into a dataset.
@@ -89,18 +90,33 @@ fn convert_onto(
     advice::tell(&job, &settings);
     match decide(&job, settings, listing)? {
         Decision::Nothing { settings, skipped, faults } => end_idle(&job, &settings, skipped, faults),
-        Decision::Convert(plan) if options.dry_run => forecast(&job, &plan),
-        Decision::Convert(plan) => execute(&job, *plan),
+        Decision::Convert(plan) => {
+            advice::tell_of_plan(&job, &plan);
+            if options.dry_run {
+                return forecast(&job, &plan);
+            }
+            let (bytes, stored) = (plan.bytes, advice::Stored::of(&plan));
+            let report = execute(&job, *plan).map_err(|error| with_needs(error, bytes))?;
+            advice::tell_of_report(&job, &stored, &report);
+            Ok(report)
+        }
     }
+}
+
+/// Adds the size of the inputs to the error of a full disk.
+fn with_needs(error: Error, bytes: u64) -> Error {
+    if !storage::is_full(&error) {
+        return error;
+    }
+    error.hint(format!(
+        "the inputs of the run have {}; `convert --dry-run` estimates the size of the shards",
+        Size(bytes)
+    ))
 }
 
 /// Ends a run without new sources; indexes that a killed run left outdated are updated.
 fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Result<ConvertReport> {
     job.indexes(settings)?;
-    if job.options.filter.is_some() && skipped.unchanged > 0 {
-        let note = "sources that were converted before are not read again, whatever --where says";
-        job.context.observer.event(Event::Note(note.to_owned()));
-    }
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
         live::refresh(snapshot, live::Prepared::default(), job.context.observer)?;
     }

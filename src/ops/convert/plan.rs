@@ -20,7 +20,7 @@ use super::{
     arguments::arguments,
     classes,
     columns::{self, GivenTypes},
-    dedup,
+    dedup, idle,
     inputs::{self, Inputs},
     job::Job,
     keys,
@@ -133,6 +133,9 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
     let Listing { fresh, faults, live, replaced, skipped, labels } = listing;
     let label_hash = labels.as_ref().map(|labels| labels.tell(job));
     if fresh.is_empty() {
+        if skipped.unchanged > 0 {
+            idle::check(job, &settings)?;
+        }
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
@@ -174,6 +177,7 @@ impl Opened {
     fn new(job: &Job<'_>, mut settings: Settings, fresh: Vec<SourceFile>, labels: Option<&Labels>) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
+            job.tell_settings(&old.entry().settings, &settings);
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job, &settings)?;

@@ -104,8 +104,7 @@ impl SideTable {
             let block = match self.source.reader.parse(split, &schema)? {
                 Parsed::Block(block) => block,
                 Parsed::Mismatch(mismatch) => {
-                    return Err(Error::input(format!("expected {}, found `{}`", mismatch.expected, mismatch.value))
-                        .column(mismatch.column));
+                    return Err(mismatch.error());
                 }
             };
             if let Some(reject) = block.rejects.first() {

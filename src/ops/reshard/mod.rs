@@ -98,7 +98,9 @@ pub fn reshard(
 ) -> Result<ReshardReport> {
     let started = Instant::now();
     if out.below(parent).is_some() || parent.below(out).is_some() {
-        return Err(Error::usage("expected an --out outside of the dataset").at(out.to_string()));
+        return Err(Error::usage("expected an --out outside of the dataset")
+            .at(out.to_string())
+            .hint("name a new folder or URL; `compact` merges the shards of the dataset itself"));
     }
     let snapshot = manifest::snapshot(context, parent, options.at.as_deref())?;
     let child = context.dataset(out)?;

@@ -1,0 +1,87 @@
+//! Report of `inspect`.
+
+use std::io::Write;
+
+use super::{clean, line, parent, plural, settings, table::inspected};
+use crate::{
+    cli::chart::{Style, histogram},
+    error::Result,
+    ops::inspect::InspectReport,
+    units::{Size, grouped},
+};
+
+/// Writes what `inspect` found.
+pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -> Result<()> {
+    let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
+    writeln!(w, "{version}{}", clean(&report.source))?;
+    for format in &report.formats {
+        let about = if format.exact { "" } else { "~" };
+        let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
+        let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
+        let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
+        writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
+    }
+    if let Some(table) = &report.table {
+        inspected(w, table)?;
+    }
+    if let Some(chosen) = &report.settings {
+        line(w, "target", chosen.target_shard)?;
+        settings(w, chosen)?;
+    }
+    parent(w, report.parent.as_ref(), &report.source)?;
+    for plan in &report.plans {
+        let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
+        writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
+        writeln!(w, "             {}", clean(&plan.plan))?;
+    }
+    if report.files > 0 {
+        writeln!(w, "sizes")?;
+        histogram(w, &report.sizes, style, "files")?;
+        if report.files > 1 {
+            let (small, files) = (grouped(report.small_files), grouped(report.files));
+            writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
+        }
+    }
+    if !report.columns.is_empty() {
+        writeln!(w, "columns in {}", plural(report.sampled_records, "sampled record"))?;
+        let width = report.columns.iter().map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
+        for column in &report.columns {
+            let nulls = if column.nulls > 0.0 { format!("  {:.1}% null", column.nulls * 100.0) } else { String::new() };
+            let unique = if column.unique { "  unique" } else { "" };
+            writeln!(w, "  {:<width$}  {}{nulls}{unique}", clean(&column.column), clean(&column.data_type))?;
+        }
+    }
+    variables(w, report)?;
+    if !report.problems.is_empty() {
+        writeln!(w, "problems")?;
+        report.problems.iter().try_for_each(|problem| writeln!(w, "  {}", clean(problem)))?;
+    }
+    match &report.command {
+        Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
+        None => writeln!(w, "next\n  {}", clean(&report.advice))?,
+    }
+    Ok(())
+}
+
+/// Writes the variables of an array source with their attributes.
+fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
+    if let Some(dim) = &report.record_dim {
+        writeln!(w, "records along {}", clean(dim))?;
+    }
+    for variable in &report.variables {
+        let dims: Vec<String> = variable.dims.iter().map(|(dim, length)| format!("{dim} {length}")).collect();
+        let lengths = |chunk: &Vec<u64>| chunk.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        let chunks =
+            variable.chunks.as_ref().map_or_else(String::new, |chunks| format!("  chunks {}", lengths(chunks)));
+        let codecs =
+            if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
+        let role = if variable.role == "record" { String::new() } else { format!("  {}", variable.role) };
+        let shape = format!("{}({})", variable.variable, dims.join(", "));
+        writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&variable.data_type), clean(&codecs))?;
+        for (name, value) in &variable.attributes {
+            let short: String = value.chars().take(80).collect();
+            writeln!(w, "    {}: {}", clean(name), clean(&short))?;
+        }
+    }
+    Ok(())
+}
