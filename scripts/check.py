@@ -70,6 +70,7 @@ ALL = [
     Check("diff_check", "a diff tells the changed records that DuckDB finds, whether hashes are stored or not", "--rounds 12", "--rounds 300", cost=15),
     Check("shuffle_check", "shuffled records are in a uniform order, each of them once, as other readers see them", "--rows 60000 --seeds 12", "", cost=20),
     Check("reshard_check", "datasets that are cut anew hold the chosen records for other readers, and nothing of the others", "--rounds 16", "--rounds 600", cost=30),
+    Check("training_check", "random sequences of all that makes a training set, against a model and other readers", "--sequences 12", "", cost=30),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
     Check("report_check", "the numbers of a report are DuckDB's over the live shards, and its page fits 400 and 1,400 pixels", "--rows 150000", "--rows 2000000", cost=40),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),

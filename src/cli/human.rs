@@ -631,7 +631,7 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     }
     if report.objects_unreferenced > 0 {
         let objects = plural(report.objects_unreferenced, "object");
-        line(w, "left over", format_args!("{objects} of runs that did not finish; `vacuum` deletes them"))?;
+        line(w, "left over", format_args!("{objects} that no version needs; `vacuum` deletes them"))?;
     }
     if let Some(receipt) = &report.receipt {
         line(w, "receipt", clean(receipt))?;
@@ -681,8 +681,8 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> R
 fn left_over(report: &VerifyReport) -> String {
     let objects = plural(report.unreferenced, "object");
     match report.erasures {
-        0 => format!("{objects} of runs that did not finish; harmless"),
-        _ => format!("{objects} of runs that did not finish, possibly with erased records; `vacuum` deletes them"),
+        0 => format!("{objects} that no version needs; harmless"),
+        _ => format!("{objects} that no version needs, possibly with erased records; `vacuum` deletes them"),
     }
 }
 

@@ -55,11 +55,11 @@ impl ShuffleMemory {
     /// Divides `memory` among the stages on `jobs` threads.
     pub fn new(memory: Size, jobs: usize) -> Self {
         let run_bytes = (memory.0 / 16).clamp(1 << 20, MAX_RUN);
-        let interval_bytes = (memory.0 / 24 / (jobs as u64 + 1)).clamp(INTERVAL.0, INTERVAL.1);
+        let interval_bytes = (memory.0 / 32 / (jobs as u64 + 1)).clamp(INTERVAL.0, INTERVAL.1);
         let block_bytes = (interval_bytes / BLOCKS).clamp(BLOCK.0, BLOCK.1);
         let fan_in = (interval_bytes / block_bytes).clamp(4, MAX_FILES);
         let fan_in = usize::try_from(fan_in).unwrap_or(4);
-        Self { held_bytes: memory.0 / 5, run_bytes, block_bytes, interval_bytes, fan_in }
+        Self { held_bytes: memory.0 / 8, run_bytes, block_bytes, interval_bytes, fan_in }
     }
 }
 
