@@ -137,6 +137,15 @@ fn samples_of_files_are_named_by_their_keys() {
             all
         };
         assert!(of(&mixed) == of(&rows(&folder, "shards")) && mixed.len() == 200, "{to}");
+        let val = reshard(&folder, "--out val --split val --shuffle 5");
+        let of_val: Vec<&Value> = mixed.iter().filter(|row| side(row) == "split=val").collect();
+        assert_eq!((&val["records_out"], of_val.len() > 10), (&of_val.len().into(), true), "{to}");
+        assert_eq!(val["records_filtered"], 200 - of_val.len(), "{to}");
+        let only = rows(&folder, "val");
+        assert!(only.iter().map(|row| &row["record_id"]).eq(of_val.iter().map(|row| &row["record_id"])), "{to}");
+        folder.run("verify val --read-data").ok();
+        let ran = folder.run("reshard shards --out none --split dev");
+        assert!(ran.code == 2 && ran.stderr.contains("expected one of train, val, found `dev`"), "{ran:?}");
         let damaged = format!("shards/{}", rows(&folder, "shards")[0]["shard"].as_str().unwrap());
         let mut bytes = std::fs::read(folder.path().join(&damaged)).unwrap();
         let middle = bytes.len() / 2;

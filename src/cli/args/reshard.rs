@@ -32,6 +32,9 @@ pub(in crate::cli) struct ReshardArgs {
     /// Parquet only. The condition is written as in SQL, as for `convert`: "age >= 18 and site in ('A', 'B')".
     #[arg(long = "where", value_name = "CONDITION", help_heading = "Selection")]
     filter: Option<String>,
+    /// Take only these parts of a dataset made with `convert --split`.
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', help_heading = "Selection")]
+    split: Vec<String>,
     /// Take a random share of the records, such as 0.1.
     ///
     /// Whether a record is taken follows from its number and --seed alone. A larger share contains a smaller one.
@@ -85,6 +88,7 @@ impl ReshardArgs {
             ids,
             filter: self.filter.as_deref().map(condition).transpose()?,
             sample: self.sample.map(|share| Sample { share, seed: self.seed }),
+            split: self.split.clone(),
             shuffle: self.shuffle,
             dry_run: self.dry_run,
         })

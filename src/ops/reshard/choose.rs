@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{ReshardOptions, Sample};
 use crate::{
-    dataset::{NumberSet, Renumbering, Run, ShardMeta, Snapshot, find_each, numbered, sidecar_batches},
+    dataset::{NumberSet, Part, Renumbering, Run, ShardMeta, Snapshot, find_each, numbered, sidecar_batches},
     error::{Error, Result},
     exec::{
         reshard::{Stock, filter::Condition},
@@ -93,7 +93,9 @@ pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &Resh
         rewriter.cancel.check()?;
         choice.stock(shard, runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice))
     };
-    let stocks: Vec<Stock> = snapshot.shards()?.par_iter().map(stock).collect::<Result<_>>()?;
+    let part = Part::of(snapshot, &options.split)?;
+    let shards: Vec<&ShardMeta> = part.shards(snapshot)?.collect();
+    let stocks: Vec<Stock> = shards.into_par_iter().map(stock).collect::<Result<_>>()?;
     let kept: u64 = stocks.iter().map(|stock| stock.share.records).sum();
     let entry = snapshot.entry();
     let numbering = if kept == entry.totals.records && kept == entry.next_record {

@@ -78,6 +78,8 @@ pub struct ReshardOptions {
     pub filter: Option<Filter>,
     /// Sample to take.
     pub sample: Option<Sample>,
+    /// Sides to take of a divided dataset; all if there are none.
+    pub split: Vec<String>,
     /// Seed by which the records are shuffled; `None` if they keep their order.
     pub shuffle: Option<u64>,
     /// Plan without writing anything.
@@ -369,6 +371,9 @@ impl Run<'_> {
             let shown = |text: &str| if is_private { "private".to_owned() } else { text.to_owned() };
             add("where", shown(filter.given()));
             add("where-resolved", shown(filter.resolved()));
+        }
+        if !self.options.split.is_empty() {
+            add("sides", self.options.split.join(","));
         }
         if let Some(seed) = self.options.shuffle {
             add("shuffle", seed.to_string());
