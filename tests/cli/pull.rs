@@ -248,7 +248,7 @@ fn every_changed_byte_upstream_is_found_and_named() {
     let all: Vec<String> = files(&root).into_keys().filter(|path| copied(path)).collect();
     let named: Vec<&String> = all.iter().filter(|path| path.contains(&tag) || path.contains("/index/")).collect();
     assert!(named.len() > 5, "{all:?}");
-    for (number, path) in named.into_iter().enumerate() {
+    for (number, path) in named.iter().enumerate() {
         let file = root.join(path);
         let sound = fs::read(&file).unwrap();
         for at in [0, sound.len() / 2, sound.len() - 1] {
@@ -264,10 +264,14 @@ fn every_changed_byte_upstream_is_found_and_named() {
         assert_eq!(folder.run(&format!("pull shards short{number}")).code, 5, "{path}");
         fs::write(&file, &sound).unwrap();
     }
-    // What a failed pull has fetched is kept.
-    let ran = folder.run("pull shards copy0-0 --json").ok().summary();
-    assert!(ran["files_kept"].as_u64().unwrap() > 0 || ran["files"] == 1, "{ran}");
-    folder.run("verify copy0-0 --read-data").ok();
+    // What a failed pull has fetched is kept; which files that are depends on which of several threads finds the damage first.
+    let mut kept = 0;
+    for number in 0..named.len() {
+        kept +=
+            folder.run(&format!("pull shards copy{number}-0 --json")).ok().summary()["files_kept"].as_u64().unwrap();
+        folder.run(&format!("verify copy{number}-0 --read-data")).ok();
+    }
+    assert!(kept > 0);
 }
 
 #[test]
