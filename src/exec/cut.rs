@@ -7,14 +7,17 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::Scope,
 };
 
 use super::{
     encode::{EncodeUnit, Encoded, Encoder, Output, SourceBatch},
     gather::Gathered,
+    ordered::{Ordered, ordered},
 };
 use crate::{
     error::{Error, Result},
+    events::Cancel,
     format::parquet::logical_bytes,
     plan::{
         memory::MemoryPlan,
@@ -87,11 +90,51 @@ impl Drop for Closing<'_> {
     }
 }
 
+/// How gathered records are cut into units and encoded.
+#[derive(Clone, Copy)]
+pub struct Encoding<'a> {
+    /// Encodes units.
+    pub encoder: &'a Encoder,
+    /// Memory limits.
+    pub memory: MemoryPlan,
+    /// Number of threads.
+    pub jobs: usize,
+    /// Where shards end.
+    pub size: ShardSize,
+    /// Size of the input.
+    pub input: InputSize,
+    /// Whether records are framed already, because they were shuffled.
+    pub is_framed: bool,
+    /// Cancellation token.
+    pub cancel: &'a Cancel,
+}
+
+impl<'a> Encoding<'a> {
+    /// Cuts gathered records into units and encodes these; each side has a feedback.
+    pub fn encoded<'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
+        feedback: &Arc<[Feedback]>,
+    ) -> Ordered<Encoded>
+    where
+        'a: 'scope,
+    {
+        let cut = |side| {
+            let cutting = Cutting::of(self.encoder.output(), &self.memory, self.size, (self.is_framed, self.input));
+            Cut::new(side, cutting).ending(self.size.ends, self.input.bytes)
+        };
+        let units = Units::new(gathered, (0..).zip(feedback.iter()).map(|(side, _)| cut(side)).collect(), feedback);
+        let encode = {
+            let feedback = Arc::clone(feedback);
+            move |unit: EncodeUnit| encode(self.encoder, &feedback, unit)
+        };
+        ordered(scope, units, self.jobs, self.memory.encode_window, self.cancel, encode)
+    }
+}
+
 /// Encodes a unit, and tells the planner of its side how large it is.
-///
-/// # Errors
-/// As [`Encoder::encode_reporting`].
-pub fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
+fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
     let (side, number) = (usize::from(unit.side), unit.number);
     let footer = match encoder.output() {
         Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
@@ -136,7 +179,7 @@ pub struct ShardSize {
 
 impl Cutting {
     /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size of the input.
-    pub fn of(output: &Output, memory: &MemoryPlan, size: ShardSize, (is_framed, input): (bool, InputSize)) -> Self {
+    fn of(output: &Output, memory: &MemoryPlan, size: ShardSize, (is_framed, input): (bool, InputSize)) -> Self {
         match output {
             Output::Stream(framing) => {
                 Self::Even { bytes: memory.unit_bytes, member: (!is_framed).then(|| framing.member_bytes()) }

@@ -23,12 +23,12 @@ use self::{
     samples::{SampleReader, read_samples},
 };
 use super::{
-    cut::{Closing, Cut, Cutting, Feedback, ShardEnds, ShardSize, Units, encode},
+    cut::{Closing, Encoding, Feedback, ShardEnds, ShardSize},
     dedup::DedupGate,
-    encode::{EncodeUnit, Encoded, Encoder, Output},
+    encode::{Encoded, Encoder, Output},
     gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
     names::{NameGate, PartsGate},
-    ordered::{Ordered, ordered},
+    ordered::Ordered,
     rejects::RejectsFile,
     scatter::Scatter,
     select::SelectGate,
@@ -315,20 +315,16 @@ fn encoded<'scope>(
     size: InputSize,
     (gathered, feedback): (impl Iterator<Item = Result<Gathered>> + Send + 'scope, &Arc<[Feedback]>),
 ) -> Ordered<Encoded> {
-    let (encoder, size_of) = (pipeline.encoder, ShardSize { target: pipeline.target, ends: pipeline.ends });
-    // Shuffled records are framed already.
-    let is_framed = pipeline.shuffle.is_some();
-    let cut = |side: Side| {
-        let cutting = Cutting::of(encoder.output(), &pipeline.memory, size_of, (is_framed, size));
-        Cut::new(side, cutting).ending(pipeline.ends, size.bytes)
+    let encoding = Encoding {
+        encoder: pipeline.encoder,
+        memory: pipeline.memory,
+        jobs: pipeline.jobs,
+        size: ShardSize { target: pipeline.target, ends: pipeline.ends },
+        input: size,
+        is_framed: pipeline.shuffle.is_some(),
+        cancel: pipeline.cancel,
     };
-    let cuts = (0..pipeline.side_count()).map(cut).collect();
-    let units = Units::new(gathered, cuts, feedback);
-    let encode = {
-        let feedback = Arc::clone(feedback);
-        move |unit: EncodeUnit| encode(encoder, &feedback, unit)
-    };
-    ordered(scope, units, pipeline.jobs, pipeline.memory.encode_window, pipeline.cancel, encode)
+    encoding.encoded(scope, gathered, feedback)
 }
 
 /// Results of reading the sources, in order.

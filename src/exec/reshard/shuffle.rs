@@ -21,9 +21,8 @@ use crate::{
     dataset::{Numbered, RecordExtents, Run, numbered, sidecar_batches, token_of},
     error::{Error, Result},
     exec::{
-        cut::{Closing, Cut, Cutting, Feedback, ShardSize, Units, encode},
-        encode::{EncodeUnit, Encoder, Layout, Output},
-        ordered::ordered,
+        cut::{Closing, Encoding, Feedback, ShardSize},
+        encode::{Encoder, Layout, Output},
         scatter::Scatter,
         shard::{Appended, Appender, ShardNaming},
         shuffle::{ShuffleSetup, Shuffler},
@@ -87,26 +86,27 @@ impl Resharder<'_> {
             cancel: self.rewriter.cancel,
         };
         let shuffler = Shuffler::new(setup, encoder.layout(naming.fingerprints));
-        let layout = encoder.layout(naming.fingerprints);
         let bytes = mixed.members.iter().map(|stock| stock.share.bytes).sum();
         let input = InputSize { bytes, error: 0 };
         let feedback: Arc<[Feedback]> = Arc::new([Feedback::default()]);
         let appended = std::thread::scope(|scope| {
             let _closing = Closing(&feedback);
             let has_keys = matches!(encoder.output(), Output::Stream(framing) if framing.has_keys());
-            let source = Source { resharder: self, layout: &layout, seed: order.seed, first: mixed.first, has_keys };
+            let source =
+                Source { resharder: self, layout: shuffler.layout(), seed: order.seed, first: mixed.first, has_keys };
             let batches = mixed.members.iter().flat_map(move |stock| source.batches(stock));
             let spilled = shuffler.spill(scope, batches)?;
             let shuffled = shuffler.merge(scope, spilled, input)?;
-            let cutting = Cutting::of(encoder.output(), &setup.memory, mixed.size, (true, input));
-            let cut = Cut::new(0, cutting).ending(mixed.size.ends, input.bytes);
-            let units = Units::new(shuffled, vec![cut], &feedback);
-            let encode = {
-                let (encoder, feedback) = (&encoder, Arc::clone(&feedback));
-                move |unit: EncodeUnit| encode(encoder, &feedback, unit)
+            let encoding = Encoding {
+                encoder: &encoder,
+                memory: setup.memory,
+                jobs: order.jobs,
+                size: mixed.size,
+                input,
+                is_framed: true,
+                cancel: self.rewriter.cancel,
             };
-            let window = setup.memory.encode_window;
-            let encoded = ordered(scope, units, order.jobs, window, self.rewriter.cancel, encode);
+            let encoded = encoding.encoded(scope, shuffled, &feedback);
             let mut appender = self.appender(mixed, order, &encoder, (input, shuffler.fan_in()));
             for unit in encoded {
                 appender.append(unit?)?;

@@ -107,6 +107,11 @@ impl<'a> Shuffler<'a> {
         Self { setup, layout, memory }
     }
 
+    /// Returns the columns of the records.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Returns how many files are read at a time.
     pub fn fan_in(&self) -> usize {
         self.memory.fan_in.min(MAX_PLACE_FILES)
