@@ -19,9 +19,9 @@ use super::{
     log::{LogFiles, commit_path, each_action},
 };
 use crate::{
-    error::{Effect, Error, Result},
+    error::{Error, Result},
     id::run_uuid,
-    storage::{PutOutcome, Store},
+    storage::{NewEntry, Store},
 };
 
 /// Maximum times that other programs may write the next commit first.
@@ -217,32 +217,13 @@ fn metrics(replacements: &[&Replacement]) -> Value {
 /// Creates a commit; returns false if another program's exists.
 fn create(store: &dyn Store, version: u64, bytes: Bytes) -> Result<bool> {
     let path = commit_path(version);
-    let place = || store.location().join(&path).to_string();
-    let outcome = store.put_if_absent(&path, bytes.clone());
-    if matches!(outcome, Ok(PutOutcome::Created)) {
-        return Ok(true);
-    }
-    if let Err(e) = &outcome
-        && e.effect() == Effect::Certain
-    {
-        let message = format!("version {version} was written, but it may not survive a power cut");
-        return Err(Error::storage(message)
-            .at(place())
-            .with_effect(Effect::Certain)
-            .cause(e.to_string())
-            .hint("nothing was deleted; check the disk, and whether the newest version of the table is there"));
-    }
-    // Either this version exists, possibly created by a request of this run whose reply was lost, or the store failed
-    // before or after it wrote.
-    match (store.get(&path), outcome) {
-        (Ok(Some(found)), _) => Ok(found == bytes),
-        (Ok(None), Err(e)) => Err(e),
-        (Ok(None), Ok(_)) => Err(Error::storage("the store says that the commit exists but does not return it")
-            .at(place())
-            .with_effect(Effect::Possible)
-            .hint("nothing was deleted; run the command again once the store is consistent")),
-        (Err(e), _) => Err(e.with_effect(Effect::Possible)),
-    }
+    let new = NewEntry {
+        path: &path,
+        version: &version,
+        name: "commit",
+        unsure: "nothing was deleted; check the disk, and whether the newest version of the table is there",
+    };
+    new.create(store, bytes.clone(), || Ok(store.get(&path)?.map(|found| found == bytes)))
 }
 
 #[cfg(test)]
@@ -251,7 +232,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{delta::Table, error::Kind, storage::RemoteStore};
+    use crate::{
+        delta::Table,
+        error::{Effect, Kind},
+        storage::RemoteStore,
+    };
 
     const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
     const SCHEMA: &str =

@@ -19,6 +19,7 @@ mod checks;
 mod credentials;
 mod deliver;
 mod durable;
+mod entry;
 mod folder;
 mod full;
 mod listing;
@@ -48,6 +49,7 @@ use bytes::Bytes;
 
 pub use checks::{BLOCK_MISMATCH, RESTORE_HINT};
 pub use deliver::{append_line, post_json};
+pub use entry::NewEntry;
 pub use folder::Folder;
 pub use full::{explained, is_full};
 pub use local::LocalStore;

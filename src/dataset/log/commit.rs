@@ -30,9 +30,9 @@ use crate::{
         snapshot::{Dataset, Newest, Snapshot},
         transaction::{Numbers, Transaction},
     },
-    error::{Effect, Error, Kind, Result},
+    error::{Error, Kind, Result},
     id::{TransactionId, Version, run_of_folder},
-    storage::{PutOutcome, Store},
+    storage::{NewEntry, Store},
 };
 
 /// Attempts to commit before giving up; each failed one means that somebody else succeeded.
@@ -204,32 +204,14 @@ pub(in crate::dataset) fn after(
 
 /// Creates the entry; returns false if another run's entry exists.
 fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
-    let path = entry::path(entry.version);
-    let outcome = store.put_if_absent(&path, entry::encode(entry)?.into());
-    if matches!(outcome, Ok(PutOutcome::Created)) {
-        return Ok(true);
-    }
-    if let Err(e) = &outcome
-        && e.effect() == Effect::Certain
-    {
-        // Reading back would find the entry in memory, which proves nothing about the disk.
-        let message = format!("version {} was written, but it may not survive a power cut", entry.version);
-        let error = Error::storage(message).at(store.location().join(&path).to_string()).with_effect(Effect::Certain);
-        return Err(error.cause(e.to_string()).hint(
-            "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
-        ));
-    }
-    // Either this version exists, possibly created by a request of this run whose reply was lost, or the store failed
-    // before or after it wrote.
-    match (entry::read(store, entry.version), outcome) {
-        (Ok(Some(found)), _) => Ok(found.transaction == entry.transaction),
-        (Ok(None), Err(e)) => Err(e),
-        (Ok(None), Ok(_)) => Err(Error::storage("the store says that the log entry exists but does not return it")
-            .at(store.location().join(&path).to_string())
-            .with_effect(Effect::Possible)
-            .hint("nothing was deleted; run the command again once the store is consistent")),
-        (Err(e), _) => Err(e.with_effect(Effect::Possible)),
-    }
+    let new = NewEntry {
+        path: &entry::path(entry.version),
+        version: &entry.version,
+        name: "log entry",
+        unsure: "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
+    };
+    let is_own = || Ok(entry::read(store, entry.version)?.map(|found| found.transaction == entry.transaction));
+    new.create(store, entry::encode(entry)?.into(), is_own)
 }
 
 fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
