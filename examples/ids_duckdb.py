@@ -12,10 +12,13 @@ import shardify
 
 PERSON = "7"
 
-# Record numbers from the index of subjects, of which one bucket is read; see docs/FORMAT.md.
+# Record numbers from the index of subjects, which has ids where they ascend, and else hashes; see docs/FORMAT.md.
 NUMBERS = """
-    select count(distinct record) from read_parquet($tables || '/index/subject/*/*.parquet')
-    where hash = ('0x' || substr(sha256($person), 1, 16))::ubigint
+    with pairs as (
+        select null::varchar as id, null::ubigint as hash, null::ubigint as record
+        union all by name select * from read_parquet($tables || '/index/subject/*/*.parquet', union_by_name = true))
+    select count(distinct record) from pairs
+    where id = $person or hash = ('0x' || substr(sha256($person), 1, 16))::ubigint
 """
 # Where each of them came from.
 ORIGINS = """

@@ -1,7 +1,8 @@
 //! How the id index and the log behave as they grow: builds datasets without data and measures lookups.
 //!
 //! ```text
-//! cargo run --release --example index_scale -- find RECORDS [SHARDS] --folder FOLDER
+//! cargo run --release --example index_scale -- find RECORDS [SHARDS] --folder FOLDER     ids in any order
+//! cargo run --release --example index_scale -- grow RECORDS [SHARDS] --folder FOLDER     ids that ascend
 //! cargo run --release --example index_scale -- open VERSIONS SHARDS_EACH --folder FOLDER
 //! ```
 //! `find` needs about 18 bytes of disk for each record while it merges, and half of that afterwards; the folder is
@@ -56,12 +57,13 @@ fn main() -> Outcome<()> {
     }
     let number = |at: usize| words.get(at).map(|word| word.replace('_', "").parse::<u64>()).transpose();
     let done = match words.first().map(String::as_str) {
-        Some("find") => {
+        Some(form @ ("find" | "grow")) => {
             let records = number(1)?.ok_or("expected a number of records")?;
-            measure_find(&folder, Scale { records, shards: number(2)?.unwrap_or((records / 10_000).max(1)) })
+            let shards = number(2)?.unwrap_or((records / 10_000).max(1));
+            measure_find(&folder, Scale { records, shards, growing: form == "grow" })
         }
         Some("open") => measure_open(&folder, number(1)?.unwrap_or(1_000), number(2)?.unwrap_or(100)),
-        _ => Err("expected `find` or `open`".into()),
+        _ => Err("expected `find`, `grow` or `open`".into()),
     };
     std::fs::remove_dir_all(&folder)?;
     done

@@ -26,7 +26,7 @@ const DELAY: Duration = Duration::from_millis(60);
 
 /// A dataset of 5,000,000 records in 500 shards, once as committed and once with a merged index.
 fn built() -> (Arc<dyn Store>, Scale) {
-    let scale = Scale { records: 5_000_000, shards: 500 };
+    let scale = Scale { records: 5_000_000, shards: 500, growing: false };
     let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let snapshot = scale.build(&dataset).unwrap();
@@ -119,7 +119,7 @@ fn lookups(store: &Arc<dyn Store>, records: &[u64]) -> Vec<(Sums, Vec<Request>)>
 fn larger_shards_take_a_round_trip_more() {
     // Rows of a shard, and round trips.
     for (shards, most) in [(105, 4), (5, 5)] {
-        let scale = Scale { records: 2_000_000, shards };
+        let scale = Scale { records: 2_000_000, shards, growing: false };
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
         scale.build(&dataset).unwrap();
@@ -132,6 +132,24 @@ fn larger_shards_take_a_round_trip_more() {
         let (gets, bytes) = if most == 4 { (7, 500_000) } else { (12, 600_000) };
         assert!(found.iter().all(|(sums, _)| sums.gets <= gets && sums.bytes_read < bytes), "{shards}: {found:#?}");
     }
+}
+
+#[test]
+fn ids_that_ascend_take_a_round_trip_more_and_a_fraction_of_the_room() {
+    let scale = Scale { records: 5_000_000, shards: 500, growing: true };
+    let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
+    let segments = scale.build(&dataset).unwrap().entry().segments.clone();
+    assert!(segments.len() == 2 && segments.iter().all(|segment| segment.ordered), "{segments:?}");
+    let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    assert!(bytes * 5 < scale.records, "{bytes}");
+    let records: Vec<u64> = (0..8).map(|i| 100_000 + 613_131 * i).collect();
+    let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).collect();
+    held.into_iter().for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
+    let found = lookups(&store, &records);
+    assert!(found.iter().any(|(sums, _)| sums.depth <= 5), "{found:#?}");
+    assert!(found.iter().all(|(sums, _)| sums.gets <= 9 && sums.bytes_read < 500_000), "{found:#?}");
+    absent_ids_are_absent_and_many_are_found_together(&store, scale);
 }
 
 /// A set of sorted shards, whose records are in no order.

@@ -34,6 +34,8 @@ const BATCH: u64 = 1 << 20;
 pub struct Scale {
     pub records: u64,
     pub shards: u64,
+    /// Whether the index sees that ids ascend; else it has hashes, as of ids in any order.
+    pub growing: bool,
 }
 
 pub fn id(record: u64) -> String {
@@ -95,8 +97,11 @@ impl Scale {
         let mut start = 0;
         while start < self.records {
             let end = self.records.min(start + BATCH);
-            for (row, hash) in IdColumn::from(ids(start, end)).hashes().iter() {
-                writer.push(hash, start + row as u64)?;
+            let hashes = IdColumn::from(ids(start, end)).hashes();
+            if self.growing {
+                writer.push_all(&hashes, start)?;
+            } else {
+                hashes.iter().try_for_each(|(row, hash)| writer.push(hash, start + row as u64))?;
             }
             start = end;
         }

@@ -24,7 +24,7 @@ use crate::{
             reindex::Reindexed,
             suppress::{self, Suppressed},
         },
-        ids::{IdKind, private::IdQuery, salt::Salt},
+        ids::{IdKind, Wanted, private::IdQuery, salt::Salt},
         index::{self, SegmentRef, places::PlaceRef},
         log::{
             clock,
@@ -145,7 +145,7 @@ pub fn lookup(
         let look = |(query, origins): (&IdQuery<'_>, &Vec<u64>)| {
             let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
             for segment in segments {
-                let records = index::lookup_one(store, segment, query.hash)?;
+                let records = index::lookup_one(store, segment, query.wanted())?;
                 candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
             }
             candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
@@ -255,8 +255,8 @@ pub struct Erasure {
     pub reindexed: Vec<Reindexed>,
     /// Paths of the segments that were searched.
     pub known: HashSet<String>,
-    /// Hashes of the erased ids.
-    pub hashes: Vec<IdHash>,
+    /// The erased ids as they are stored, and their hashes.
+    pub ids: Vec<(IdHash, String)>,
     /// Stored names of sources in which some of the ids may be origins.
     pub origins: HashSet<String>,
     /// Numbers of the erased records: first and count.
@@ -324,8 +324,8 @@ impl Erasure {
         }
         let store = parent.dataset().store();
         for segment in parent.entry().segments.iter().filter(|segment| !self.known.contains(&segment.path)) {
-            for hash in &self.hashes {
-                if !index::lookup_one(store, segment, *hash)?.is_empty() {
+            for (hash, id) in &self.ids {
+                if !index::lookup_one(store, segment, Wanted { hash: *hash, id })?.is_empty() {
                     return conflict("another run wrote about the same ids meanwhile".to_owned());
                 }
             }

@@ -124,6 +124,12 @@ fn rewrite_bucket(
     folder: &str,
 ) -> Result<Option<(WrittenBucket, u64)>> {
     let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
+    if segment.ordered {
+        let kept = |record: u64| (!erased.contains(&record)).then(|| record.saturating_sub(segment.record_base));
+        let written = index::rewrite_ordered((store, store.as_ref()), segment, &made, &kept, &mut |_| ())?;
+        let removed = segment.pairs.saturating_sub(written.pairs);
+        return Ok((removed > 0).then_some((written, removed)));
+    }
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
     for batch in table::read(store.as_ref(), &segment.bucket(bucket))? {

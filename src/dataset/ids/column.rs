@@ -10,7 +10,13 @@ use arrow::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{codec::sha256, dataset::ids::private::Pseudonymizer, error, format::parquet, id::IdHash};
+use crate::{
+    codec::sha256,
+    dataset::ids::{ascending::Ascending, private::Pseudonymizer},
+    error,
+    format::parquet,
+    id::IdHash,
+};
 
 /// Rows after which grouping stops if nothing has repeated.
 const TRIAL_ROWS: u32 = 32_768;
@@ -97,7 +103,7 @@ impl IdColumn {
         let valid = self.texts.nulls().cloned();
         if self.private {
             let hashes = self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect();
-            return IdHashes { hashes, valid };
+            return IdHashes { hashes, valid, ascending: None };
         }
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
@@ -111,7 +117,7 @@ impl IdColumn {
                 ids.map(|id| id.and_then(|_| known.next()).unwrap_or(IdHash(0))).collect()
             }
         };
-        IdHashes { hashes, valid }
+        IdHashes { hashes, valid, ascending: Ascending::of(&self.texts) }
     }
 
     /// Returns the ids as a dataset with private ids stores them; each distinct text is converted once.
@@ -201,12 +207,19 @@ fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
 pub struct IdHashes {
     hashes: Vec<IdHash>,
     valid: Option<NullBuffer>,
+    /// The ids themselves if all records have one, none is private, and they ascend.
+    ascending: Option<Ascending>,
 }
 
 impl IdHashes {
     /// Returns the hash of every record if all records have an id.
     pub(in crate::dataset) fn all(&self) -> Option<&[IdHash]> {
         self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
+    }
+
+    /// Returns the ids if they ascend.
+    pub(in crate::dataset) fn ascending(&self) -> Option<&Ascending> {
+        self.ascending.as_ref()
     }
 
     /// Iterates over the hashes of records with an id, each with its row.

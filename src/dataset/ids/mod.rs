@@ -1,11 +1,14 @@
 //! Ids as stored: plain or private, as columns, hashes and record numbers.
 
+pub(super) mod ascending;
 pub(super) mod column;
 pub(super) mod numbers;
 pub(super) mod private;
 pub(super) mod salt;
 
 use serde::{Deserialize, Serialize};
+
+use crate::id::IdHash;
 
 /// The two kinds of id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,4 +28,13 @@ impl IdKind {
             Self::Subject => "subject",
         }
     }
+}
+
+/// An id to look up, as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::dataset) struct Wanted<'a> {
+    /// Its hash.
+    pub hash: IdHash,
+    /// Its text, or the token of a private id.
+    pub id: &'a str,
 }

@@ -27,6 +27,7 @@ use crate::{
         hex::{from_hex, hex, push_hex},
         sha256::INITIAL,
     },
+    dataset::ids::Wanted,
     error::{Error, Result},
     id::IdHash,
     record::{fingerprint::FingerprintKey, numbers::Numbers},
@@ -403,6 +404,11 @@ impl<'a> IdQuery<'a> {
         let origin = self.origin()?;
         let (source, row) = origin.rsplit_once('#')?;
         row.parse::<u64>().is_ok().then(|| source.to_owned())
+    }
+
+    /// Returns what the index is asked for.
+    pub(in crate::dataset) fn wanted(&self) -> Wanted<'_> {
+        Wanted { hash: self.hash, id: self.text() }
     }
 
     /// Returns the plain id.

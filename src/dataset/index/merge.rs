@@ -5,6 +5,9 @@
 //! most seven segments per class, and a pair is rewritten at most once per class. Segments of different sides of a divided
 //! dataset are never merged.
 //!
+//! Segments of ids in ascending order are merged by themselves, up to a size from which on they stay as they are. If the ids of
+//! one begin where those of another end, so does the merged one; else it has hashes, like the rest of the index.
+//!
 //! ```text
 //! inputs    a sorted, b=00 b=01        b sorted, b=00            pairs up to the minimum of the inputs' last pairs in
 //!             \ batch  \                 | batch                 memory are complete: they are collected, sorted
@@ -14,13 +17,19 @@
 //! Each output bucket is made separately from the hash ranges of the inputs, one batch of each at a time, so memory
 //! depends neither on the size of the index nor on how often an id repeats.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
 use rayon::prelude::*;
 
-use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket, read::PairStream, seals_of, sum};
+use super::{
+    BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket,
+    ordered::{self, HELD_PAIRS, IdStream, OrderedWriter},
+    read::PairStream,
+    seals_of,
+    sum::{self, PairSum},
+};
 use crate::{
-    dataset::{ids::IdKind, table::paths::system_path},
+    dataset::table::paths::system_path,
     error::{Error, Result},
     events::Cancel,
     id::TransactionId,
@@ -39,6 +48,10 @@ const MAX_INPUTS: usize = 512;
 /// Memory per input of one bucket: decoded and encoded pairs, and read-ahead of a remote object.
 const INPUT_BYTES: u64 = 2 << 20;
 
+/// Memory of a pair of an ordered input while it is sorted, and the least number of pairs that are.
+const PAIR_MEMORY: u64 = 2 * 16;
+const LEAST_HELD: u64 = 1 << 16;
+
 /// A segment merged from several.
 #[derive(Debug)]
 pub struct MergedSegment {
@@ -55,17 +68,17 @@ fn class_of(pairs: u64) -> u32 {
     if pairs < LOWEST_CLASS { 0 } else { (pairs / LOWEST_CLASS).ilog(FAN_OUT as u64) + 1 }
 }
 
-/// Returns the segments to merge, one group for each kind of id, on each side, with too many.
+/// Returns the segments to merge, one group for each kind of id, on each side, in each form, with too many.
 pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
-    let sides: BTreeSet<Option<&str>> = segments.iter().map(|segment| segment.side.as_deref()).collect();
-    let kinds = [IdKind::Record, IdKind::Subject].into_iter();
-    let groups = kinds.flat_map(|kind| sides.iter().map(move |side| (kind, *side)));
-    groups.filter_map(|group| segments_to_merge_of(group, segments)).collect()
+    let group = |segment: &&SegmentRef| (segment.kind, segment.side.clone(), segment.ordered);
+    let groups: BTreeSet<_> = segments.iter().map(|segment| group(&segment)).collect();
+    let of = |wanted| segments_to_merge_of(segments.iter().filter(|segment| group(segment) == wanted).collect());
+    groups.into_iter().filter_map(of).collect()
 }
 
-fn segments_to_merge_of((kind, side): (IdKind, Option<&str>), segments: &[SegmentRef]) -> Option<Vec<SegmentRef>> {
-    let is_of_group = |segment: &&SegmentRef| segment.kind == kind && segment.side.as_deref() == side;
-    let mut left: Vec<&SegmentRef> = segments.iter().filter(is_of_group).collect();
+fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
+    // Those that could not be merged with one of their size stay.
+    left.retain(|segment| !segment.ordered || segment.pairs <= ordered::MOST_PAIRS / 2);
     left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
     // Segments chosen so far; their total determines a class as well.
     let (mut chosen, mut pairs) = (0, 0);
@@ -79,6 +92,11 @@ fn segments_to_merge_of((kind, side): (IdKind, Option<&str>), segments: &[Segmen
         }
     }
     chosen = chosen.min(MAX_INPUTS);
+    while left[..chosen].iter().any(|segment| segment.ordered)
+        && left[..chosen].iter().map(|segment| segment.pairs).sum::<u64>() > ordered::MOST_PAIRS
+    {
+        chosen -= 1;
+    }
     (chosen > 0).then(|| left[..chosen].iter().map(|segment| (*segment).clone()).collect())
 }
 
@@ -89,7 +107,8 @@ fn segments_to_merge_of((kind, side): (IdKind, Option<&str>), segments: &[Segmen
 pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
     let Some(first) = inputs.first() else { return Err(Error::internal("nothing to merge")) };
     let kind = first.kind;
-    if inputs.iter().any(|segment| (segment.kind, &segment.side) != (kind, &first.side)) {
+    if inputs.iter().any(|segment| (segment.kind, &segment.side, segment.ordered) != (kind, &first.side, first.ordered))
+    {
         return Err(Error::internal("segments of several kinds or sides are to be merged"));
     }
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
@@ -98,17 +117,27 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
         path: system_path(&format!("index/{}/{}-0", kind.name(), TransactionId::fresh())),
         record_base: 0,
         side: first.side.clone(),
+        ordered: false,
         pairs,
         buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
         bytes: 0,
         root: None,
         seals: Vec::new(),
     };
-    let at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
-    let buckets: Vec<u64> = (0..output.buckets).collect();
-    let mut written: Vec<WrittenBucket> = Vec::with_capacity(buckets.len());
+    let mut merge = Merge { store, inputs: &inputs, held: HELD_PAIRS, cancel };
+    let mut at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
+    let mut written: Vec<WrittenBucket> = Vec::new();
+    if first.ordered {
+        merge.held = (memory / PAIR_MEMORY / inputs.len() as u64).clamp(LEAST_HELD, 4 * HELD_PAIRS);
+        at_once = 1;
+        if let Some(in_order) = in_order(store, &inputs)? {
+            (output.ordered, output.buckets) = (true, 1);
+            written.push(merge.ordered(&in_order, &output)?);
+        }
+    }
+    let buckets: Vec<u64> = (0..output.buckets).skip(written.len()).collect();
     for buckets in buckets.chunks(at_once) {
-        let merged = buckets.par_iter().map(|bucket| merge_bucket(store, &inputs, &output, *bucket, cancel));
+        let merged = buckets.par_iter().map(|bucket| merge.bucket(&output, *bucket));
         written.extend(merged.collect::<Result<Vec<_>>>()?);
     }
     let found: u64 = written.iter().map(|bucket| bucket.pairs).sum();
@@ -151,40 +180,75 @@ impl Input {
     }
 }
 
-fn merge_bucket(
-    store: &Arc<dyn Store>,
-    segments: &[SegmentRef],
-    output: &SegmentRef,
-    bucket: u64,
-    cancel: &Cancel,
-) -> Result<WrittenBucket> {
-    let hashes = sum::hashes_of(bucket, output.buckets);
-    let open = |segment: &SegmentRef| Input {
-        stream: PairStream::new(store, segment, hashes.clone()),
-        pairs: Vec::new(),
-        at: 0,
-    };
-    let mut inputs: Vec<Input> = segments.iter().map(open).collect();
-    let mut writer = BucketWriter::create(store.as_ref(), output, bucket)?;
-    let mut complete = Vec::new();
-    loop {
-        cancel.check()?;
-        let mut left = Vec::with_capacity(inputs.len());
-        for mut input in inputs {
-            if input.fill()? {
-                left.push(input);
-            }
+/// Returns segments of ids in ascending order in the order of their ids; `None` if the ids of some lie between those of another.
+fn in_order(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Result<Option<Vec<SegmentRef>>> {
+    let mut bounds = Vec::with_capacity(segments.len());
+    for segment in segments {
+        bounds.extend(ordered::bounds(store, segment)?.map(|(first, last)| (first, last, segment)));
+    }
+    bounds.sort_by(|a, b| (&a.0, &a.1, a.2.record_base).cmp(&(&b.0, &b.1, b.2.record_base)));
+    let follow = bounds.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+    Ok(follow.then(|| bounds.into_iter().map(|(_, _, segment)| segment.clone()).collect()))
+}
+
+/// A merge of segments, and how many pairs of an ordered input are in memory.
+struct Merge<'a> {
+    store: &'a Arc<dyn Store>,
+    inputs: &'a [SegmentRef],
+    held: u64,
+    cancel: &'a Cancel,
+}
+
+impl Merge<'_> {
+    fn bucket(&self, output: &SegmentRef, bucket: u64) -> Result<WrittenBucket> {
+        let mut writer = BucketWriter::create(self.store.as_ref(), output, bucket)?;
+        self.pairs(sum::hashes_of(bucket, output.buckets), &mut |pairs| writer.push_all(pairs))?;
+        writer.finish()
+    }
+
+    /// Writes one segment of inputs whose ids follow each other.
+    fn ordered(&self, in_order: &[SegmentRef], output: &SegmentRef) -> Result<WrittenBucket> {
+        let mut writer = OrderedWriter::create(self.store.as_ref(), output)?;
+        for segment in in_order {
+            self.cancel.check()?;
+            IdStream::open(self.store, segment)?.each(&mut |id, record| writer.push(id, record))?;
         }
-        inputs = left;
-        // An input may continue with pairs after its last one in memory, but with none before it.
-        let Some(limit) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
-            return writer.finish();
+        let mut sum = PairSum::default();
+        self.pairs(0..=u64::MAX, &mut |pairs| {
+            sum.add(pairs);
+            Ok(())
+        })?;
+        writer.finish(&sum)
+    }
+
+    /// Passes the pairs of all inputs with hashes of a range to `visit`, in order.
+    fn pairs(&self, hashes: RangeInclusive<u64>, visit: &mut dyn FnMut(&[(u64, u64)]) -> Result<()>) -> Result<()> {
+        let open = |segment: &SegmentRef| Input {
+            stream: PairStream::new(self.store, segment, hashes.clone(), self.held),
+            pairs: Vec::new(),
+            at: 0,
         };
-        complete.clear();
-        inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
-        // The pairs consist of sorted runs, which this sort merges efficiently.
-        complete.sort();
-        writer.push_all(&complete)?;
+        let mut inputs: Vec<Input> = self.inputs.iter().map(open).collect();
+        let mut complete = Vec::new();
+        loop {
+            self.cancel.check()?;
+            let mut left = Vec::with_capacity(inputs.len());
+            for mut input in inputs {
+                if input.fill()? {
+                    left.push(input);
+                }
+            }
+            inputs = left;
+            // An input may continue with pairs after its last one in memory, but with none before it.
+            let Some(limit) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
+                return Ok(());
+            };
+            complete.clear();
+            inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
+            // The pairs consist of sorted runs, which this sort merges efficiently.
+            complete.sort();
+            visit(&complete)?;
+        }
     }
 }
 
@@ -195,7 +259,7 @@ mod tests {
         super::{SegmentWriter, Segments, each_pair},
         *,
     };
-    use crate::{id::IdHash, storage::RemoteStore};
+    use crate::{dataset::ids::IdKind, id::IdHash, storage::RemoteStore};
 
     fn segment(pairs: u64, name: &str) -> SegmentRef {
         SegmentRef {
@@ -203,6 +267,7 @@ mod tests {
             path: name.into(),
             record_base: 0,
             side: None,
+            ordered: false,
             pairs,
             buckets: 1,
             bytes: 0,

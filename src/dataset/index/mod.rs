@@ -18,6 +18,7 @@
 //! of one size into one ([`merge`]), so that a lookup always searches few ([`read`]).
 
 mod merge;
+mod ordered;
 pub(super) mod places;
 mod read;
 mod renumber;
@@ -31,7 +32,7 @@ use arrow::{
 use parquet::schema::types::SchemaDescriptor;
 use serde::{Deserialize, Serialize};
 
-use self::sum::BucketSum;
+use self::sum::PairSum;
 use crate::{
     codec::{
         hex::{hash_or_none, hex},
@@ -52,6 +53,7 @@ use crate::{
 };
 
 pub use merge::{MergedSegment, merge, segments_to_merge};
+pub(in crate::dataset) use ordered::rewrite as rewrite_ordered;
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
 pub use renumber::{Renumbered, renumber};
@@ -81,9 +83,12 @@ pub struct SegmentRef {
     /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,
+    /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`ordered`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
     /// Number of pairs.
     pub pairs: u64,
-    /// Number of buckets, a power of two.
+    /// Number of buckets, a power of two; 1 if it is ordered.
     pub buckets: u64,
     /// Bytes of the pairs in all buckets, without footers, from which the position of a hash in a bucket is estimated.
     /// 0: unknown.
@@ -159,14 +164,11 @@ fn schema() -> Schema {
 pub(in crate::dataset) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
-    sum: BucketSum,
+    sum: PairSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
     /// Whether hashes repeat so often that each is stored once; the first row group decides, so that all have a similar size.
     repeats: Option<bool>,
-    /// The last hash, and the number of pairs whose hash equals the one before.
-    last: Option<u64>,
-    repeated: u64,
 }
 
 impl BucketWriter {
@@ -174,23 +176,12 @@ impl BucketWriter {
         let columns = table::describe(&schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
-        Ok(Self {
-            table,
-            columns,
-            sum: BucketSum::default(),
-            hashes: column(),
-            records: column(),
-            repeats: None,
-            last: None,
-            repeated: 0,
-        })
+        Ok(Self { table, columns, sum: PairSum::default(), hashes: column(), records: column(), repeats: None })
     }
 
     /// Appends the next pairs.
     pub(in crate::dataset) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
-        let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return Ok(()) };
-        let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
-        self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
+        self.sum.add(pairs);
         while !pairs.is_empty() {
             let (taken, rest) = pairs.split_at(pairs.len().min(ROW_GROUP_ROWS - self.hashes.len()));
             self.hashes.extend(taken.iter().map(|pair| pair.0));
@@ -205,7 +196,6 @@ impl BucketWriter {
 
     fn flush(&mut self) -> Result<()> {
         let rows = self.hashes.len();
-        self.sum.add(rows, self.hashes.iter().copied().zip(self.records.iter().copied()));
         let take = |values: &mut Vec<u64>| std::mem::replace(values, Vec::with_capacity(ROW_GROUP_ROWS));
         let (hashes, records) = (take(&mut self.hashes), UInt64Array::from(take(&mut self.records)));
         let repeats = *self.repeats.get_or_insert_with(|| {
@@ -240,7 +230,7 @@ impl BucketWriter {
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
         let hash = self.sum.hash();
         self.table.describe(sum::KEY, hex(&hash));
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: self.repeated })
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: self.sum.repeated() })
     }
 }
 
@@ -266,7 +256,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{id::TransactionId, storage::RemoteStore};
+    use crate::{dataset::ids::Wanted, id::TransactionId, storage::RemoteStore};
 
     #[test]
     fn ids_may_come_one_by_one_or_together() {
@@ -308,8 +298,12 @@ mod tests {
         let Segments { refs: mut segments, staged, .. } = Segments::finish([writer]).unwrap();
         store.publish(staged).unwrap();
         segments[0].record_base = 1_000_000;
-        let find =
-            |id: &str| segments.iter().flat_map(|s| lookup_one(&store, s, IdHash::of(id)).unwrap()).collect::<Vec<_>>();
+        let find = |id: &str| {
+            segments
+                .iter()
+                .flat_map(|s| lookup_one(&store, s, Wanted { hash: IdHash::of(id), id }).unwrap())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(find("PAT-23"), [1_000_023, 1_010_023, 1_020_023, 1_030_023, 1_040_023]);
         assert!(find("PAT-10000").is_empty());
         assert_eq!(read_segment(&store, &segments[0]).unwrap().len(), 50_000);
@@ -345,8 +339,8 @@ mod tests {
             for number in [0, 8_191, 8_192, 29_999, 30_000, 59_999] {
                 let hash = hashes[number];
                 let expected: Vec<u64> = found.iter().filter(|pair| pair.0 == hash).map(|pair| pair.1).collect();
-                assert_eq!(lookup_one(&store, &refs[0], hash).unwrap(), expected);
-                assert!(lookup_one(&store, &refs[0], IdHash(hash.0 + 1)).unwrap().is_empty());
+                assert_eq!(lookup_one(&store, &refs[0], Wanted { hash, id: "" }).unwrap(), expected);
+                assert!(lookup_one(&store, &refs[0], Wanted { hash: IdHash(hash.0 + 1), id: "" }).unwrap().is_empty());
             }
         }
     }
@@ -386,12 +380,13 @@ mod tests {
             path: "_shardify/index/x".into(),
             record_base: 0,
             side: None,
+            ordered: false,
             pairs: 1,
             buckets: 1,
             bytes: 0,
             root: None,
             seals: Vec::new(),
         };
-        assert!(lookup_one(&store, &segment, IdHash::of("a")).is_err());
+        assert!(lookup_one(&store, &segment, Wanted { hash: IdHash::of("a"), id: "a" }).is_err());
     }
 }

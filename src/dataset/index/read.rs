@@ -14,13 +14,17 @@ use rayon::prelude::*;
 
 use super::{
     ROW_GROUP_ROWS, SegmentRef, bucket_of,
+    ordered::{self, HELD_PAIRS, HashOrder},
     sum::{SegmentSum, changed},
 };
 use crate::{
-    dataset::table::{
-        self, column,
-        fetch::{Parts, group_range},
-        sealed,
+    dataset::{
+        ids::Wanted,
+        table::{
+            self, column,
+            fetch::{Parts, group_range},
+            sealed,
+        },
     },
     error::{Error, Result},
     id::IdHash,
@@ -34,26 +38,40 @@ const FOOTER_BYTES: u64 = 2 << 10;
 /// Row groups held in memory at a time.
 const MAX_GROUPS_IN_MEMORY: usize = 64;
 
-/// Returns the record numbers that a segment has for a hash, ascending.
+/// Returns the record numbers that a segment has for an id, or for others with its hash.
 ///
 /// # Errors
 /// If its bucket is missing or damaged.
-pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, hash: IdHash) -> Result<Vec<u64>> {
+pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, id: Wanted<'_>) -> Result<Vec<u64>> {
     let mut found = Vec::new();
-    in_bucket(store, segment, segment.bucket_of(hash), &[hash], &mut |_, record| found.push(record))?;
+    if segment.ordered {
+        ordered::lookup(store, segment, &[&id], &mut |_, record| found.push(record))?;
+    } else {
+        in_bucket(store, segment, segment.bucket_of(id.hash), &[id.hash], &mut |_, record| found.push(record))?;
+    }
     Ok(found)
 }
 
-/// Returns the record numbers that a segment has for any of some ascending hashes. Every bucket that may contain one is
-/// read once.
+/// Returns the record numbers that a segment has for any of some ids, or others with their hashes; they are in ascending order of
+/// hashes. Every bucket that may contain one is read once.
 ///
 /// # Errors
 /// If a bucket is missing or damaged.
 pub(in crate::dataset) fn lookup(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
-    hashes: &[IdHash],
+    ids: &[Wanted<'_>],
 ) -> Result<Vec<(IdHash, u64)>> {
+    if segment.ordered {
+        let mut texts: Vec<&Wanted<'_>> = ids.iter().collect();
+        texts.par_sort_unstable_by_key(|wanted| wanted.id);
+        let mut found = Vec::new();
+        let visit = &mut |number: usize, record| found.extend(texts.get(number).map(|wanted| (wanted.hash, record)));
+        ordered::lookup(store, segment, &texts, visit)?;
+        return Ok(found);
+    }
+    let mut hashes: Vec<IdHash> = ids.iter().map(|wanted| wanted.hash).collect();
+    hashes.dedup();
     let buckets: Vec<&[IdHash]> = hashes.chunk_by(|a, b| segment.bucket_of(*a) == segment.bucket_of(*b)).collect();
     let found: Vec<Vec<(IdHash, u64)>> = buckets
         .into_par_iter()
@@ -187,7 +205,36 @@ fn bounds(statistics: Option<&Statistics>) -> Option<(u64, u64)> {
 }
 
 /// Reads the pairs of a range of hashes of a segment in order, batch by batch; record numbers are absolute.
-pub(super) struct PairStream {
+pub(super) enum PairStream {
+    /// Of buckets of hashes.
+    Buckets(BucketStream),
+    /// Of ids in ascending order.
+    Ids(HashOrder),
+}
+
+impl PairStream {
+    /// Starts at the first pair; `held` pairs may be in memory.
+    pub(super) fn new(store: &Arc<dyn Store>, segment: &SegmentRef, hashes: RangeInclusive<u64>, held: u64) -> Self {
+        match segment.ordered {
+            true => Self::Ids(HashOrder::new(store, segment, &hashes, held)),
+            false => Self::Buckets(BucketStream::new(store, segment, hashes)),
+        }
+    }
+
+    /// Replaces the content of `out` with the next pairs; returns false at the end.
+    ///
+    /// # Errors
+    /// If a bucket is missing, damaged or not sorted.
+    pub(super) fn next_batch(&mut self, out: &mut Vec<(u64, u64)>) -> Result<bool> {
+        match self {
+            Self::Buckets(buckets) => buckets.next_batch(out),
+            Self::Ids(ids) => ids.next_batch(out),
+        }
+    }
+}
+
+/// A [`PairStream`] of buckets of hashes.
+pub(super) struct BucketStream {
     store: Arc<dyn Store>,
     segment: SegmentRef,
     hashes: RangeInclusive<u64>,
@@ -197,8 +244,8 @@ pub(super) struct PairStream {
     last: (u64, u64),
 }
 
-impl PairStream {
-    pub(super) fn new(store: &Arc<dyn Store>, segment: &SegmentRef, hashes: RangeInclusive<u64>) -> Self {
+impl BucketStream {
+    fn new(store: &Arc<dyn Store>, segment: &SegmentRef, hashes: RangeInclusive<u64>) -> Self {
         let bucket = |hash: &u64| bucket_of(IdHash(*hash), segment.buckets);
         Self {
             store: Arc::clone(store),
@@ -210,11 +257,7 @@ impl PairStream {
         }
     }
 
-    /// Replaces the content of `out` with the next pairs; returns false at the end.
-    ///
-    /// # Errors
-    /// If a bucket is missing, damaged or not sorted.
-    pub(super) fn next_batch(&mut self, out: &mut Vec<(u64, u64)>) -> Result<bool> {
+    fn next_batch(&mut self, out: &mut Vec<(u64, u64)>) -> Result<bool> {
         loop {
             if self.reader.is_none() {
                 let Some(bucket) = self.buckets.next() else { return Ok(false) };
@@ -272,7 +315,7 @@ pub fn each_pair(
     segment: &SegmentRef,
     visit: &mut dyn FnMut(IdHash, u64) -> Result<()>,
 ) -> Result<()> {
-    let mut stream = PairStream::new(store, segment, 0..=u64::MAX);
+    let mut stream = PairStream::new(store, segment, 0..=u64::MAX, HELD_PAIRS);
     let (mut batch, mut count) = (Vec::new(), 0);
     let mut sum = SegmentSum::new(segment);
     while stream.next_batch(&mut batch)? {

@@ -13,7 +13,7 @@ use std::{io::Write, ops::Range, sync::Arc};
 use arrow::array::UInt64Array;
 use rayon::prelude::*;
 
-use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, seals_of, sum};
+use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, ordered, seals_of, sum};
 use crate::{
     dataset::{
         ids::{IdKind, numbers::Renumbering},
@@ -63,13 +63,14 @@ pub fn renumber(
         }
         let made = SegmentRef { buckets: buckets(segment, numbering), record_base: 0, ..made };
         let merged = segment.buckets / made.buckets;
-        let written = (0..made.buckets)
-            .into_par_iter()
-            .map(|bucket| {
-                cancel.check()?;
-                write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let write = |bucket: u64| {
+            cancel.check()?;
+            match segment.ordered {
+                true => write_ordered((from, to), segment, &made, numbering),
+                false => write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering)),
+            }
+        };
+        let written = (0..made.buckets).into_par_iter().map(write).collect::<Result<Vec<_>>>()?;
         let (buckets, hashes): (Vec<WrittenBucket>, Vec<Vec<IdHash>>) = written.into_iter().unzip();
         let pairs = buckets.iter().map(|bucket| bucket.pairs).sum();
         if pairs == 0 {
@@ -121,6 +122,22 @@ fn write(
     Ok((written.finish()?, hashes))
 }
 
+/// Writes the kept ids of a segment whose ids ascend, and returns the hashes of record ids.
+fn write_ordered(
+    stores: (&Arc<dyn Store>, &dyn Store),
+    segment: &SegmentRef,
+    made: &SegmentRef,
+    numbering: &Renumbering,
+) -> Result<(WrittenBucket, Vec<IdHash>)> {
+    let mut hashes = Vec::new();
+    let written = ordered::rewrite(stores, segment, made, &|record| numbering.number(record), &mut |hash| {
+        if segment.kind == IdKind::Record {
+            hashes.push(IdHash(hash));
+        }
+    })?;
+    Ok((written, hashes))
+}
+
 /// Copies a bucket into another store; its seal is unchanged.
 fn copy((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
     let mut sink = to.create(path)?;
@@ -134,6 +151,7 @@ mod tests {
     use super::*;
     use crate::{
         dataset::{
+            ids::Wanted,
             ids::numbers::NumberSet,
             index::{SegmentWriter, lookup_one, read_segment},
         },
@@ -159,8 +177,12 @@ mod tests {
         let [segment] = made.segments.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!((segment.buckets, segment.pairs, made.hashes.len() as u64), (1, 428_571, 428_571));
         assert!(read_segment(&to, segment).unwrap().iter().all(|(hash, new)| *hash == id(new * 7 + 3)));
-        assert_eq!(lookup_one(&to, segment, id(10)).unwrap(), [1]);
-        assert!(lookup_one(&to, segment, id(11)).unwrap().is_empty());
+        let find = |record: u64| {
+            let wanted = Wanted { hash: id(record), id: &format!("R{record}") };
+            lookup_one(&to, segment, wanted).unwrap()
+        };
+        assert_eq!(find(10), [1]);
+        assert!(find(11).is_empty());
         let whole =
             renumber(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel).unwrap();
         to.publish(whole.segments.staged).unwrap();

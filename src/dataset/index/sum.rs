@@ -12,7 +12,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use super::{SegmentRef, first_hash, read::PairStream};
+use super::{SegmentRef, first_hash, ordered::HELD_PAIRS, read::PairStream};
 use crate::{
     codec::{
         chunk_tree,
@@ -30,6 +30,9 @@ pub const PAIR_BYTES: usize = 16;
 
 /// Pairs per block, the smallest part that a proof reveals.
 pub const BLOCK_PAIRS: usize = chunk_tree::CHUNK / PAIR_BYTES;
+
+/// Pairs hashed at a time, which stay in a cache.
+const PAIRS_AT_ONCE: usize = 8_192;
 
 /// Footer metadata key of a bucket's hash.
 pub(super) const KEY: &str = "shardify.blake3";
@@ -60,14 +63,14 @@ fn leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
 
 /// Hasher of a bucket whose pairs arrive in order.
 #[derive(Debug, Default)]
-pub(super) struct BucketSum {
+struct BucketSum {
     hasher: blake3::Hasher,
     bytes: Vec<u8>,
 }
 
 impl BucketSum {
     /// Adds `count` pairs.
-    pub(super) fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
+    fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
         self.bytes.resize(count * PAIR_BYTES, 0);
         for (bytes, (hash, record)) in self.bytes.as_chunks_mut::<PAIR_BYTES>().0.iter_mut().zip(pairs) {
             bytes[..8].copy_from_slice(&hash.to_le_bytes());
@@ -82,8 +85,43 @@ impl BucketSum {
     }
 
     /// Returns the hash of the pairs added so far.
-    pub(super) fn hash(&self) -> Hash {
+    fn hash(&self) -> Hash {
         *self.hasher.finalize().as_bytes()
+    }
+}
+
+/// Sum of the pairs of a bucket that is written: its hash, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct PairSum {
+    sum: BucketSum,
+    pairs: u64,
+    repeated: u64,
+    last: Option<u64>,
+}
+
+impl PairSum {
+    /// Adds the next pairs, with the record numbers that the bucket has.
+    pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
+        let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return };
+        let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
+        self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
+        self.pairs += pairs.len() as u64;
+        pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| self.sum.add(pairs.len(), pairs.iter().copied()));
+    }
+
+    /// Number of pairs.
+    pub(super) fn pairs(&self) -> u64 {
+        self.pairs
+    }
+
+    /// Number of pairs whose hash equals that of the one before.
+    pub(super) fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// Returns the hash of the pairs added so far.
+    pub(super) fn hash(&self) -> Hash {
+        self.sum.hash()
     }
 }
 
@@ -223,7 +261,7 @@ fn summed(
     visit: &mut dyn FnMut(&[u8]),
 ) -> Result<(u64, Hash)> {
     let (mut sum, mut pairs, mut batch) = (BucketSum::default(), 0, Vec::new());
-    let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets));
+    let mut stream = PairStream::new(store, segment, hashes_of(bucket, segment.buckets), HELD_PAIRS);
     while stream.next_batch(&mut batch)? {
         pairs += batch.len() as u64;
         sum.add_absolute(&batch, segment.record_base);

@@ -4,10 +4,15 @@ use std::{sync::Arc, thread::JoinHandle};
 
 use rayon::prelude::*;
 
-use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket, seals_of, sum};
+use super::{
+    BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket,
+    ordered::OrderedWriter,
+    seals_of,
+    sum::{self, PairSum},
+};
 use crate::{
     dataset::{
-        ids::{IdKind, column::IdHashes},
+        ids::{IdKind, ascending::Ascending, column::IdHashes},
         table::paths::system_path,
     },
     error::{Error, Result},
@@ -18,6 +23,21 @@ use crate::{
 
 /// Pairs held in memory before they are written as a segment (12 bytes each).
 const SEGMENT_PAIRS: usize = 4 << 20;
+
+/// Pairs from which on ids that ascend make a segment of their own when others follow that do not: fewer would be many segments.
+const LEAST_ORDERED: usize = 1 << 20;
+
+/// Bytes of ids in memory that make a segment.
+const MOST_ORDERED_BYTES: usize = 24 << 20;
+
+/// Bytes of a pair with its hash: ids that take more are stored as hashes.
+const HASH_BYTES: u64 = 8;
+
+/// Bytes of headers of pages, which count for little beside many ids.
+const HEADER_BYTES: u64 = 1 << 10;
+
+/// Parts that are sorted at the same time where all pairs are hashed one after the other.
+const PARTS_AT_ONCE: usize = 16;
 
 /// The segments of a commit.
 #[derive(Debug, Default)]
@@ -66,6 +86,8 @@ type Written = (SegmentRef, Vec<Staged>, u64);
 /// ```text
 /// pairs as they arrive -> runs of 2^16 pairs, split into 256 parts -> part i of all runs, sorted -> bucket
 /// ```
+///
+/// While all ids ascend, they are kept as well. Then a segment has them in place of the hashes, which only make its root.
 #[derive(Debug)]
 pub struct SegmentWriter {
     store: Arc<dyn Store>,
@@ -75,6 +97,8 @@ pub struct SegmentWriter {
     /// Name of the side that its records are on.
     side: Option<String>,
     pending: Pairs,
+    /// The ids of the pending pairs if they ascend.
+    order: Ids,
     /// Number of pairs that make a segment.
     most_pairs: usize,
     /// Thread that writes the previous segment.
@@ -92,6 +116,7 @@ impl SegmentWriter {
             name: writer.into().to_string(),
             side: None,
             pending: Pairs::default(),
+            order: Ids::default(),
             most_pairs: SEGMENT_PAIRS,
             writing: None,
             started: 0,
@@ -116,6 +141,11 @@ impl SegmentWriter {
     /// # Errors
     /// If a full segment cannot be written.
     pub fn push(&mut self, hash: IdHash, record: u64) -> Result<()> {
+        self.take_order(None, record)?;
+        self.add(hash, record)
+    }
+
+    fn add(&mut self, hash: IdHash, record: u64) -> Result<()> {
         if !self.pending.push(hash.0, record) {
             self.flush()?;
             self.pending.push(hash.0, record);
@@ -131,6 +161,10 @@ impl SegmentWriter {
         let Some(mut rest) = hashes.all() else {
             return hashes.iter().try_for_each(|(row, hash)| self.push(hash, first + row as u64));
         };
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.take_order(hashes.ascending(), first)?;
         let mut record = first;
         while !rest.is_empty() {
             let taken = self.pending.extend(rest, record);
@@ -143,8 +177,32 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Keeps the ids of the next pairs if they and those before ascend; `None` if they do not ascend themselves.
+    fn take_order(&mut self, ids: Option<&Ascending>, first: u64) -> Result<()> {
+        let fits = |ids: &Ascending| ids.len() <= self.most_pairs;
+        let ids = ids.filter(|ids| fits(ids));
+        if let (Some(ids), Ids::Ascend { bytes, .. }) = (ids, &self.order) {
+            // A segment has whole parts.
+            if self.pending.len + ids.len() > self.most_pairs || bytes + ids.bytes() > MOST_ORDERED_BYTES {
+                self.flush()?;
+            }
+        }
+        if self.order.push(ids, first, self.pending.len == 0) {
+            return Ok(());
+        }
+        if self.pending.len >= LEAST_ORDERED && matches!(self.order, Ids::Ascend { .. }) {
+            self.flush()?;
+            if self.order.push(ids, first, true) {
+                return Ok(());
+            }
+        }
+        self.order = Ids::Mixed;
+        Ok(())
+    }
+
     /// Starts writing a segment of the collected pairs.
     fn flush(&mut self) -> Result<()> {
+        let order = std::mem::take(&mut self.order);
         if self.pending.len == 0 {
             return Ok(());
         }
@@ -156,6 +214,7 @@ impl SegmentWriter {
             path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.name, self.started)),
             record_base: 0,
             side: self.side.clone(),
+            ordered: false,
             pairs: pairs.len as u64,
             buckets: (pairs.len as u64).div_ceil(BUCKET_PAIRS).next_power_of_two().min(PARTS as u64),
             bytes: 0,
@@ -165,10 +224,22 @@ impl SegmentWriter {
         self.started += 1;
         let store = Arc::clone(&self.store);
         let write = move || {
-            let buckets: Vec<WrittenBucket> = (0..segment.buckets)
-                .into_par_iter()
-                .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
-                .collect::<Result<_>>()?;
+            let ordered = match order {
+                Ids::Ascend { parts, .. } if count(&parts) == pairs.len => {
+                    write_ordered(store.as_ref(), &segment, &parts, &pairs)?
+                }
+                _ => None,
+            };
+            let buckets: Vec<WrittenBucket> = match ordered {
+                Some(bucket) => {
+                    (segment.ordered, segment.buckets) = (true, 1);
+                    vec![bucket]
+                }
+                None => (0..segment.buckets)
+                    .into_par_iter()
+                    .map(|bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs))
+                    .collect::<Result<_>>()?,
+            };
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
             segment.root = Some(sum::root_of(buckets.iter().map(|bucket| (bucket.pairs, bucket.hash))));
             segment.seals = seals_of(&buckets);
@@ -313,6 +384,66 @@ impl Pairs {
         }
         sorted
     }
+}
+
+/// The ids of the pending pairs.
+#[derive(Debug)]
+enum Ids {
+    /// They ascend: the number of the first record of each part, and its ids. Only if these are all pending pairs do they make a segment.
+    Ascend { parts: Vec<(u64, Ascending)>, bytes: usize },
+    /// They do not, or not all of them are known.
+    Mixed,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self::Ascend { parts: Vec::new(), bytes: 0 }
+    }
+}
+
+impl Ids {
+    /// Adds ids; returns false if they do not follow those before. `first` is the number of their first record, and `is_first` whether no pairs are
+    /// before them.
+    fn push(&mut self, ids: Option<&Ascending>, first: u64, is_first: bool) -> bool {
+        let (Self::Ascend { parts, bytes }, Some(ids)) = (self, ids) else { return false };
+        let follows = parts.last().map_or(is_first, |(_, before)| before.last() <= ids.first());
+        if follows {
+            *bytes += ids.bytes();
+            parts.push((first, ids.clone()));
+        }
+        follows
+    }
+}
+
+fn count(parts: &[(u64, Ascending)]) -> usize {
+    parts.iter().map(|(_, ids)| ids.len()).sum()
+}
+
+/// Writes the only bucket of a segment whose ids ascend; `None` if hashes take less.
+fn write_ordered(
+    store: &dyn Store,
+    segment: &SegmentRef,
+    parts: &[(u64, Ascending)],
+    pairs: &Pairs,
+) -> Result<Option<WrittenBucket>> {
+    let mut writer = OrderedWriter::create(store, segment)?;
+    for (first, ids) in parts {
+        let mut record = *first;
+        ids.each(&mut |id| {
+            record += 1;
+            writer.push(id, record - 1)
+        })?;
+    }
+    if writer.end()? > segment.pairs * HASH_BYTES + HEADER_BYTES {
+        return Ok(None);
+    }
+    let mut sum = PairSum::default();
+    let all: Vec<usize> = (0..PARTS).collect();
+    for some in all.chunks(PARTS_AT_ONCE) {
+        let sorted: Vec<Vec<(u64, u64)>> = some.par_iter().map(|part| pairs.part(*part)).collect();
+        sorted.iter().for_each(|pairs| sum.add(pairs));
+    }
+    writer.finish(&sum).map(Some)
 }
 
 fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pairs) -> Result<WrittenBucket> {

@@ -504,6 +504,7 @@ mod tests {
             path: path.into(),
             record_base,
             side: None,
+            ordered: false,
             pairs: 10,
             buckets: 1,
             bytes: 0,

@@ -563,6 +563,7 @@ mod tests {
             path: path.into(),
             record_base: 5,
             side: None,
+            ordered: false,
             pairs: 9,
             buckets: 2,
             bytes: 0,

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     dataset::{
         ids::{
-            IdKind,
+            IdKind, Wanted,
             private::{IdQuery, token_of},
         },
         index,
@@ -78,7 +78,7 @@ pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Resu
 fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     let mut numbers: Vec<Vec<u64>> = vec![Vec::new(); found.len()];
     let mut origins: Vec<String> = Vec::with_capacity(found.len());
-    let mut ids: Vec<(IdHash, usize)> = Vec::new();
+    let mut ids: Vec<(IdHash, String, usize)> = Vec::new();
     let settings = &snapshot.entry().settings;
     let known = |stored: &'_ str| -> String {
         if settings.private.is_some() { token_of(stored).to_owned() } else { stored.to_owned() }
@@ -87,7 +87,10 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
         let mut origin = String::new();
         match &duplicate.row.first {
             First::Record(record) => numbers[number].push(*record),
-            First::Id(stored) => ids.push((stored_hash(settings, &known(stored)), number)),
+            First::Id(stored) => {
+                let id = known(stored);
+                ids.push((stored_hash(settings, &id), id, number));
+            }
             First::Origin(source, row) => origin = format!("{source}#{row}"),
         }
         origins.push(origin);
@@ -113,16 +116,20 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     Ok(())
 }
 
-/// Passes the numbers that the id index has for hashes of record ids to `visit`, each with what its hash is given with.
-fn with_ids(snapshot: &Snapshot, mut ids: Vec<(IdHash, usize)>, visit: &mut dyn FnMut(usize, u64)) -> Result<()> {
+/// Passes the numbers that the id index has for record ids, or others with their hashes, to `visit`, each with what its id is given with.
+fn with_ids(
+    snapshot: &Snapshot,
+    mut ids: Vec<(IdHash, String, usize)>,
+    visit: &mut dyn FnMut(usize, u64),
+) -> Result<()> {
     ids.sort_unstable();
-    let mut hashes: Vec<IdHash> = ids.iter().map(|(hash, _)| *hash).collect();
-    hashes.dedup();
+    let mut wanted: Vec<Wanted<'_>> = ids.iter().map(|(hash, id, _)| Wanted { hash: *hash, id }).collect();
+    wanted.dedup();
     let segments = snapshot.entry().segments.iter().filter(|segment| segment.kind == IdKind::Record);
-    for segment in segments.filter(|_| !hashes.is_empty()) {
-        for (hash, record) in index::lookup(snapshot.dataset().store(), segment, &hashes)? {
-            let same = ids.partition_point(|(other, _)| *other < hash);
-            ids[same..].iter().take_while(|(other, _)| *other == hash).for_each(|(_, of)| visit(*of, record));
+    for segment in segments.filter(|_| !wanted.is_empty()) {
+        for (hash, record) in index::lookup(snapshot.dataset().store(), segment, &wanted)? {
+            let same = ids.partition_point(|(other, _, _)| *other < hash);
+            ids[same..].iter().take_while(|(other, _, _)| *other == hash).for_each(|(_, _, of)| visit(*of, record));
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::{
     array::origin::{Hyperslab, Layout},
     dataset::{
-        ids::{IdKind, private::IdQuery},
+        ids::{IdKind, Wanted, private::IdQuery},
         index,
         log::{
             private::pseudonymizer_of,
@@ -223,19 +223,18 @@ fn candidates(snapshot: &Snapshot, queries: &[IdQuery<'_>]) -> Result<Vec<Candid
     let mut wanted: Vec<(IdHash, usize)> =
         queries.iter().enumerate().map(|(number, query)| (query.hash, number)).collect();
     wanted.par_sort_unstable();
-    let mut hashes: Vec<IdHash> = wanted.iter().map(|(hash, _)| *hash).collect();
-    hashes.dedup();
+    let mut ids: Vec<Wanted<'_>> = wanted.iter().map(|(_, number)| queries[*number].wanted()).collect();
+    ids.dedup();
     let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
-    if hashes.len() <= MAX_SINGLE_LOOKUPS {
-        let tasks: Vec<_> =
-            segments.iter().flat_map(|segment| hashes.iter().map(move |hash| (segment, *hash))).collect();
-        let records = in_parallel(&tasks, &|(segment, hash)| index::lookup_one(store, segment, *hash));
-        for ((segment, hash), records) in tasks.into_iter().zip(records) {
-            found.extend(records?.into_iter().map(|record| (hash, record, segment.kind)));
+    if ids.len() <= MAX_SINGLE_LOOKUPS {
+        let tasks: Vec<_> = segments.iter().flat_map(|segment| ids.iter().map(move |id| (segment, *id))).collect();
+        let records = in_parallel(&tasks, &|(segment, id)| index::lookup_one(store, segment, *id));
+        for ((segment, id), records) in tasks.into_iter().zip(records) {
+            found.extend(records?.into_iter().map(|record| (id.hash, record, segment.kind)));
         }
     } else {
         for segment in segments {
-            let records = index::lookup(store, segment, &hashes)?;
+            let records = index::lookup(store, segment, &ids)?;
             found.extend(records.into_iter().map(|(hash, record)| (hash, record, segment.kind)));
         }
     }

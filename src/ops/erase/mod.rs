@@ -459,7 +459,7 @@ impl<'a> Run<'a> {
             places,
             reindexed,
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
-            hashes: self.queries().iter().map(|query| query.hash).collect(),
+            ids: self.queries().iter().map(|query| (query.hash, query.text().to_owned())).collect(),
             origins: self.queries().iter().filter_map(|query| query.source_of_origin()).collect(),
             numbers: numbers.ranges(),
             salt: self.salt,
