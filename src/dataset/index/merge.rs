@@ -24,9 +24,10 @@ use rayon::prelude::*;
 use super::{
     BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket,
     ordered::{self, HELD_PAIRS, IdStream, OrderedWriter},
+    pairs::{PairSum, VisitPairs},
     read::PairStream,
-    seals_of,
-    sum::{self, PairSum},
+    segment::seals_of,
+    sum,
 };
 use crate::{
     dataset::table::paths::system_path,
@@ -222,7 +223,7 @@ impl Merge<'_> {
     }
 
     /// Passes the pairs of all inputs with hashes of a range to `visit`, in order.
-    fn pairs(&self, hashes: RangeInclusive<u64>, visit: &mut dyn FnMut(&[(u64, u64)]) -> Result<()>) -> Result<()> {
+    fn pairs(&self, hashes: RangeInclusive<u64>, visit: &mut VisitPairs<'_>) -> Result<()> {
         let open = |segment: &SegmentRef| Input {
             stream: PairStream::new(self.store, segment, hashes.clone(), self.held),
             pairs: Vec::new(),

@@ -13,15 +13,19 @@
 //! The footer of a bucket stores a hash of its pairs, and the log stores a root of these ([`sum`]), so that tampering
 //! is detected and a few pairs can be proved to be all that a version has for an id.
 //!
+//! Where ids ascend, a segment has the ids themselves, which take less ([`ordered`]). Nothing but its size and its readers depend on that.
+//!
 //! Record numbers are relative to the segment's `record_base`, which the log entry stores: a commit that loses a
 //! conflict gets a new base without rewriting the segment. Commits add segments ([`write`]); `compact` merges several
 //! of one size into one ([`merge`]), so that a lookup always searches few ([`read`]).
 
 mod merge;
 mod ordered;
+mod pairs;
 pub(super) mod places;
 mod read;
 mod renumber;
+mod segment;
 mod sum;
 mod write;
 
@@ -30,34 +34,27 @@ use arrow::{
     datatypes::{DataType, Field, Schema},
 };
 use parquet::schema::types::SchemaDescriptor;
-use serde::{Deserialize, Serialize};
 
-use self::sum::PairSum;
+use self::{pairs::PairSum, segment::ROW_GROUP_ROWS};
 use crate::{
-    codec::{
-        hex::{hash_or_none, hex},
-        merkle::Hash,
-        seal::{self, Seal},
-    },
-    dataset::{
-        ids::IdKind,
-        table::{
-            self, Group, GroupWriter,
-            chunks::{self, Values},
-            sealed::Sealed,
-        },
+    codec::hex::hex,
+    dataset::table::{
+        self, Group, GroupWriter,
+        chunks::{self, Values},
     },
     error::Result,
-    id::IdHash,
-    storage::{Staged, Store},
+    storage::Store,
 };
 
 pub use merge::{MergedSegment, merge, segments_to_merge};
 pub(in crate::dataset) use ordered::rewrite as rewrite_ordered;
+pub use pairs::PAIR_BYTES;
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
 pub use renumber::{Renumbered, renumber};
-pub use sum::{BLOCK_PAIRS, Block, PAIR_BYTES, SegmentTree, bucket_leaf, segment_leaf};
+pub(in crate::dataset) use segment::WrittenBucket;
+pub use segment::{SegmentRef, bucket_of};
+pub use sum::{BLOCK_PAIRS, Block, SegmentTree, bucket_leaf, segment_leaf};
 pub(in crate::dataset) use sum::{facts_of, root_of};
 pub use write::{SegmentWriter, Segments};
 
@@ -67,94 +64,6 @@ const BUCKET_PAIRS: u64 = 1 << 20;
 /// Pairs for each different hash from which on hashes are stored once: a hash with the run of its key takes up to 11 bytes, a
 /// difference between two hashes about 6.
 const REPEATS: usize = 3;
-
-/// Pairs per row group, which is what a lookup decodes.
-const ROW_GROUP_ROWS: usize = 8_192;
-
-/// A segment as referenced by the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentRef {
-    /// Kind of its ids.
-    pub kind: IdKind,
-    /// Folder of its buckets, relative to the dataset.
-    pub path: String,
-    /// Base added to its record numbers.
-    pub record_base: u64,
-    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub side: Option<String>,
-    /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`ordered`]).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ordered: bool,
-    /// Number of pairs.
-    pub pairs: u64,
-    /// Number of buckets, a power of two; 1 if it is ordered.
-    pub buckets: u64,
-    /// Bytes of the pairs in all buckets, without footers, from which the position of a hash in a bucket is estimated.
-    /// 0: unknown.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub bytes: u64,
-    /// Merkle root of the hashes of its buckets; `None` if an older release wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
-    pub root: Option<Hash>,
-    /// Seal of each bucket; empty if an older release wrote it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "seal::many")]
-    pub seals: Vec<Seal>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl SegmentRef {
-    /// Returns the segment with `base` added to the numbers of its records.
-    #[must_use]
-    pub fn moved(self, base: u64) -> Self {
-        Self { record_base: self.record_base + base, ..self }
-    }
-
-    pub(in crate::dataset) fn bucket_path(&self, bucket: u64) -> String {
-        Self::bucket_at(&self.path, bucket)
-    }
-
-    /// Returns a bucket.
-    pub fn bucket(&self, bucket: u64) -> Sealed {
-        let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
-        Sealed::new(self.bucket_path(bucket), seal.copied())
-    }
-
-    /// Returns the path of a bucket of a segment in a folder.
-    pub(in crate::dataset) fn bucket_at(folder: &str, bucket: u64) -> String {
-        format!("{folder}/b={bucket:04x}.parquet")
-    }
-
-    /// Returns the number of the bucket that holds a hash.
-    pub fn bucket_of(&self, hash: IdHash) -> u64 {
-        bucket_of(hash, self.buckets)
-    }
-
-    /// Returns the paths of all its buckets.
-    pub fn bucket_paths(&self) -> impl Iterator<Item = String> + '_ {
-        (0..self.buckets).map(|bucket| self.bucket_path(bucket))
-    }
-}
-
-/// Returns the number of the bucket, of `buckets` (a power of two), that holds a hash.
-pub fn bucket_of(hash: IdHash, buckets: u64) -> u64 {
-    match buckets.trailing_zeros() {
-        0 => 0,
-        bits => hash.0.unbounded_shr(64 - bits.min(64)),
-    }
-}
-
-/// Returns the lowest hash of a bucket.
-fn first_hash(bucket: u64, buckets: u64) -> u64 {
-    match buckets.trailing_zeros() {
-        0 => 0,
-        bits => bucket << (64 - bits),
-    }
-}
 
 fn schema() -> Schema {
     Schema::new(vec![Field::new("hash", DataType::UInt64, false), Field::new("record", DataType::UInt64, false)])
@@ -229,25 +138,9 @@ impl BucketWriter {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
         let hash = self.sum.hash();
-        self.table.describe(sum::KEY, hex(&hash));
+        self.table.describe(pairs::KEY, hex(&hash));
         Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: self.sum.repeated() })
     }
-}
-
-/// Returns the seals of all buckets of a segment, in order; empty if one has none.
-fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
-    let seals: Option<Vec<Seal>> = buckets.iter().map(|bucket| bucket.staged.seal()).collect();
-    seals.unwrap_or_default()
-}
-
-/// A written bucket that has no name yet.
-pub(in crate::dataset) struct WrittenBucket {
-    pub(in crate::dataset) staged: Staged,
-    pub(in crate::dataset) pairs: u64,
-    bytes: u64,
-    /// Hash of its pairs.
-    pub(in crate::dataset) hash: Hash,
-    repeated: u64,
 }
 
 #[cfg(test)]
@@ -256,7 +149,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{dataset::ids::Wanted, id::TransactionId, storage::RemoteStore};
+    use crate::{
+        dataset::ids::{IdKind, Wanted},
+        id::{IdHash, TransactionId},
+        storage::RemoteStore,
+    };
 
     #[test]
     fn ids_may_come_one_by_one_or_together() {

@@ -26,8 +26,8 @@ use parquet::{
 use rayon::prelude::*;
 
 use super::{
-    SegmentRef, WrittenBucket,
-    sum::{self, PairSum},
+    pairs::{self, PairSum},
+    segment::{SegmentRef, WrittenBucket},
 };
 use crate::{
     codec::{hex::hex, sha256},
@@ -140,7 +140,7 @@ impl OrderedWriter {
         if pairs != sum.pairs() {
             return Err(Error::internal(format!("{pairs} ids are written, but {} are hashed", sum.pairs())));
         }
-        self.table.describe(sum::KEY, hex(&hash));
+        self.table.describe(pairs::KEY, hex(&hash));
         Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: sum.repeated() })
     }
 }

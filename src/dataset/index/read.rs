@@ -13,8 +13,8 @@ use parquet::{
 use rayon::prelude::*;
 
 use super::{
-    ROW_GROUP_ROWS, SegmentRef, bucket_of,
     ordered::{self, HELD_PAIRS, HashOrder},
+    segment::{ROW_GROUP_ROWS, SegmentRef, bucket_of},
     sum::{SegmentSum, changed},
 };
 use crate::{

@@ -13,7 +13,7 @@ use std::{io::Write, ops::Range, sync::Arc};
 use arrow::array::UInt64Array;
 use rayon::prelude::*;
 
-use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, ordered, seals_of, sum};
+use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, ordered, segment::seals_of, sum};
 use crate::{
     dataset::{
         ids::{IdKind, numbers::Renumbering},

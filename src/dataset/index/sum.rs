@@ -12,7 +12,12 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use super::{SegmentRef, first_hash, ordered::HELD_PAIRS, read::PairStream};
+use super::{
+    ordered::HELD_PAIRS,
+    pairs::{BucketSum, KEY, PAIR_BYTES},
+    read::PairStream,
+    segment::{SegmentRef, first_hash},
+};
 use crate::{
     codec::{
         chunk_tree,
@@ -25,17 +30,8 @@ use crate::{
     storage::Store,
 };
 
-/// Bytes of a pair.
-pub const PAIR_BYTES: usize = 16;
-
 /// Pairs per block, the smallest part that a proof reveals.
 pub const BLOCK_PAIRS: usize = chunk_tree::CHUNK / PAIR_BYTES;
-
-/// Pairs hashed at a time, which stay in a cache.
-const PAIRS_AT_ONCE: usize = 8_192;
-
-/// Footer metadata key of a bucket's hash.
-pub(super) const KEY: &str = "shardify.blake3";
 
 /// Returns the text of a bucket's leaf.
 pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
@@ -59,70 +55,6 @@ fn leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
         .zip(buckets)
         .map(|(bucket, (pairs, hash))| merkle::leaf(bucket_leaf(bucket, pairs, &hash).as_bytes()))
         .collect()
-}
-
-/// Hasher of a bucket whose pairs arrive in order.
-#[derive(Debug, Default)]
-struct BucketSum {
-    hasher: blake3::Hasher,
-    bytes: Vec<u8>,
-}
-
-impl BucketSum {
-    /// Adds `count` pairs.
-    fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
-        self.bytes.resize(count * PAIR_BYTES, 0);
-        for (bytes, (hash, record)) in self.bytes.as_chunks_mut::<PAIR_BYTES>().0.iter_mut().zip(pairs) {
-            bytes[..8].copy_from_slice(&hash.to_le_bytes());
-            bytes[8..].copy_from_slice(&record.to_le_bytes());
-        }
-        self.hasher.update(&self.bytes);
-    }
-
-    /// Adds pairs whose record numbers are relative to `base` after it is subtracted.
-    fn add_absolute(&mut self, pairs: &[(u64, u64)], base: u64) {
-        self.add(pairs.len(), pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(base))));
-    }
-
-    /// Returns the hash of the pairs added so far.
-    fn hash(&self) -> Hash {
-        *self.hasher.finalize().as_bytes()
-    }
-}
-
-/// Sum of the pairs of a bucket that is written: its hash, and how many there are.
-#[derive(Debug, Default)]
-pub(super) struct PairSum {
-    sum: BucketSum,
-    pairs: u64,
-    repeated: u64,
-    last: Option<u64>,
-}
-
-impl PairSum {
-    /// Adds the next pairs, with the record numbers that the bucket has.
-    pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
-        let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return };
-        let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
-        self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
-        self.pairs += pairs.len() as u64;
-        pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| self.sum.add(pairs.len(), pairs.iter().copied()));
-    }
-
-    /// Number of pairs.
-    pub(super) fn pairs(&self) -> u64 {
-        self.pairs
-    }
-
-    /// Number of pairs whose hash equals that of the one before.
-    pub(super) fn repeated(&self) -> u64 {
-        self.repeated
-    }
-
-    /// Returns the hash of the pairs added so far.
-    pub(super) fn hash(&self) -> Hash {
-        self.sum.hash()
-    }
 }
 
 /// Hasher of all pairs of a segment in order.

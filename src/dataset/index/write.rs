@@ -5,10 +5,8 @@ use std::{sync::Arc, thread::JoinHandle};
 use rayon::prelude::*;
 
 use super::{
-    BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket,
-    ordered::OrderedWriter,
-    seals_of,
-    sum::{self, PairSum},
+    BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket, ordered::OrderedWriter, pairs::PairSum, segment::seals_of,
+    sum,
 };
 use crate::{
     dataset::{

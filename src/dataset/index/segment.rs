@@ -1,0 +1,120 @@
+//! What a segment of the id index is: how the log refers to it, and where a hash is in it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    codec::{
+        hex::hash_or_none,
+        merkle::Hash,
+        seal::{self, Seal},
+    },
+    dataset::{ids::IdKind, table::sealed::Sealed},
+    id::IdHash,
+    storage::Staged,
+};
+
+/// Pairs per row group, which is what a lookup decodes.
+pub(super) const ROW_GROUP_ROWS: usize = 8_192;
+
+/// A segment as referenced by the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRef {
+    /// Kind of its ids.
+    pub kind: IdKind,
+    /// Folder of its buckets, relative to the dataset.
+    pub path: String,
+    /// Base added to its record numbers.
+    pub record_base: u64,
+    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
+    /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`super::ordered`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
+    /// Number of pairs.
+    pub pairs: u64,
+    /// Number of buckets, a power of two; 1 if it is ordered.
+    pub buckets: u64,
+    /// Bytes of the pairs in all buckets, without footers, from which the position of a hash in a bucket is estimated.
+    /// 0: unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes: u64,
+    /// Merkle root of the hashes of its buckets; `None` if an older release wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    pub root: Option<Hash>,
+    /// Seal of each bucket; empty if an older release wrote it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "seal::many")]
+    pub seals: Vec<Seal>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl SegmentRef {
+    /// Returns the segment with `base` added to the numbers of its records.
+    #[must_use]
+    pub fn moved(self, base: u64) -> Self {
+        Self { record_base: self.record_base + base, ..self }
+    }
+
+    pub(in crate::dataset) fn bucket_path(&self, bucket: u64) -> String {
+        Self::bucket_at(&self.path, bucket)
+    }
+
+    /// Returns a bucket.
+    pub fn bucket(&self, bucket: u64) -> Sealed {
+        let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
+        Sealed::new(self.bucket_path(bucket), seal.copied())
+    }
+
+    /// Returns the path of a bucket of a segment in a folder.
+    pub(in crate::dataset) fn bucket_at(folder: &str, bucket: u64) -> String {
+        format!("{folder}/b={bucket:04x}.parquet")
+    }
+
+    /// Returns the number of the bucket that holds a hash.
+    pub fn bucket_of(&self, hash: IdHash) -> u64 {
+        bucket_of(hash, self.buckets)
+    }
+
+    /// Returns the paths of all its buckets.
+    pub fn bucket_paths(&self) -> impl Iterator<Item = String> + '_ {
+        (0..self.buckets).map(|bucket| self.bucket_path(bucket))
+    }
+}
+
+/// Returns the number of the bucket, of `buckets` (a power of two), that holds a hash.
+pub fn bucket_of(hash: IdHash, buckets: u64) -> u64 {
+    match buckets.trailing_zeros() {
+        0 => 0,
+        bits => hash.0.unbounded_shr(64 - bits.min(64)),
+    }
+}
+
+/// Returns the lowest hash of a bucket.
+pub(super) fn first_hash(bucket: u64, buckets: u64) -> u64 {
+    match buckets.trailing_zeros() {
+        0 => 0,
+        bits => bucket << (64 - bits),
+    }
+}
+
+/// Returns the seals of all buckets of a segment, in order; empty if one has none.
+pub(super) fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
+    let seals: Option<Vec<Seal>> = buckets.iter().map(|bucket| bucket.staged.seal()).collect();
+    seals.unwrap_or_default()
+}
+
+/// A written bucket that has no name yet.
+pub(in crate::dataset) struct WrittenBucket {
+    pub(in crate::dataset) staged: Staged,
+    pub(in crate::dataset) pairs: u64,
+    /// Bytes of the pairs, without the footer.
+    pub(super) bytes: u64,
+    /// Hash of its pairs.
+    pub(in crate::dataset) hash: Hash,
+    /// Pairs whose hash equals that of the one before.
+    pub(super) repeated: u64,
+}
