@@ -1,7 +1,7 @@
-"""The daily job as a DAG of Airflow: plan, a mapped task for each task of the plan, commit, compact, verify.
+"""The daily job as a DAG of Airflow: plan, a mapped task for each task of the plan, commit, check, compact, verify.
 
-Copy it to the folder of DAGs. The workers need the package, and access to the sources and the dataset. `SHARDIFY_RAW` and
-`SHARDIFY_OUT` are paths or URLs.
+Copy it to the folder of DAGs. The workers need the package, and access to the sources and the dataset. `SHARDIFY_RAW`,
+`SHARDIFY_OUT` and `SHARDIFY_RULES` are paths or URLs; without rules, nothing is checked.
 """
 
 import datetime
@@ -11,6 +11,7 @@ from airflow.sdk import dag, task
 
 RAW = os.environ.get("SHARDIFY_RAW", "s3://raw/scans")
 OUT = os.environ.get("SHARDIFY_OUT", "s3://data/scans")
+RULES = os.environ.get("SHARDIFY_RULES", "")
 TASK_SIZE = os.environ.get("SHARDIFY_TASK_SIZE", "8GiB")
 
 
@@ -47,6 +48,16 @@ def shardify_daily():
             report = shardify.convert(RAW, out=OUT)
         return report.version
 
+    # A rule that fails is no matter of trying again: it takes somebody who looks at the data. What follows is not run.
+    @task(retries=0)
+    def check(version: int | None) -> int | None:
+        import shardify
+
+        checked = shardify.check(OUT, rules=RULES) if RULES else None
+        if checked is not None and not checked:
+            raise RuntimeError("\n".join(f"{rule['rule']}: {rule['found']}" for rule in checked.failed))
+        return version
+
     @task
     def compact(version: int | None) -> None:
         import shardify
@@ -58,7 +69,7 @@ def shardify_daily():
     planned = plan()
     committed = commit(planned)
     run.expand_kwargs(planned) >> committed
-    compact(committed)
+    compact(check(committed))
 
 
 shardify_daily()

@@ -40,6 +40,8 @@ pub struct Place {
     pub source: Option<String>,
     /// Line, counted from 1.
     pub line: Option<u64>,
+    /// Character in the line, counted from 1.
+    pub character: Option<u64>,
     /// Byte offset, counted from 0.
     pub byte: Option<u64>,
     /// Column or field name.
@@ -59,6 +61,9 @@ impl fmt::Display for Place {
         }
         if let Some(line) = self.line {
             part(f, format_args!("line {line}"))?;
+        }
+        if let Some(character) = self.character {
+            part(f, format_args!("character {character}"))?;
         }
         if let Some(byte) = self.byte {
             part(f, format_args!("byte {byte}"))?;
@@ -141,6 +146,13 @@ impl Error {
     #[must_use]
     pub fn line(mut self, line: u64) -> Self {
         self.0.place.line = Some(line);
+        self
+    }
+
+    /// Sets the character in the line, counted from 1.
+    #[must_use]
+    pub fn character(mut self, character: u64) -> Self {
+        self.0.place.character = Some(character);
         self
     }
 

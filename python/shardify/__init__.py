@@ -9,7 +9,7 @@
 Each call runs the program once; see `shardify.commands` for options, `shardify.errors` for exceptions.
 """
 
-from .commands import adopt, commit, compact, convert, diff, erase, find, plan, run_task, verify, version
+from .commands import adopt, check, commit, compact, convert, diff, erase, find, plan, run_task, verify, version
 from .dataset import Dataset, Shard, open
 from .errors import BugError, ChangedError, ConflictError, InputError, ShardifyError, StorageError, UsageError
 from .progress import Progress
@@ -27,6 +27,7 @@ __all__ = [
     "StorageError",
     "UsageError",
     "adopt",
+    "check",
     "commit",
     "compact",
     "convert",

@@ -19,6 +19,7 @@ from . import _program
 from .progress import Wanted, Watch
 from .reports import (
     AdoptReport,
+    CheckReport,
     CommitReport,
     CompactReport,
     ConvertReport,
@@ -116,6 +117,12 @@ def verify(dataset: Path, progress: Wanted = None, **options: Option) -> VerifyR
     objects = _run(["verify", os.fspath(dataset), *flags(options)], progress)
     problems = tuple(f"{one['object']}: {one['problem']}" for one in objects if one.get("type") == "problem")
     return VerifyReport(raw=objects[-1], problems=problems)
+
+
+def check(dataset: Path, rules: Path, progress: Wanted = None, **options: Option) -> CheckReport:
+    """Checks the data of a version by a file of rules. The report is false if a rule fails, and has all rules with what was found."""
+    objects = _run(["check", os.fspath(dataset), *flags({"rules": rules, **options})], progress)
+    return CheckReport.of({**objects[-1], "results": tuple(one for one in objects if one.get("type") == "rule")})
 
 
 def erase(

@@ -92,6 +92,28 @@ class VerifyReport(Report):
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckReport(Report):
+    """Report of `check`; it is false if a rule fails. `results` are the rules with `status`, `expected` and `found`."""
+
+    dataset: str = ""
+    version: int | None = None
+    status: str = ""
+    passed: int = 0
+    warned: int = 0
+    skipped: int = 0
+    records: int = 0
+    results: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def failed(self) -> tuple[Mapping[str, Any], ...]:
+        """The rules that fail."""
+        return tuple(rule for rule in self.results if rule["status"] == "fail")
+
+    def __bool__(self) -> bool:
+        return self.status != "fail"
+
+
+@dataclasses.dataclass(frozen=True)
 class PlanReport(Report):
     """Report of `plan`: `plan` is its path or URL, or `None` if there is nothing to do."""
 

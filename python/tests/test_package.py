@@ -112,6 +112,12 @@ class Commands(Folder):
         self.assertGreater(erased.records_erased, 0)
         self.assertEqual(shardify.find(self.out, "PAT-7"), [])
         self.assertTrue(shardify.verify(self.out, read_data=True))
+        rules = self.folder / "rules.toml"
+        rules.write_text("[volume]\nmin_records = 1\n[columns.value]\nmax = -1\n")
+        checked = shardify.check(self.out, rules)
+        self.assertFalse(checked)
+        self.assertEqual([rule["rule"] for rule in checked.failed], ["max"])
+        self.assertEqual((checked.passed, checked.version), (1, 7))
         Path(shardify.open(self.out).paths()[0]).unlink()
         damaged = shardify.verify(self.out)
         self.assertFalse(damaged)

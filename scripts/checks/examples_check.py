@@ -108,10 +108,12 @@ def dag(example, python, program, folder):
         "SHARDIFY_RAW": str(DATA / "patients"),
         "SHARDIFY_OUT": str(folder / "out"),
         "SHARDIFY_TASK_SIZE": TASK_SIZE,
+        "SHARDIFY_RULES": str(folder / "rules.toml"),
         "PATH": f"{python.parent}:{os.environ['PATH']}",
     }
     settings = {**environment(program), **more}
     (folder / "airflow" / "dags").mkdir(parents=True)
+    (folder / "rules.toml").write_text("[volume]\nmin_records = 1\n[columns.person_id]\nnot_null = true\n")
     shutil.copy(EXAMPLES / example.script, folder / "airflow" / "dags")
     airflow = python.parent / "airflow"
     ran(example, [airflow, "db", "migrate"], settings)

@@ -16,16 +16,15 @@ import argparse
 import math
 import pathlib
 import random
-import shutil
-import subprocess
 import tempfile
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Failure, Shardify, expect, finish, not_run
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+import pages
+from harness import Failure, Shardify, expect, finish
+
 HOSTILE = "<script>alert('x')</script>"
 TEXTS = ["", "a", "é", "日本", "</script>", "a&b", 'say "x"', "z" * 40]
 
@@ -135,39 +134,7 @@ def check_page(shardify, dataset, folder, shots):
     """Opens the page in a browser."""
     page = folder / "report.html"
     shardify.ok("report", dataset, "--html", page, "--against", "v1")
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not browser:
-        not_run("screenshots of the page", "there is no Chromium")
-        return
-    # The text that the page has in the browser says how wide it is.
-    probe = folder / "probe.html"
-    source = page.read_text()
-    policy = source.index("<meta http-equiv"), source.index(">", source.index("<meta http-equiv")) + 1
-    script = ("<script>document.title='WIDE '+document.documentElement.scrollWidth+' '+innerWidth+' '+"
-              "getComputedStyle(document.body).backgroundColor</script>")
-    probe.write_text(source[: policy[0]] + source[policy[1] :].replace("</body>", script + "</body>"))
-    base = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    colours = set()
-    for width in (400, 1400):
-        for scheme, setting in (("light", "1"), ("dark", "0")):
-            blink = f"--blink-settings=preferredColorScheme={setting}"
-            frame = folder / "frame.html"
-            # A window is never narrower than 500 pixels; a frame may be.
-            frame.write_text(f'<body style="margin:0"><iframe src="probe.html" style="border:0;width:{width}px;height:9000px"></iframe>'
-                             "<script>onload=()=>{document.body.append(document.querySelector('iframe').contentDocument.title)}</script>")
-            dom = subprocess.run([*base, blink, "--allow-file-access-from-files", "--dump-dom", frame.as_uri()],
-                                 capture_output=True, timeout=120).stdout.decode(errors="replace")
-            if "WIDE " not in dom.split("</script>")[-1]:
-                not_run(f"width of the page at {width} pixels", "the browser did not run it")
-                continue
-            _, wide, inner, colour = dom.split("</script>")[-1].split("<")[0].strip().split(" ", 3)
-            expect(f"width at {width} pixels, {scheme}", int(wide) <= int(inner) == width, True)
-            colours.add((scheme, colour))
-            if shots:
-                shots.mkdir(parents=True, exist_ok=True)
-                subprocess.run([*base, blink, "--allow-file-access-from-files", f"--window-size={max(width, 500)},2600",
-                                f"--screenshot={shots / f'report-{width}-{scheme}.png'}", frame.as_uri()], capture_output=True, timeout=120)
-    expect("light and dark have backgrounds of their own", len({colour for _, colour in colours}), 2)
+    pages.look_at(page, folder, shots)
 
 
 def main():

@@ -1,6 +1,8 @@
 //! The command line as types. Doc comments are the help: the first paragraph is a line of `-h`, all of it is `--help`.
 
+mod bench;
 mod block;
+mod check;
 mod choices;
 mod convert;
 mod erase;
@@ -19,7 +21,9 @@ use arrow::datatypes::Field;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
+pub(super) use bench::BenchArgs;
 pub(super) use block::BlockArgs;
+pub(super) use check::CheckArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
 pub(super) use head::HeadArgs;
@@ -151,6 +155,12 @@ pub(super) enum Command {
     /// come from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
     /// of private datasets and the names of their sources are not shown.
     Report(ReportArgs),
+    /// Measure what a loader gets from a source and from its shards.
+    ///
+    /// Readers take records from the source, as a loader of files does, and from the dataset, with an empty and with a full page cache:
+    /// records and bytes per second, time to the first batch, files opened, and the share of time that a training step waits. Records
+    /// are not decoded further, so pictures stay JPEG. `python -m shardify.bench` measures the loaders that are installed.
+    Bench(BenchArgs),
     /// Merge small shards, and divide large ones.
     ///
     /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions
@@ -171,6 +181,12 @@ pub(super) enum Command {
     /// groups that are divided are decoded. The new dataset finds its records by their ids, states their origin, and names the
     /// dataset and the version that it was cut from. The old dataset is not changed.
     Reshard(ReshardArgs),
+    /// Check the data of a version by rules, as a gate for jobs.
+    ///
+    /// Rules state how old, how large and how different from another version the data may be, which columns of which types there must
+    /// be, which values columns may have, and that nobody is on two sides of a split. Exit code 1 if a rule fails. Columns are read
+    /// once, and only where Parquet footers do not decide.
+    Check(CheckArgs),
     /// Check a dataset against its log.
     ///
     /// Exit code 1 if something is damaged or missing.

@@ -11,7 +11,7 @@ use crate::{
 /// Columns of a terminal of unknown width, and the widest that bars get.
 const WIDTH: std::ops::RangeInclusive<usize> = 40..=100;
 /// Columns of everything beside the bars.
-const TEXT: usize = 42;
+const TEXT: usize = 48;
 
 /// How bars are drawn.
 #[derive(Debug, Clone, Copy)]
@@ -36,20 +36,30 @@ pub(super) fn plain() -> bool {
     set("NO_COLOR") || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Writes a bar per bucket, as long as its number of files, or of what else `noun` says.
+/// Writes a bar per bucket, as long as its share of all files, or of what else `noun` says: the room for bars is 100 %.
 pub(super) fn histogram(w: &mut dyn Write, buckets: &[Bucket], style: Style, noun: &str) -> Result<()> {
-    let most = buckets.iter().map(|b| b.files).max().unwrap_or(0).max(1);
+    let all = buckets.iter().map(|b| b.files).sum::<u64>().max(1);
     let room = style.width.saturating_sub(TEXT).max(8);
     for bucket in buckets {
         let from = Size(bucket.from).to_string();
         let files = grouped(bucket.files);
         let bytes = Size(bucket.bytes).to_string();
-        let bar = bar(bucket.files, most, room, style.plain);
+        let bar = bar(bucket.files, all, room, style.plain);
+        let share = share(bucket.files, all);
         let noun = if bucket.files == 1 { format!("{} ", noun.trim_end_matches('s')) } else { noun.to_owned() };
-        let line = format!("  {from:>9}+ {files:>11} {noun} {bytes:>9}  {bar}");
+        let line = format!("  {from:>9}+ {files:>11} {noun} {share:>5} {bytes:>9}  {bar}");
         writeln!(w, "{}", line.trim_end())?;
     }
     Ok(())
+}
+
+/// Returns a share in percent, without a claim that few are none or most are all.
+fn share(files: u64, all: u64) -> String {
+    match (u128::from(files) * 200 / u128::from(all.max(1))).div_ceil(2) {
+        0 if files > 0 => "< 1 %".to_owned(),
+        100 if files < all => "99 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
 }
 
 /// Returns a bar of up to `room` columns; values above 0 are always visible.
@@ -76,5 +86,7 @@ mod tests {
         assert_eq!(bar(0, 1_000, 8, false), "");
         assert_eq!(bar(9, 16, 2, false), "█▏");
         assert_eq!(bar(1, 1_000_000, 10, false), "▏");
+        let shares = [share(0, 0), share(1, 1_000), share(999, 1_000), share(1, 3), share(2, 3), share(7, 7)];
+        assert_eq!(shares, ["0 %", "< 1 %", "99 %", "33 %", "67 %", "100 %"]);
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Kind;
 /// Exit codes and what they mean, for the help.
 pub(super) const CODES: [(u8, &str); 11] = [
     (0, "success"),
-    (1, "the answer is no: an id was not found, damage or drift was found, or a proof does not hold"),
+    (1, "the answer is no: an id was not found, a rule fails, damage or drift was found, or a proof does not hold"),
     (2, "usage error: wrong options or arguments"),
     (3, "success, but records or files were rejected"),
     (4, "conflict with another run; try again"),

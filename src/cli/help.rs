@@ -93,6 +93,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "bench",
+        &[
+            ("Compare files with the shards that were made of them", "shardify bench images images-tar --time 500ms"),
+            (
+                "Write a page, for steps of 250 ms and batches of 64",
+                "shardify bench images images-tar --step 250ms --batch 64 --time 500ms --html bench.html",
+            ),
+        ],
+    ),
+    (
         "compact",
         &[
             ("Show what would be merged, and why", "shardify compact --dry-run"),
@@ -134,6 +144,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             (
                 "Take half of the records that satisfy a condition",
                 "shardify reshard shards --out older --where 'year_of_birth < 1980' --sample 0.5",
+            ),
+        ],
+    ),
+    (
+        "check",
+        &[
+            ("Check the newest version by rules; exit code 1 if one fails", "shardify check --rules rules.toml"),
+            (
+                "Write metrics for the textfile collector of node_exporter as well",
+                "shardify check shards --rules rules.toml --prometheus shardify.prom",
             ),
         ],
     ),

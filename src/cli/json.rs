@@ -126,7 +126,7 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
         causes.push(inner.to_string());
         cause = inner.source();
     }
-    let fields = json!({
+    let mut fields = json!({
         "code": super::exit::code(error.kind()),
         "message": error.message(),
         "source": place.source,
@@ -136,5 +136,8 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
         "causes": causes,
         "hints": error.hints(),
     });
+    if let Some(character) = place.character {
+        fields["character"] = json!(character);
+    }
     object(w, "error", &fields)
 }

@@ -4,8 +4,10 @@
 //! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
 
 mod args;
+mod bench;
 mod bug;
 mod chart;
+mod check;
 mod config;
 mod exit;
 mod find;
@@ -19,6 +21,7 @@ mod mistakes;
 mod plan;
 mod profile;
 mod progress;
+mod prometheus;
 mod prove;
 mod pull;
 mod report;
@@ -197,10 +200,12 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         Command::Inspect(args) => session.inspect(args),
         Command::Head(args) => session.head(args),
         Command::Report(args) => session.write_report(args),
+        Command::Bench(args) => session.bench(args),
         Command::Pull(args) => session.pull(args),
         Command::Reshard(args) => session.reshard(args),
         Command::Compact(args) => session.compact(args),
         Command::Manifest(args) => session.manifest(args),
+        Command::Check(args) => session.check(args),
         Command::Verify(args) => session.verify(args),
         Command::Vacuum(args) => session.vacuum(args),
         Command::Remove(args) => session.remove(args),

@@ -301,29 +301,12 @@ impl Reading<'_> {
 
     /// Reads a source of records from its beginning.
     fn source(&mut self, source: &RecordSource, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
-        let memory =
-            MemoryPlan::new(self.context.memory, self.context.jobs, OutputFormat::Tar, Size::mib(128), Size::mib(64));
-        let max_record = usize::try_from(memory.max_record_bytes).unwrap_or(usize::MAX);
-        let input: Box<dyn Read + Send> =
-            if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
-        let place = |e: Error| match source.file.fault() {
-            Some(fault) => fault,
-            None if e.place().source.is_some() => e,
-            None => e.at(source.file.uri()),
-        };
-        let mut fields = source.fields.clone();
         let mut before = 0;
-        for split in source.splits(input, SPLIT_BYTES, max_record) {
-            self.context.cancel.check()?;
-            let block = parse(source, &split.map_err(place)?, &mut fields).map_err(place)?;
-            let read = block.records_in();
-            self.block(&block, (name, before), hidden, emit)?;
-            before += read;
-            if self.is_done() {
-                return Ok(());
-            }
-        }
-        Ok(())
+        each_block(self.context, source, SPLIT_BYTES, &mut |block| {
+            self.block(block, (name, before), hidden, emit)?;
+            before += block.records_in();
+            Ok(!self.is_done())
+        })
     }
 
     /// Passes the records of a block to `emit`; `before` records of the source precede it.
@@ -394,6 +377,36 @@ fn as_samples(batch: &RecordBatch, hidden: &Hidden) -> Result<Option<Vec<Sample>
         Err(error) if hidden.is_private => Err(error),
         samples => Ok(samples.unwrap_or_default()),
     }
+}
+
+/// Passes the records of a source to `visit`, a split of so many bytes after the other, as long as it returns true.
+///
+/// # Errors
+/// When the source cannot be read, or `visit` fails.
+pub(super) fn each_block(
+    context: &Context<'_>,
+    source: &RecordSource,
+    split_bytes: usize,
+    visit: &mut dyn FnMut(&RecordBlock) -> Result<bool>,
+) -> Result<()> {
+    let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Tar, Size::mib(128), Size::mib(64));
+    let max_record = usize::try_from(memory.max_record_bytes).unwrap_or(usize::MAX);
+    let input: Box<dyn Read + Send> =
+        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+    let place = |e: Error| match source.file.fault() {
+        Some(fault) => fault,
+        None if e.place().source.is_some() => e,
+        None => e.at(source.file.uri()),
+    };
+    let mut fields = source.fields.clone();
+    for split in source.splits(input, split_bytes, max_record) {
+        context.cancel.check()?;
+        let block = parse(source, &split.map_err(place)?, &mut fields).map_err(place)?;
+        if !visit(&block)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Parses a split, with wider types as long as a value does not fit.

@@ -4,6 +4,7 @@
 //! records that cannot be determined exactly this way are estimates and marked as such.
 
 mod table;
+mod unique;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -33,7 +34,7 @@ use crate::{
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
     storage::{Location, Object},
-    units::Size,
+    units::{Size, grouped},
 };
 
 /// Bytes that could be read in the time it takes to open a file: some 30 ms at 128 MiB/s.
@@ -151,6 +152,9 @@ pub struct InspectReport {
     pub sampled_records: u64,
     /// Column that seems to hold the record id.
     pub id: Option<String>,
+    /// Number of records in which that column is known not to repeat; absent if only the sample was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id_unique_in: Option<u64>,
     /// Column that seems to hold the subject id.
     pub subject: Option<String>,
     /// Settings of the dataset, which later runs keep; absent if the source is no dataset.
@@ -227,7 +231,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         report.formats.push(shards);
         report.problems.extend(problem);
     }
-    let mut note = None;
+    let (mut note, mut sources_of_records) = (None, Vec::new());
     if !others.is_empty() {
         match classified(others.clone()) {
             Ok(Input::Records(sources)) => {
@@ -238,6 +242,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                     report.variables = variables(opened.header(), opened.plan());
                 }
                 tables(&sources, &mut report.formats, &mut sample)?;
+                sources_of_records = sources;
             }
             Ok(Input::Files(files)) => {
                 let samples = files::group(&files);
@@ -256,6 +261,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         }
     }
     sample.describe(&mut report)?;
+    unique::check_id(context, &sources_of_records, shards.get(&OutputFormat::Parquet), &mut report);
     let all: Option<Vec<u64>> = report.formats.iter().map(|f| f.records).collect();
     report.records = all.map(|records| records.iter().sum());
     report.exact = report.formats.iter().all(|f| f.exact);
@@ -368,6 +374,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         small_file_score: score(sizes),
         sampled_records: 0,
         id: None,
+        id_unique_in: None,
         subject: None,
         settings: None,
         problems: Vec::new(),
@@ -569,10 +576,7 @@ impl Sample {
             report.columns.push(column);
         }
         report.subject = best(&report.columns, |c| !is_float(c) && is_subject(&c.column));
-        let subject = report.subject.clone();
-        report.id = best(&report.columns, |c| {
-            c.unique && !is_float(c) && is_id(&c.column) && Some(&c.column) != subject.as_ref()
-        });
+        report.id = unique_id(&report.columns, report.subject.as_deref());
         Ok(())
     }
 
@@ -584,6 +588,13 @@ impl Sample {
         let mut seen = HashSet::new();
         Ok(ids.iter().flatten().flatten().all(|id| seen.insert(id)))
     }
+}
+
+/// Returns the first column without repeated values whose name is that of a record id.
+fn unique_id(columns: &[ColumnReport], subject: Option<&str>) -> Option<String> {
+    best(columns, |column| {
+        column.unique && !is_float(column) && is_id(&column.column) && Some(column.column.as_str()) != subject
+    })
 }
 
 fn best(columns: &[ColumnReport], wanted: impl Fn(&ColumnReport) -> bool) -> Option<String> {
@@ -614,10 +625,13 @@ fn is_id(name: &str) -> bool {
 fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     command(report, shard_formats, only_shards, note);
     if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
-        report.advice.push_str(&format!(
-            "; `{id}` is unique in the {} sampled records; the run counts the records where it repeats",
-            report.sampled_records
-        ));
+        report.advice.push_str(&match report.id_unique_in {
+            Some(records) => format!("; `{id}` is unique in all {} records", grouped(records)),
+            None => format!(
+                "; `{id}` is unique in {} sampled records, and may repeat in others: the run counts those",
+                grouped(report.sampled_records)
+            ),
+        });
     }
 }
 

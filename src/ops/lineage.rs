@@ -1,4 +1,4 @@
-//! OpenLineage events of the commands that write: START before the run, COMPLETE or FAIL after it.
+//! OpenLineage events of the commands that write, and of `check`: START before the run, COMPLETE or FAIL after it.
 //!
 //! An event names the job (`shardify.convert`), the run, the folders that it reads and the dataset that it makes, by
 //! the naming of OpenLineage's specification 2-0-2: never a dataset for each file. Events are appended to a file, one
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Context,
     adopt::AdoptReport,
+    check::{CheckReport, ColumnMetrics, RuleReport, Severity, Status},
     compact::{CompactReport, TableReport},
     convert::ConvertReport,
     erase::EraseReport,
@@ -46,6 +47,14 @@ const ERROR_SCHEMA: &str =
     "https://openlineage.io/spec/facets/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet";
 const JOB_SCHEMA: &str = "https://openlineage.io/spec/facets/2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet";
 
+const ASSERTIONS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-1-0/DataQualityAssertionsDatasetFacet.json\
+                                 #/$defs/DataQualityAssertionsDatasetFacet";
+const METRICS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-0-2/DataQualityMetricsInputDatasetFacet.json\
+                              #/$defs/DataQualityMetricsInputDatasetFacet";
+
+/// Name of the command that reads the dataset and writes nothing.
+const CHECK: &str = "check";
+
 /// Description of a run before it starts.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
@@ -68,23 +77,25 @@ pub struct Outcome {
     pub counts: Counts,
     /// Columns with their types, if known.
     pub columns: Vec<(String, String)>,
+    /// Facets of the dataset as an input: results of `check`.
+    input_facets: Map<String, Value>,
 }
 
 impl From<&ConvertReport> for Outcome {
     fn from(report: &ConvertReport) -> Self {
-        Self { version: report.version, counts: report.counts, columns: report.columns.clone() }
+        Self { version: report.version, counts: report.counts, columns: report.columns.clone(), ..Self::default() }
     }
 }
 
 impl From<&AdoptReport> for Outcome {
     fn from(report: &AdoptReport) -> Self {
-        Self { version: report.version, counts: report.counts, columns: Vec::new() }
+        Self { version: report.version, counts: report.counts, ..Self::default() }
     }
 }
 
 impl From<&CompactReport> for Outcome {
     fn from(report: &CompactReport) -> Self {
-        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+        Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
@@ -97,25 +108,68 @@ impl From<&TableReport> for Outcome {
             bytes_out: report.bytes_out,
             ..Counts::default()
         };
-        Self { version: Some(Version(report.version)), counts, columns: Vec::new() }
+        Self { version: Some(Version(report.version)), counts, ..Self::default() }
     }
 }
 
 impl From<&EraseReport> for Outcome {
     fn from(report: &EraseReport) -> Self {
-        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+        Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
 impl From<&RemoveReport> for Outcome {
     fn from(report: &RemoveReport) -> Self {
-        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+        Self { version: Some(report.version), counts: report.counts, ..Self::default() }
+    }
+}
+
+impl From<&CheckReport> for Outcome {
+    fn from(report: &CheckReport) -> Self {
+        let assertion = |rule: &RuleReport| {
+            let severity = if rule.severity == Severity::Warn { "warn" } else { "error" };
+            let success = rule.status == Status::Pass;
+            let mut fields = json!({ "assertion": rule.rule, "success": success, "severity": severity });
+            if let Some(column) = &rule.column {
+                fields["column"] = json!(column);
+            }
+            if let Some(records) = rule.failed_records {
+                fields["failures"] = json!(records);
+            }
+            fields
+        };
+        let decided = report.results.iter().filter(|rule| rule.status != Status::Skip);
+        let assertions: Vec<Value> = decided.map(assertion).collect();
+        let column = |column: &ColumnMetrics| {
+            let mut fields =
+                json!({ "nullCount": column.nulls, "count": column.records - column.nulls.min(column.records) });
+            if let Some(distinct) = column.distinct {
+                fields["distinctCount"] = json!(distinct);
+            }
+            for (name, number) in [("min", column.min), ("max", column.max)] {
+                if let Some(number) = number {
+                    fields[name] = json!(number);
+                }
+            }
+            (column.column.clone(), fields)
+        };
+        let metrics = json!({
+            "rowCount": report.records,
+            "bytes": report.bytes,
+            "fileCount": report.shards,
+            "columnMetrics": report.columns.iter().map(column).collect::<Map<_, _>>(),
+        });
+        let input_facets = Map::from_iter([
+            ("dataQualityAssertions".to_owned(), facet(ASSERTIONS_SCHEMA, json!({ "assertions": assertions }))),
+            ("dataQualityMetrics".to_owned(), facet(METRICS_SCHEMA, metrics)),
+        ]);
+        Self { version: Some(report.version), input_facets, ..Self::default() }
     }
 }
 
 impl From<&RevertReport> for Outcome {
     fn from(report: &RevertReport) -> Self {
-        Self { version: Some(report.version), counts: report.counts, columns: Vec::new() }
+        Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
@@ -147,6 +201,21 @@ where
         Err(error) => emitter.emit("FAIL", None, Some(error)),
     }
     result
+}
+
+/// Checks a dataset and sends lineage events to `to`, as [`with_events`] does. A check whose rules fail is a run that completes, with
+/// assertions that did not succeed.
+///
+/// # Errors
+/// Those of [`with_events`].
+pub fn with_check(
+    context: &Context<'_>,
+    to: Option<&str>,
+    dataset: &Location,
+    run: impl FnOnce() -> Result<CheckReport>,
+) -> Result<CheckReport> {
+    let job = Job { name: CHECK, sources: &[], output: dataset, private: PrivateChoice::default() };
+    with_events(context, to, &job, run)
 }
 
 /// Returns how the dataset stores its ids, or will store them.
@@ -220,8 +289,8 @@ impl Emitter<'_> {
                 "name": format!("shardify.{}", self.job.name),
                 "facets": { "jobType": facet(JOB_SCHEMA, job_type) },
             },
-            "inputs": self.inputs(),
-            "outputs": [self.output(outcome)],
+            "inputs": if self.job.name == CHECK { vec![self.checked(outcome)] } else { self.inputs() },
+            "outputs": if self.job.name == CHECK { Vec::new() } else { vec![self.output(outcome)] },
         })
     }
 
@@ -249,6 +318,18 @@ impl Emitter<'_> {
             }
         }
         names.into_iter().map(|(namespace, name)| json!({ "namespace": namespace, "name": name })).collect()
+    }
+
+    /// Returns the dataset that `check` reads, with what it found.
+    fn checked(&self, outcome: Option<&Outcome>) -> Value {
+        let (namespace, name) = name_of(self.job.output);
+        let mut input = json!({ "namespace": namespace, "name": name });
+        if let Some(outcome) = outcome {
+            let version = outcome.version.map(|version| json!({ "datasetVersion": version.0.to_string() }));
+            input["facets"] = json!({ "version": version.map(|version| facet(VERSION_SCHEMA, version)) });
+            input["inputFacets"] = Value::Object(outcome.input_facets.clone());
+        }
+        input
     }
 
     fn output(&self, outcome: Option<&Outcome>) -> Value {

@@ -1,7 +1,9 @@
 //! Operations: one file per command. Each scans, plans, executes, commits, and returns a report; none prints.
 
 pub mod adopt;
+pub mod bench;
 pub mod block;
+pub mod check;
 mod columns;
 pub mod compact;
 pub mod convert;

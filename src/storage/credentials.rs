@@ -64,12 +64,44 @@ const GOOGLE: Credentials = Credentials {
     ],
 };
 
+const AZURE: Credentials = Credentials {
+    cloud: "Azure",
+    settings: &[
+        "azure_storage_account_key",
+        "azure_storage_access_key",
+        "azure_storage_master_key",
+        "account_key",
+        "access_key",
+        "azure_storage_sas_key",
+        "azure_storage_sas_token",
+        "sas_key",
+        "sas_token",
+        "azure_storage_client_id",
+        "azure_client_id",
+        "azure_storage_token",
+        "bearer_token",
+        "azure_federated_token_file",
+        "azure_msi_endpoint",
+        "azure_identity_endpoint",
+        "azure_use_azure_cli",
+        "azure_storage_use_emulator",
+        "use_emulator",
+        "azure_use_fabric_endpoint",
+        "azure_skip_signature",
+        "skip_signature",
+    ],
+    hints: &[
+        "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN; with `az login`, set AZURE_USE_AZURE_CLI=true; for a public container, set AZURE_SKIP_SIGNATURE=true",
+    ],
+};
+
 impl Credentials {
     /// Returns what a store lacks; `None` if it has credentials, or is of a kind that states what it lacks.
     pub(super) fn lacking(location: &Location, settings: &StoreSettings) -> Option<Self> {
         let cloud = match location.url().scheme() {
             "s3" | "s3a" => AWS,
             "gs" => GOOGLE,
+            "az" | "azure" | "adl" | "abfs" | "abfss" => AZURE,
             _ => return None,
         };
         let is_one = |(name, value): &(String, String)| {
@@ -112,6 +144,9 @@ mod tests {
         assert!(!lacks("s3://bucket/x", &[("AWS_ACCESS_KEY_ID", "x")])?);
         assert!(!lacks("s3://bucket/x", &[("aws_skip_signature", "true")])?);
         assert!(!lacks("https://example.org/x", &[])?);
+        assert!(lacks("az://container/x", &[("AZURE_STORAGE_ACCOUNT_NAME", "me")])?);
+        assert!(!lacks("az://container/x", &[("AZURE_STORAGE_USE_EMULATOR", "true")])?);
+        assert!(!lacks("abfss://container/x", &[("AZURE_STORAGE_SAS_TOKEN", "sv=1")])?);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@
 //! without copying them through small buffers. All other locations use the `object_store` crate.
 
 mod back;
+mod cache;
 mod checks;
 mod credentials;
 mod deliver;
@@ -47,6 +48,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use cache::{bytes_from_disks, drop_cached, write_dirty_pages};
 pub use checks::{BLOCK_MISMATCH, RESTORE_HINT};
 pub use deliver::{append_line, post_json};
 pub use entry::NewEntry;

@@ -156,6 +156,7 @@ fn the_examples_run() {
     folder.copy("inputs/people.csv", "people.csv");
     folder.copy("inputs/people.parquet", "train/people.parquet");
     folder.copy("arrays/grid.nc", "grid.nc");
+    folder.write("rules.toml", "[volume]\nmin_records = 1\n[columns.person_id]\nnot_null = true\n");
     for part in ["aB/part-0.parquet", "part%1.parquet"] {
         folder.copy(&format!("delta/visits/{part}"), &format!("lake/visits/{part}"));
     }

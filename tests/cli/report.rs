@@ -27,7 +27,7 @@ fn page(folder: &Folder, arguments: &str) -> String {
 
 /// Asserts that a page needs nothing else, has no scripts, and closes what it opens.
 #[track_caller]
-fn check(page: &str) {
+pub(crate) fn check(page: &str) {
     assert!(page.len() < 2_000_000, "{} bytes", page.len());
     for forbidden in ["<script", "http:", "https:", "javascript:", "<link", "@import", "url("] {
         assert!(!page.contains(forbidden), "{forbidden}");

@@ -1,13 +1,15 @@
-//! The page of `report`: one HTML file that needs nothing else, with drawings as SVG and pictures as data URLs.
+//! The pages of `report` and `bench`: one HTML file each that needs nothing else, with drawings as SVG and pictures as data URLs.
 //!
 //! Every text that comes from data passes through [`escape`]. The page has no scripts, and a policy that forbids them
 //! and every request, in case a text got through.
 
+mod bench;
 mod style;
 mod svg;
 
 use std::fmt::Write as _;
 
+pub(super) use self::bench::page as bench_page;
 use self::{
     style::STYLE,
     svg::{Bar, Edge, Node},
@@ -59,18 +61,9 @@ fn escape_some(text: &str) -> String {
 
 /// Returns the page.
 pub(super) fn page(report: &Report) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail, here and below.
     let name = report.source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let _ = write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-          <meta name=\"referrer\" content=\"no-referrer\">\
-         <title>{0} – shardify report</title><style>{STYLE}</style></head><body><main>\n<header><h1><bdi>{0}</bdi>",
-        escape_some(name)
-    );
+    let mut out = begin(name, "report");
+    // Writing to a string cannot fail, here and below.
     if let Some(version) = report.version {
         let _ = write!(out, " <small>{version}</small>");
     }
@@ -87,6 +80,18 @@ pub(super) fn page(report: &Report) -> String {
     footer(&mut out, report);
     out.push_str("</main></body></html>\n");
     out
+}
+
+/// Returns the beginning of a page, up to the name in its heading.
+fn begin(name: &str, what: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+          <meta name=\"referrer\" content=\"no-referrer\">\
+         <title>{0} – shardify {what}</title><style>{STYLE}</style></head><body><main>\n<header><h1><bdi>{0}</bdi>",
+        escape_some(name)
+    )
 }
 
 fn heading(out: &mut String, title: &str, about: &str) {

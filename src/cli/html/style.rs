@@ -71,6 +71,11 @@ svg.graph{min-width:560px;max-width:860px;margin:0 auto;padding:10px 12px}
 .graph .version rect{fill:var(--soft);stroke:none}
 .graph .edge{fill:none;stroke:var(--accent);opacity:.4}
 .graph .next{stroke:var(--muted);fill:none}
+.rates{display:grid;grid-template-columns:auto minmax(0,1fr) auto;gap:6px 12px;align-items:center;font-size:13.5px}
+.rates .bar{height:14px;border-radius:4px;background:var(--soft) linear-gradient(var(--accent),var(--accent)) no-repeat left/var(--w) 100%}
+.rates .before{background-image:linear-gradient(var(--muted),var(--muted))}
+.rates .waits{background:var(--soft) linear-gradient(var(--other),var(--other)) no-repeat left/var(--w) 100%}
+.rates .n{white-space:nowrap}
 .gallery{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:12px}
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;overflow:hidden;min-width:0}
 figure img{display:block;width:100%;height:150px;object-fit:contain;background:var(--bg)}

@@ -30,9 +30,12 @@ pub use rejects::{RejectExample, RejectGroup, RejectsReport};
 pub use strips::Strip;
 pub use wave::Wave;
 
+pub(super) use profile::{Range as ValueRange, united_ranges};
+pub(super) use table::Table;
+
 use self::{
     records::{Collected, Pick},
-    table::{Source, Table},
+    table::Source,
 };
 use super::{
     Context,
@@ -255,7 +258,7 @@ fn may_have_media(report: &Report) -> bool {
 }
 
 /// Returns whether a column, or the one that holds it, holds ids.
-fn is_hidden(hidden: &Hidden, column: &str) -> bool {
+pub(super) fn is_hidden(hidden: &Hidden, column: &str) -> bool {
     let root = column.split('.').next().unwrap_or(column);
     hidden.columns.contains(column) || hidden.columns.contains(root)
 }
@@ -281,7 +284,7 @@ fn versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
 }
 
 /// Returns the shards with their live rows.
-fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
+pub(super) fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
     let dataset = snapshot.dataset();
     let runs = snapshot.runs()?.by_shard(snapshot.version());
     let live = |shard: &ShardMeta| -> Vec<std::ops::Range<u64>> {

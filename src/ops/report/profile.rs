@@ -128,10 +128,10 @@ impl Kind {
 }
 
 /// Least and greatest value as arrays of one value.
-pub(super) type Range = (ArrayRef, ArrayRef);
+pub(in crate::ops) type Range = (ArrayRef, ArrayRef);
 
 /// Unites two ranges of one type; `None` if it has no order.
-pub(super) fn united_ranges(a: &Range, b: &Range) -> Option<Range> {
+pub(in crate::ops) fn united_ranges(a: &Range, b: &Range) -> Option<Range> {
     let of = |a: &ArrayRef, b: &ArrayRef, greatest| extreme(&concat(&[a.as_ref(), b.as_ref()]).ok()?, greatest);
     Some((of(&a.0, &b.0, false)?, of(&a.1, &b.1, true)?))
 }

@@ -52,7 +52,7 @@ const FILES_AT_ONCE: usize = 256;
 const BLOCKS_A_JOB: usize = 8;
 
 /// Where a file is.
-pub(super) enum Source {
+pub(in crate::ops) enum Source {
     /// In a dataset.
     Stored(Object),
     /// Anywhere else; it may be damaged.
@@ -60,16 +60,17 @@ pub(super) enum Source {
 }
 
 /// A Parquet file.
-pub(super) struct Table {
-    pub(super) object: Source,
+pub(in crate::ops) struct Table {
+    pub(in crate::ops) object: Source,
     /// Its name in errors.
-    pub(super) place: String,
+    pub(in crate::ops) place: String,
     /// Its live rows; `None` for all.
-    pub(super) live: Option<Vec<Range<u64>>>,
+    pub(in crate::ops) live: Option<Vec<Range<u64>>>,
 }
 
 impl Table {
-    fn open(&self) -> Result<ParquetFile<Object>> {
+    /// Reads the footer.
+    pub(in crate::ops) fn open(&self) -> Result<ParquetFile<Object>> {
         let object = match &self.object {
             Source::Stored(object) => object.clone(),
             Source::Found(file) => file.object(),

@@ -1,0 +1,160 @@
+//! `bench`: as text, as JSON, or as a page of HTML.
+
+use std::io::Write;
+
+use super::{
+    Session,
+    args::BenchArgs,
+    exit::Outcome,
+    html,
+    human::{clean, plural},
+    json,
+};
+use crate::{
+    error::Result,
+    ops::bench::{BenchOptions, BenchReport, BenchRun, Cache, SideReport, bench},
+    storage,
+    units::{Size, grouped},
+};
+
+/// Readers by default, at most.
+const READERS: usize = 4;
+
+impl Session<'_> {
+    pub(super) fn bench(&self, args: &BenchArgs) -> Result<Outcome> {
+        let options = BenchOptions {
+            source: args.source.clone(),
+            dataset: self.dataset(args.dataset.as_deref())?,
+            step: args.step,
+            readers: args.readers.map_or(self.context.jobs.min(READERS), usize::from),
+            batch: args.batch.get(),
+            limit: args.time,
+        };
+        let report = bench(&self.context, &options)?;
+        self.progress.stop();
+        let page = args.html.as_ref().map(|file| (file, html::bench_page(&report)));
+        if let Some((file, page)) = &page {
+            let bytes = page.clone().into_bytes().into();
+            storage::save(&self.context.location(file)?, &self.context.settings, bytes)?;
+        }
+        if self.global.json {
+            self.print(|w| as_json(w, &report))?;
+        } else {
+            self.print(|w| text(w, &report))?;
+            if let Some((file, page)) = &page {
+                self.report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(page.len() as u64))?))?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn as_json(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
+    report.runs.iter().try_for_each(|run| json::object(w, "run", run))?;
+    json::summary(w, report)
+}
+
+fn text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
+    for (word, side) in [("source", &report.source), ("dataset", &report.dataset)] {
+        writeln!(w, "{word:<8} {}  {}", clean(&side.name), about(side))?;
+    }
+    let (batch, step) = (plural(report.batch, "record"), milliseconds(report.step_seconds));
+    writeln!(w, "batches of {batch}, a step of {step}\n")?;
+    writeln!(
+        w,
+        "{:<22} {:>11} {:>12} {:>11} {:>9} {:>8}",
+        "", "records/s", "bytes/s", "first batch", "opened", "waiting"
+    )?;
+    for run in &report.runs {
+        writeln!(
+            w,
+            "{:<22} {:>11} {:>12} {:>11} {:>9} {:>8}",
+            label(run),
+            rate(run.records_per_second),
+            format!("{}/s", Size(whole(run.bytes_per_second))),
+            milliseconds(run.first_batch_seconds),
+            grouped(run.files_opened),
+            run.waiting.map_or_else(String::new, percent)
+        )?;
+    }
+    writeln!(w)?;
+    for line in conclusions(report) {
+        writeln!(w, "{line}")?;
+    }
+    report.notes.iter().try_for_each(|note| Ok(writeln!(w, "note: {}", clean(note))?))
+}
+
+/// Returns what a side is, in words.
+pub(super) fn about(side: &SideReport) -> String {
+    format!("{} of {}, {}", plural(side.files, "file"), clean(&side.format), Size(side.bytes))
+}
+
+fn label(run: &BenchRun) -> String {
+    let cache = match run.cache {
+        Cache::Cold => "cold",
+        Cache::Warm => "warm",
+        Cache::Remote => "remote",
+    };
+    format!("{} {cache}, {}", run.side, plural(run.readers, "reader"))
+}
+
+/// Returns the answer in sentences.
+pub(super) fn conclusions(report: &BenchReport) -> Vec<String> {
+    let mut out = Vec::new();
+    for (cache, speedup, word) in
+        [(Cache::Cold, report.speedup_cold, "cold"), (Cache::Warm, report.speedup_warm, "warm")]
+    {
+        let run = |side: &str| report.best(side, cache).or_else(|| report.best(side, Cache::Remote));
+        let (Some(source), Some(dataset), Some(speedup)) = (run("source"), run("dataset"), speedup) else { continue };
+        let word = if source.cache == Cache::Remote && dataset.cache == Cache::Remote { "remote" } else { word };
+        let waits = match (source.waiting, dataset.waiting) {
+            (Some(before), Some(after)) => format!(
+                "; a step of {} waits {} of the time before, and {} after",
+                milliseconds(report.step_seconds),
+                percent(before),
+                percent(after)
+            ),
+            _ => String::new(),
+        };
+        let files = if dataset.records > 0 && source.records > 0 {
+            let each = |run: &BenchRun| run.files_opened as f64 / run.records as f64 * 1_000.0;
+            format!("; {} files opened for 1,000 records before, {} after", rate(each(source)), rate(each(dataset)))
+        } else {
+            String::new()
+        };
+        out.push(format!("{word}: {} times the records per second{waits}{files}", factor(speedup)));
+        if word == "remote" {
+            break;
+        }
+    }
+    out
+}
+
+/// Returns a factor with two digits that count.
+pub(super) fn factor(number: f64) -> String {
+    if number < 10.0 { format!("{number:.1}") } else { grouped(whole(number)) }
+}
+
+/// Returns a rate without more digits than it deserves.
+pub(super) fn rate(number: f64) -> String {
+    if number < 10.0 { format!("{number:.2}") } else { grouped(whole(number)) }
+}
+
+/// Returns a share in percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Returns a time in milliseconds or seconds.
+pub(super) fn milliseconds(seconds: f64) -> String {
+    match seconds * 1_000.0 {
+        short if short < 10.0 => format!("{short:.1} ms"),
+        short if short < 10_000.0 => format!("{short:.0} ms"),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive and below 2^53")]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}

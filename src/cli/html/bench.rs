@@ -1,0 +1,171 @@
+//! The page of `bench`: what a loader gets before and after, as bars that can be compared by eye.
+
+use std::fmt::Write as _;
+
+use super::{begin, escape, escape_some, heading};
+use crate::{
+    cli::bench::{about, conclusions, factor, milliseconds, percent, rate},
+    ops::bench::{BenchReport, BenchRun, Cache},
+    units::{Size, grouped},
+};
+
+/// Returns the page.
+pub(in crate::cli) fn page(report: &BenchReport) -> String {
+    let last = |name: &str| name.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let name = format!("{} → {}", last(&report.source.name), last(&report.dataset.name));
+    let mut out = begin(&name, "bench");
+    // Writing to a string cannot fail, here and below.
+    let _ = writeln!(
+        out,
+        "</h1><p class=\"sub\">Before: <span class=\"mono\">{}</span>, {}. After: <span class=\"mono\">{}</span>, {}.</p></header>",
+        escape_some(&report.source.name),
+        escape(&about(&report.source)),
+        escape_some(&report.dataset.name),
+        escape(&about(&report.dataset))
+    );
+    tiles(&mut out, report);
+    for (cache, title) in [(Cache::Cold, "Cold"), (Cache::Warm, "Warm"), (Cache::Remote, "Remote")] {
+        section(&mut out, report, cache, title);
+    }
+    table(&mut out, report);
+    footer(&mut out, report);
+    out.push_str("</main></body></html>\n");
+    out
+}
+
+fn tiles(out: &mut String, report: &BenchReport) {
+    out.push_str("<div class=\"tiles\">");
+    let mut tile = |value: String, label: &str| {
+        let _ = write!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(&value), escape(label));
+    };
+    for (speedup, label) in
+        [(report.speedup_cold, "records per second, cold"), (report.speedup_warm, "records per second, warm")]
+    {
+        if let Some(speedup) = speedup {
+            tile(format!("{} ×", factor(speedup)), label);
+        }
+    }
+    let cold = |side: &str| report.best(side, Cache::Cold).or_else(|| report.best(side, Cache::Remote));
+    for (side, word) in [("source", "before"), ("dataset", "after")] {
+        if let Some(waiting) = cold(side).and_then(|run| run.waiting) {
+            tile(percent(waiting), &format!("of the time a step waits {word}, cold"));
+        }
+    }
+    tile(grouped(report.source.files), if report.source.files == 1 { "file before" } else { "files before" });
+    tile(grouped(report.dataset.files), if report.dataset.files == 1 { "file after" } else { "files after" });
+    out.push_str("</div>\n");
+}
+
+fn section(out: &mut String, report: &BenchReport, cache: Cache, title: &str) {
+    let runs: Vec<&BenchRun> = report.runs.iter().filter(|run| run.cache == cache).collect();
+    if runs.is_empty() {
+        return;
+    }
+    let what = match cache {
+        Cache::Cold => {
+            "The files were dropped from the page cache before each measurement, so they come from the disk."
+        }
+        Cache::Warm => "The files are in the page cache, so no disk is involved.",
+        Cache::Remote => "The files come over the network.",
+    };
+    heading(out, title, what);
+    out.push_str("<div class=\"two\">");
+    card(out, "Records per second", &runs, |run| run.records_per_second, rate);
+    card(out, "Bytes in memory per second", &runs, |run| run.bytes_per_second, |bytes| format!("{}/s", size(bytes)));
+    card(out, "Time to the first batch", &runs, |run| run.first_batch_seconds, milliseconds);
+    let waiting: Vec<&BenchRun> = runs.into_iter().filter(|run| run.waiting.is_some()).collect();
+    if !waiting.is_empty() {
+        let title = format!("Waiting of a step of {}", milliseconds(report.step_seconds));
+        // Shares of the whole, so that 3 % looks like 3 %.
+        rates(out, &title, &waiting, |run| run.waiting.unwrap_or(0.0), percent, 1.0, " waits");
+    }
+    out.push_str("</div></section>");
+}
+
+fn card(out: &mut String, title: &str, runs: &[&BenchRun], of: fn(&BenchRun) -> f64, show: fn(f64) -> String) {
+    let most = runs.iter().map(|run| of(run)).fold(0.0, f64::max);
+    rates(out, title, runs, of, show, most, "");
+}
+
+fn rates(
+    out: &mut String,
+    title: &str,
+    runs: &[&BenchRun],
+    of: fn(&BenchRun) -> f64,
+    show: fn(f64) -> String,
+    most: f64,
+    class: &str,
+) {
+    let _ =
+        write!(out, "<div class=\"card\"><h3>{}</h3><div class=\"rates\" style=\"margin-top:10px\">", escape(title));
+    for run in runs {
+        let (value, word) = (of(run), if run.side == "source" { "before" } else { "after" });
+        let width = if most > 0.0 { (value / most * 100.0).clamp(0.0, 100.0) } else { 0.0 };
+        let readers = if run.readers == 1 { "1 reader".to_owned() } else { format!("{} readers", run.readers) };
+        let _ = write!(
+            out,
+            "<span>{word}, {readers}</span><div class=\"bar {word}{class}\" style=\"--w:{width:.1}%\"></div><span class=\"n\">{}</span>",
+            escape(&show(value))
+        );
+    }
+    out.push_str("</div></div>");
+}
+
+fn table(out: &mut String, report: &BenchReport) {
+    heading(
+        out,
+        "All measurements",
+        "Each takes at most the time stated below, and ends earlier if a cold reading comes to the end.",
+    );
+    out.push_str(
+        "<div class=\"scroll\"><table><thead><tr><th>Side</th><th>Cache</th><th class=\"n\">Readers</th><th class=\"n\">Records</th>\
+         <th class=\"n\">Bytes</th><th class=\"n\">Time</th><th class=\"n\">Records/s</th><th class=\"n\">First batch</th>\
+         <th class=\"n\">Files opened</th><th class=\"n\">From disks</th><th class=\"n\">Waiting</th></tr></thead><tbody>",
+    );
+    for run in &report.runs {
+        let cache = match run.cache {
+            Cache::Cold => "cold",
+            Cache::Warm => "warm",
+            Cache::Remote => "remote",
+        };
+        let word = if run.side == "source" { "before" } else { "after" };
+        let _ = write!(
+            out,
+            "<tr><td>{word}</td><td>{cache}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            run.readers,
+            grouped(run.records),
+            Size(run.bytes),
+            milliseconds(run.seconds),
+            rate(run.records_per_second),
+            milliseconds(run.first_batch_seconds),
+            grouped(run.files_opened),
+            run.disk_bytes.map_or_else(|| "unknown".to_owned(), |bytes| Size(bytes).to_string()),
+            run.waiting.map_or_else(String::new, percent)
+        );
+    }
+    out.push_str("</tbody></table></div></section>");
+}
+
+fn footer(out: &mut String, report: &BenchReport) {
+    out.push_str("<footer>");
+    for line in conclusions(report).iter().chain(&report.notes) {
+        let _ = write!(out, "<p>{}.</p>", escape(line));
+    }
+    let _ = write!(
+        out,
+        "<p>Readers of shardify {} took batches of {} records in a random order of samples or shards, for at most {} a measurement; two batches \
+         for each reader wait in a queue. Records were read into memory and decoded no further. A consumer took a batch, worked for {}, and \
+         took the next; the time that it waited after the first batch counts.</p></footer>",
+        env!("CARGO_PKG_VERSION"),
+        grouped(report.batch),
+        milliseconds(report.limit_seconds),
+        milliseconds(report.step_seconds)
+    );
+}
+
+fn size(bytes: f64) -> Size {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and below 2^53")]
+    let bytes = bytes as u64;
+    Size(bytes)
+}

@@ -1,0 +1,165 @@
+//! One measurement: readers that fill a queue of batches, and a consumer that empties it.
+//!
+//! ```text
+//! reader 1 --\
+//! reader 2 ---+--> queue, 2 batches for each reader --> consumer: takes a batch, works for --step, takes the next
+//! reader n --/                                          waits whenever the queue is empty
+//! ```
+//!
+//! This is how loaders with workers work, and the queue has the length that torch's DataLoader gives it.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+
+use super::feed::Feed;
+use crate::{
+    error::{Error, Result},
+    ops::Context,
+};
+
+/// Batches that wait, for each reader.
+const AHEAD: usize = 2;
+/// How often an interrupt is looked for.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How to measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    /// Number of readers.
+    pub(super) readers: usize,
+    /// Records of a batch.
+    pub(super) batch: u64,
+    /// How long the consumer works on a batch.
+    pub(super) step: Option<Duration>,
+    /// Longest time.
+    pub(super) limit: Duration,
+    /// Number of the first items that are read, again and again; `None` to read each item once.
+    pub(super) again: Option<usize>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    pub(super) batches: u64,
+    /// From the start to the end of the last batch.
+    pub(super) time: Duration,
+    pub(super) first_batch: Duration,
+    /// Time that the consumer waited after the first batch.
+    pub(super) waited: Duration,
+    pub(super) opened: u64,
+    /// Items that were begun.
+    pub(super) items: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Batch {
+    records: u64,
+    bytes: u64,
+}
+
+/// Measures a feed.
+///
+/// # Errors
+/// When something cannot be read, or the user interrupts.
+pub(super) fn measure(context: &Context<'_>, feed: &Feed, setup: Setup) -> Result<Measured> {
+    let (next, opened) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let failure: Mutex<Option<Error>> = Mutex::new(None);
+    let mut measured = Measured::default();
+    std::thread::scope(|scope| {
+        let (sender, batches) = bounded::<Batch>(AHEAD * setup.readers);
+        for _ in 0..setup.readers {
+            let sender = sender.clone();
+            let (next, opened, failure) = (&next, &opened, &failure);
+            scope.spawn(move || {
+                if let Err(error) = read(context, feed, setup, (next, opened), &sender) {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            });
+        }
+        drop(sender);
+        measured = consume(context, &batches, setup);
+        // Readers see that nobody takes batches any more.
+        drop(batches);
+    });
+    context.cancel.check()?;
+    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    let (opened, items) = (opened.into_inner(), next.into_inner().min(feed.len()));
+    Ok(Measured { opened, items, ..measured })
+}
+
+fn consume(context: &Context<'_>, batches: &crossbeam_channel::Receiver<Batch>, setup: Setup) -> Measured {
+    let started = Instant::now();
+    let mut measured = Measured::default();
+    while started.elapsed() < setup.limit && !context.cancel.is_cancelled() {
+        let asked = Instant::now();
+        let batch = match batches.recv_timeout(PATIENCE) {
+            Ok(batch) => batch,
+            Err(RecvTimeoutError::Timeout) => {
+                if measured.batches > 0 {
+                    measured.waited += asked.elapsed();
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        if measured.batches == 0 {
+            measured.first_batch = started.elapsed();
+        } else {
+            measured.waited += asked.elapsed();
+        }
+        measured.batches += 1;
+        measured.records += batch.records;
+        measured.bytes += batch.bytes;
+        if let Some(step) = setup.step {
+            std::thread::sleep(step);
+        }
+        measured.time = started.elapsed();
+    }
+    measured
+}
+
+/// Reads items until there are none, or nobody takes batches.
+fn read(
+    context: &Context<'_>,
+    feed: &Feed,
+    setup: Setup,
+    (next, opened): (&AtomicUsize, &AtomicU64),
+    sender: &Sender<Batch>,
+) -> Result<()> {
+    let items = setup.again.unwrap_or(feed.len()).min(feed.len());
+    let (mut pending, mut is_wanted) = (Batch::default(), true);
+    while is_wanted && items > 0 {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        if at >= items && setup.again.is_none() {
+            break;
+        }
+        let files = feed.read(context, at % items, &mut |records, bytes| {
+            pending.records += records;
+            pending.bytes += bytes;
+            while is_wanted && pending.records >= setup.batch {
+                let bytes = pending.bytes * setup.batch / pending.records;
+                let batch = Batch { records: setup.batch, bytes };
+                pending = Batch { records: pending.records - setup.batch, bytes: pending.bytes - bytes };
+                is_wanted = sender.send(batch).is_ok() && !context.cancel.is_cancelled();
+            }
+            Ok(is_wanted)
+        })?;
+        opened.fetch_add(files, Ordering::Relaxed);
+    }
+    if is_wanted && pending.records > 0 {
+        // A consumer that has gone needs no rest.
+        let _ = sender.send(pending);
+    }
+    Ok(())
+}

@@ -1,0 +1,669 @@
+//! `check`: rules about a version of a dataset, as a gate for jobs.
+//!
+//! Rules are about the age and the number of records, columns and their types, values, drift against another version, and groups that
+//! are on two sides of a split. Everything about columns is counted in one pass (`read.rs`), in which footers decide what they can.
+//! A rule is never half known: either all records were counted, or the run fails.
+//!
+//! Of private datasets, values of columns of ids are counted, but shown nowhere.
+
+mod columns;
+mod leaks;
+mod read;
+mod rules;
+
+use std::time::{Duration, Instant};
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray},
+    compute::cast,
+    datatypes::{DataType, Float64Type, TimeUnit, TimestampMicrosecondType},
+};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Serialize, Serializer};
+use toml::Spanned;
+
+pub use self::rules::{Rules, Severity};
+use self::{
+    columns::{ColumnCheck, Tally, percent},
+    leaks::{By, Leaks},
+    read::{Found, Scan},
+    rules::{DriftRules, Freshness, PREVIOUS, SchemaRules, SplitRules, Volume},
+};
+use super::{
+    Context,
+    drift::{ColumnDrift, Thresholds, drift},
+    head::Hidden,
+    manifest,
+    report::is_hidden,
+};
+use crate::{
+    dataset::{Entry, Snapshot, check_folders},
+    error::{Error, Result},
+    exec::seen::SeenMemory,
+    id::Version,
+    record::side::side_of_path,
+    schema::file::print_type,
+    storage::{self, Location},
+    units::grouped,
+};
+
+/// Versions that are read to find the newest one that added records.
+const LOOK_BACK: u64 = 1_000;
+/// Operations that add records.
+const ADDING: [&str; 4] = ["convert", "adopt", "pull", "reshard"];
+
+/// What became of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It holds.
+    Pass,
+    /// It cannot be decided yet, such as a comparison with a version that does not exist.
+    Skip,
+    /// It does not hold, and has the severity `warn`.
+    Warn,
+    /// It does not hold.
+    Fail,
+}
+
+/// A rule and what became of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RuleReport {
+    /// Key of the rule in the file; with the name of its table, unless that is of a column.
+    pub rule: &'static str,
+    /// Column that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// What became of it.
+    pub status: Status,
+    /// Whether it fails the check.
+    pub severity: Severity,
+    /// What was expected, in words.
+    pub expected: String,
+    /// What was found, in words.
+    pub found: String,
+    /// The number that decides: seconds, records, a share, or an index.
+    pub value: Option<f64>,
+    /// Number of records that break it, for rules of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_records: Option<u64>,
+    /// Some values that break it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
+    /// Line in the file of rules.
+    pub line: u64,
+}
+
+impl RuleReport {
+    fn new(rule: &'static str, severity: Severity, expected: String, line: u64) -> Self {
+        let (value, failed_records, examples) = (None, None, Vec::new());
+        let (column, found, status) = (None, String::new(), Status::Pass);
+        Self { rule, column, status, severity, expected, found, value, failed_records, examples, line }
+    }
+
+    fn decide(&mut self, holds: bool, found: String) {
+        self.status = if holds { Status::Pass } else { Status::Fail };
+        self.found = found;
+    }
+
+    fn fails(&mut self, found: String) {
+        self.decide(false, found);
+    }
+
+    fn skipped(mut self, why: String) -> Self {
+        (self.status, self.found) = (Status::Skip, why);
+        self
+    }
+}
+
+/// Counts of a column with rules.
+#[derive(Debug, Clone, Serialize)]
+pub struct ColumnMetrics {
+    /// Its name.
+    pub column: String,
+    /// Live records.
+    pub records: u64,
+    /// Nulls among them.
+    pub nulls: u64,
+    /// Number of different values, if a rule needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distinct: Option<u64>,
+    /// Least number; absent for other types and for ids of private datasets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<f64>,
+    /// Greatest number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+}
+
+/// Report of `check`.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckReport {
+    /// The dataset.
+    pub dataset: String,
+    /// Its version.
+    pub version: Version,
+    /// When that was committed.
+    #[serde(serialize_with = "as_text")]
+    pub committed_at: Timestamp,
+    /// When it was checked, by the clock of the store.
+    #[serde(serialize_with = "as_text")]
+    pub checked_at: Timestamp,
+    /// File of the rules.
+    pub rules: String,
+    /// `fail` if a rule fails, `warn` if one warns, else `pass`.
+    pub status: Status,
+    /// Rules that hold.
+    pub passed: u64,
+    /// Rules that fail.
+    pub failed: u64,
+    /// Rules that do not hold, of the severity `warn`.
+    pub warned: u64,
+    /// Rules that were not decided.
+    pub skipped: u64,
+    /// Live records.
+    pub records: u64,
+    /// Live shards.
+    pub shards: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Stored bytes of what was read of them for rules of columns.
+    pub bytes_read: u64,
+    /// Time taken.
+    pub seconds: f64,
+    /// The rules, in the order of tables in this file's documentation, and of columns in the file of rules.
+    #[serde(skip)]
+    pub results: Vec<RuleReport>,
+    /// Counts of columns with rules.
+    #[serde(skip)]
+    pub columns: Vec<ColumnMetrics>,
+}
+
+fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{time:.6}"))
+}
+
+/// Reads a file of rules.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) when there is none, or it is not one.
+pub fn read_rules(context: &Context<'_>, file: &str) -> Result<Rules> {
+    let location = context.location(file)?;
+    let missing = || {
+        let error = Error::usage("expected a file of rules, found nothing").at(file.to_owned());
+        error.hint("`shardify help check` shows a file with all rules")
+    };
+    let (folder, name) = location.split_name().ok_or_else(missing)?;
+    let store = storage::open(&folder, &context.settings)?;
+    let bytes = store.get(&name)?.ok_or_else(missing)?;
+    if bytes.len() as u64 > rules::MAX_BYTES {
+        return Err(
+            Error::usage(format!("expected a file of rules, found {} bytes", grouped(bytes.len() as u64))).at(file)
+        );
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|e| Error::usage("expected rules in UTF-8").at(file).cause(e))?;
+    Rules::parse(file, text)
+}
+
+/// Checks a version of a dataset.
+///
+/// # Errors
+/// When there is no such version, or it cannot be read. A rule that does not hold is in the report and not an error.
+pub fn check(context: &Context<'_>, location: &Location, at: Option<&str>, rules: &Rules) -> Result<CheckReport> {
+    let snapshot = manifest::snapshot(context, location, at)?;
+    let check = Check { context, location, snapshot: &snapshot, rules, hidden: Hidden::of(&snapshot)? };
+    super::or_overtaken(Some(&snapshot), check.run())
+}
+
+struct Check<'a> {
+    context: &'a Context<'a>,
+    location: &'a Location,
+    snapshot: &'a Snapshot,
+    rules: &'a Rules,
+    hidden: Hidden,
+}
+
+impl Check<'_> {
+    fn run(&self) -> Result<CheckReport> {
+        let started = Instant::now();
+        let now = self.snapshot.dataset().now()?;
+        let shards = self.snapshot.shards()?;
+        check_folders(self.snapshot.dataset().store().as_ref(), shards.iter())?;
+        let tables = &self.rules.tables;
+        let checks = self.column_checks();
+        let leaks = tables.splits.as_ref().map(|splits| self.leaks(splits)).transpose()?;
+        let has_columns = leaks.as_ref().is_some_and(|leaks| leaks.columns().next().is_some());
+        let wants_values = !checks.is_empty() || tables.schema.is_some() || has_columns;
+        let found = Scan::new(self.context, self.snapshot, &checks, leaks.as_ref()).run(wants_values)?;
+        let mut results = Vec::new();
+        if let Some(freshness) = &tables.freshness {
+            results.push(self.freshness(freshness.get_ref(), &checks, &found, now)?);
+        }
+        if let Some(volume) = &tables.volume {
+            self.volume(volume.get_ref(), &mut results)?;
+        }
+        if let Some(schema) = &tables.schema {
+            self.schema(schema.get_ref(), &found, &mut results)?;
+        }
+        let names: Vec<String> = found.fields.iter().map(|field| field.name().clone()).collect();
+        for (check, tally) in checks.iter().zip(&found.tallies) {
+            results.extend(check.judge(tally, &names, &|span| self.rules.line(span)));
+        }
+        if let Some(drift) = &tables.drift {
+            self.drift(drift.get_ref(), &mut results)?;
+        }
+        if let (Some(splits), Some(leaks)) = (&tables.splits, &leaks) {
+            results.push(self.split(splits, leaks));
+        }
+        let metrics = checks.iter().zip(&found.tallies).map(|(check, tally)| metrics(check, tally)).collect();
+        Ok(self.report(now, results, metrics, found.bytes_read, started.elapsed()))
+    }
+
+    fn report(
+        &self,
+        now: Timestamp,
+        mut results: Vec<RuleReport>,
+        columns: Vec<ColumnMetrics>,
+        bytes_read: u64,
+        time: Duration,
+    ) -> CheckReport {
+        for rule in results.iter_mut().filter(|rule| rule.status == Status::Fail && rule.severity == Severity::Warn) {
+            rule.status = Status::Warn;
+        }
+        let count = |status| results.iter().filter(|rule| rule.status == status).count() as u64;
+        let (failed, warned) = (count(Status::Fail), count(Status::Warn));
+        let entry = self.snapshot.entry();
+        CheckReport {
+            dataset: self.location.to_string(),
+            version: entry.version,
+            committed_at: self.snapshot.committed_at(entry.version, entry.committed_at),
+            checked_at: now,
+            rules: self.rules.name.clone(),
+            status: match (failed, warned) {
+                (0, 0) => Status::Pass,
+                (0, _) => Status::Warn,
+                _ => Status::Fail,
+            },
+            passed: count(Status::Pass),
+            failed,
+            warned,
+            skipped: count(Status::Skip),
+            records: entry.totals.records,
+            shards: entry.totals.shards,
+            bytes: entry.totals.bytes,
+            bytes_read,
+            seconds: time.as_secs_f64(),
+            columns,
+            results,
+        }
+    }
+
+    /// Returns the columns with rules, and the one that states the age of records.
+    fn column_checks(&self) -> Vec<ColumnCheck<'_>> {
+        let shown = |name: &str| !is_hidden(&self.hidden, name) && !(self.hidden.is_private && self.has_samples());
+        let mut checks: Vec<ColumnCheck<'_>> = self
+            .rules
+            .columns()
+            .into_iter()
+            .map(|(name, rules)| ColumnCheck::new(name, Some(rules), shown(name)))
+            .collect();
+        if let Some(column) = self.rules.tables.freshness.as_ref().and_then(|rules| rules.get_ref().column.as_ref()) {
+            let name = column.get_ref().as_str();
+            if !checks.iter().any(|check| check.name == name) {
+                checks.push(ColumnCheck::new(name, None, shown(name)));
+            }
+            checks.iter_mut().filter(|check| check.name == name).for_each(ColumnCheck::want_range);
+        }
+        let memory = self.memory(checks.iter().filter(|check| check.is_unique()).count());
+        checks.iter_mut().for_each(|check| check.give(memory));
+        checks
+    }
+
+    /// Whether records may be samples, whose parts may name anybody.
+    fn has_samples(&self) -> bool {
+        self.snapshot.entry().settings.shard_format != crate::format::OutputFormat::Parquet
+    }
+
+    /// Returns the memory of one of all sets of fingerprints.
+    fn memory(&self, unique: usize) -> SeenMemory {
+        let sets = unique + if self.rules.tables.splits.is_some() { 2 } else { 0 };
+        SeenMemory::of(self.context.memory.0 / (sets as u64).max(1))
+    }
+
+    fn line<T>(&self, part: &Spanned<T>) -> u64 {
+        self.rules.line(&part.span())
+    }
+
+    /// Returns the version that a rule compares with; `None` if there is none before the first.
+    fn against(&self, against: &Spanned<String>) -> Result<Option<Snapshot>> {
+        let text = against.get_ref();
+        let version = self.snapshot.version();
+        let wanted = match (text.as_str(), version.0) {
+            (PREVIOUS, 0 | 1) => return Ok(None),
+            (PREVIOUS, version) => Version(version - 1).to_string(),
+            _ => text.clone(),
+        };
+        manifest::snapshot(self.context, self.location, Some(&wanted)).map(Some).map_err(|error| {
+            let message = format!("no version can be compared with: {}", error.message());
+            let told = self.rules.error(&against.span(), message);
+            error.hints().iter().fold(told, |told, hint| told.hint(hint.clone()))
+        })
+    }
+
+    fn freshness(
+        &self,
+        rules: &Freshness,
+        checks: &[ColumnCheck<'_>],
+        found: &Found,
+        now: Timestamp,
+    ) -> Result<RuleReport> {
+        let most = self.rules.age(rules)?;
+        let expected = format!("at most {} old", rules.max_age.get_ref());
+        let mut report = RuleReport::new("freshness.max_age", rules.severity, expected, self.line(&rules.max_age));
+        let newest = match &rules.column {
+            None => self.last_addition()?,
+            Some(column) => {
+                let name = column.get_ref();
+                report.column = Some(name.clone());
+                let tally = checks.iter().zip(&found.tallies).find(|(check, _)| check.name == name.as_str());
+                let range = tally.and_then(|(_, tally)| tally.range());
+                match range.and_then(|(_, greatest)| time_of(greatest)) {
+                    Some(time) => time,
+                    None => {
+                        let present = tally.is_some_and(|(_, tally)| tally.present > 0);
+                        let why = if present { "no dates or times with a known range" } else { "no such column" };
+                        report.fails(why.to_owned());
+                        return Ok(report);
+                    }
+                }
+            }
+        };
+        let age = now.duration_since(newest);
+        report.value = Some(age.as_secs_f64());
+        let found = format!("{} old, from {newest:.0}", span(age));
+        report.decide(age <= SignedDuration::try_from(most).unwrap_or(SignedDuration::MAX), found);
+        Ok(report)
+    }
+
+    /// Returns when records were added last.
+    fn last_addition(&self) -> Result<Timestamp> {
+        let newest = self.snapshot.entry();
+        let adds = |entry: &Entry| entry.counts.records_out > 0 && ADDING.contains(&entry.operation.as_str());
+        let mut found: Entry = newest.clone();
+        for version in (newest.version.0.saturating_sub(LOOK_BACK).max(1)..newest.version.0).rev() {
+            if adds(&found) {
+                break;
+            }
+            found = self.snapshot.dataset().entry(Version(version))?;
+        }
+        Ok(self.snapshot.committed_at(found.version, found.committed_at))
+    }
+
+    fn volume(&self, rules: &Volume, out: &mut Vec<RuleReport>) -> Result<()> {
+        let records = self.snapshot.entry().totals.records;
+        let mut add = |rule, part: &Spanned<u64>, expected: String, holds| {
+            let mut report = RuleReport::new(rule, rules.severity, expected, self.line(part));
+            report.value = Some(records as f64);
+            report.decide(holds, format!("{} records", grouped(records)));
+            out.push(report);
+        };
+        if let Some(least) = &rules.min_records {
+            let expected = format!("at least {} records", grouped(*least.get_ref()));
+            add("volume.min_records", least, expected, records >= *least.get_ref());
+        }
+        if let Some(most) = &rules.max_records {
+            let expected = format!("at most {} records", grouped(*most.get_ref()));
+            add("volume.max_records", most, expected, records <= *most.get_ref());
+        }
+        let (Some(limit), Some(against)) = (&rules.max_change, &rules.against) else { return Ok(()) };
+        let expected = format!("at most {} more or less than {}", percent(*limit.get_ref()), against.get_ref());
+        let mut report = RuleReport::new("volume.max_change", rules.severity, expected, self.line(limit));
+        let Some(older) = self.against(against)? else {
+            out.push(report.skipped("there is no version before".to_owned()));
+            return Ok(());
+        };
+        let before = older.entry().totals.records;
+        let change = match (before, records) {
+            (0, 0) => 0.0,
+            (0, _) => f64::INFINITY,
+            (before, records) => records as f64 / before as f64 - 1.0,
+        };
+        report.value = change.is_finite().then_some(change);
+        let found = format!("{} records after {} in {}", grouped(records), grouped(before), older.version());
+        report.decide(change.abs() <= *limit.get_ref(), found);
+        out.push(report);
+        Ok(())
+    }
+
+    fn schema(&self, rules: &SchemaRules, found: &Found, out: &mut Vec<RuleReport>) -> Result<()> {
+        let mut wanted: Vec<(String, String, u64)> = Vec::new();
+        for (name, data_type) in &rules.columns {
+            let parsed = crate::schema::file::parse_type(data_type.get_ref())?;
+            wanted.push((name.clone(), print_type(&parsed), self.line(data_type)));
+        }
+        wanted.sort_by_key(|(_, _, line)| *line);
+        if let Some(against) = &rules.against {
+            let line = self.line(against);
+            match self.against(against)? {
+                Some(older) => {
+                    let fields = Scan::new(self.context, &older, &[], None).run(true)?.fields;
+                    let of_older = fields.iter().map(|field| (field.name().clone(), print_type(field), line));
+                    let new: Vec<_> = of_older.filter(|(name, ..)| !rules.columns.contains_key(name)).collect();
+                    wanted.extend(new);
+                }
+                None => {
+                    let expected = "the columns of the version before".to_owned();
+                    let report = RuleReport::new("schema.against", rules.severity, expected, line);
+                    out.push(report.skipped("there is no version before".to_owned()));
+                }
+            }
+        }
+        for (name, data_type, line) in &wanted {
+            let mut report = RuleReport::new("schema.columns", rules.severity, data_type.clone(), *line);
+            report.column = Some(name.clone());
+            match found.fields.iter().find(|field| field.name() == name) {
+                Some(field) => {
+                    let actual = print_type(field);
+                    report.decide(actual == *data_type, actual);
+                }
+                None => report.fails("no such column".to_owned()),
+            }
+            out.push(report);
+        }
+        if let Some(extra) = rules.extra_columns.as_ref().filter(|extra| !*extra.get_ref() && !wanted.is_empty()) {
+            let expected = "no other columns".to_owned();
+            let mut report = RuleReport::new("schema.extra_columns", rules.severity, expected, self.line(extra));
+            let others = found.fields.iter().filter(|field| !wanted.iter().any(|(name, ..)| name == field.name()));
+            let others: Vec<String> = others.map(|field| format!("`{}`", field.name())).collect();
+            report.value = Some(others.len() as f64);
+            let text = if others.is_empty() { "no other columns".to_owned() } else { others.join(", ") };
+            report.decide(others.is_empty(), text);
+            out.push(report);
+        }
+        Ok(())
+    }
+
+    fn drift(&self, rules: &DriftRules, out: &mut Vec<RuleReport>) -> Result<()> {
+        let Some(older) = self.against(&rules.against)? else {
+            let expected = "no drift since the version before".to_owned();
+            let report = RuleReport::new("drift.against", rules.severity, expected, self.line(&rules.against));
+            out.push(report.skipped("there is no version before".to_owned()));
+            return Ok(());
+        };
+        let found = drift(self.context, &older, self.snapshot, Thresholds::default())?;
+        let named = rules.columns.as_ref().map(|columns| columns.get_ref());
+        for column in found.columns.iter().filter(|c| named.is_none_or(|named| named.contains(&c.column))) {
+            self.drift_of(rules, &older, column, out);
+        }
+        for name in named.into_iter().flatten().filter(|name| !found.columns.iter().any(|c| c.column == **name)) {
+            let line = rules.columns.as_ref().map_or(0, |columns| self.line(columns));
+            let mut report =
+                RuleReport::new("drift.columns", rules.severity, format!("a column of {}", older.version()), line);
+            report.column = Some(name.clone());
+            report.fails("neither version has such a column".to_owned());
+            out.push(report);
+        }
+        Ok(())
+    }
+
+    fn drift_of(&self, rules: &DriftRules, older: &Snapshot, column: &ColumnDrift, out: &mut Vec<RuleReport>) {
+        let version = older.version();
+        if let Some(most) = &rules.max_psi {
+            let expected = format!("a population stability index of at most {} against {version}", most.get_ref());
+            let mut report = RuleReport::new("drift.max_psi", rules.severity, expected, self.line(most));
+            report.column = Some(column.column.clone());
+            report.value = column.psi;
+            let changed = column.beyond.iter().find(|beyond| matches!(**beyond, "gone" | "type"));
+            match (column.psi, changed) {
+                (_, Some(&"gone")) => report.fails(format!("values in {version} alone")),
+                (_, Some(_)) => report.fails(format!("values of another type than in {version}")),
+                (Some(psi), None) => report.decide(psi <= *most.get_ref(), format!("{psi:.3}")),
+                (None, None) => report.decide(true, format!("no values in {version}")),
+            }
+            out.push(report);
+        }
+        if let Some(most) = &rules.max_null_change {
+            let expected = format!("a share of nulls within {} of that of {version}", percent(*most.get_ref()));
+            let mut report = RuleReport::new("drift.max_null_change", rules.severity, expected, self.line(most));
+            report.column = Some(column.column.clone());
+            let change = column.nulls_after - column.nulls_before;
+            report.value = Some(change);
+            let found = format!("{} after {}", percent(column.nulls_after), percent(column.nulls_before));
+            report.decide(change.abs() <= *most.get_ref(), found);
+            out.push(report);
+        }
+    }
+
+    fn leaks(&self, splits: &Spanned<SplitRules>) -> Result<Leaks> {
+        let rules = splits.get_ref();
+        let settings = &self.snapshot.entry().settings;
+        let has_subjects = settings.subject.is_some() || settings.subjects_from.is_some();
+        let by = match rules.by.as_ref().map(|by| by.get_ref().as_str()) {
+            None if has_subjects => By::Subject,
+            None => By::Id,
+            Some("subject") if !has_subjects => {
+                let span = rules.by.as_ref().map_or(splits.span(), Spanned::span);
+                let error = self.rules.error(&span, "the dataset has no subject ids");
+                return Err(error.hint("name the column of subjects: by = \"patient_id\""));
+            }
+            Some("subject") => By::Subject,
+            Some("id") => By::Id,
+            Some(column) => By::Column(column.to_owned()),
+        };
+        let column = rules.column.as_ref().map(|column| column.get_ref().clone());
+        if column.is_none() && !self.snapshot.shards()?.iter().any(|shard| side_of_path(&shard.path).is_some()) {
+            let error = self.rules.error(&splits.span(), "the dataset is not divided, so no record has a side");
+            return Err(error
+                .hint("if a column states the side, name it: column = \"split\", and by = the column of subjects")
+                .hint("`shardify convert --split train=0.8,test=0.2` divides a new dataset"));
+        }
+        let unique = self.rules.columns().iter().filter(|(_, rules)| rules.unique.is_some()).count();
+        Ok(Leaks::new(by, column, self.memory(unique)))
+    }
+
+    fn split(&self, splits: &Spanned<SplitRules>, leaks: &Leaks) -> RuleReport {
+        let counts = leaks.counts();
+        let noun = match &leaks.by {
+            By::Subject => "subjects".to_owned(),
+            By::Id => "ids".to_owned(),
+            By::Column(column) => format!("values of `{column}`"),
+        };
+        let expected = format!("no {noun} on two sides");
+        let severity = splits.get_ref().severity;
+        let mut report = RuleReport::new("splits.leaks", severity, expected, self.line(splits));
+        if let By::Column(column) = &leaks.by {
+            report.column = Some(column.clone());
+        }
+        if counts.records == 0 && self.snapshot.entry().totals.records > 0 {
+            report.fails(format!("no record has both {noun} and a side"));
+            return report;
+        }
+        report.value = Some(counts.leaked as f64);
+        let shown = !self.hidden.is_private
+            || matches!(&leaks.by, By::Column(column) if !is_hidden(&self.hidden, column) && !self.has_samples());
+        if shown {
+            report.examples = counts.examples.iter().cloned().collect();
+        }
+        let sides: Vec<&str> = counts.sides.keys().map(String::as_str).collect();
+        let found = format!(
+            "{} of {} {noun} are on two of {}",
+            grouped(counts.leaked),
+            grouped(counts.groups),
+            sides.join(", ")
+        );
+        report.decide(counts.leaked == 0, found);
+        report
+    }
+}
+
+fn metrics(check: &ColumnCheck<'_>, tally: &Tally) -> ColumnMetrics {
+    let number = |value: &ArrayRef| {
+        let is_number = value.data_type().is_numeric();
+        let number = is_number.then(|| cast(value, &DataType::Float64).ok()).flatten()?;
+        Some(number.as_primitive::<Float64Type>().value(0)).filter(|number| number.is_finite())
+    };
+    let range = tally.range().filter(|_| check.is_shown());
+    ColumnMetrics {
+        column: check.name.to_owned(),
+        records: tally.rows,
+        nulls: tally.nulls,
+        distinct: check.is_unique().then_some(tally.distinct),
+        min: range.and_then(|(least, _)| number(least)),
+        max: range.and_then(|(_, greatest)| number(greatest)),
+    }
+}
+
+/// Returns a date or time as an instant; those without a time zone are taken as UTC.
+fn time_of(value: &ArrayRef) -> Option<Timestamp> {
+    if !matches!(value.data_type(), DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)) {
+        return None;
+    }
+    let plain = match value.data_type() {
+        DataType::Timestamp(unit, Some(_)) => cast(value, &DataType::Timestamp(*unit, None)).ok()?,
+        _ => ArrayRef::clone(value),
+    };
+    let micros = cast(&plain, &DataType::Timestamp(TimeUnit::Microsecond, None)).ok()?;
+    Timestamp::from_microsecond(micros.as_primitive::<TimestampMicrosecondType>().value(0)).ok()
+}
+
+/// Returns a duration in its two largest units.
+fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().unsigned_abs();
+    let sign = if duration.is_negative() { "-" } else { "" };
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    let text = match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}min"),
+        (0, hours, minutes) => format!("{hours}h {minutes}min"),
+        (days, hours, _) => format!("{days}d {hours}h"),
+    };
+    format!("{sign}{text}")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Date32Array, Int64Array, TimestampNanosecondArray};
+
+    use super::*;
+
+    #[test]
+    fn dates_and_times_are_instants() {
+        let date: ArrayRef = Arc::new(Date32Array::from(vec![1]));
+        assert_eq!(time_of(&date).unwrap().as_second(), 86_400);
+        let time: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![5_000_000_000]).with_timezone("+02:00"));
+        assert_eq!(time_of(&time).unwrap().as_second(), 5);
+        assert!(time_of(&(Arc::new(Int64Array::from(vec![1])) as ArrayRef)).is_none());
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        let text = |seconds| span(SignedDuration::from_secs(seconds));
+        assert_eq!(
+            [text(5), text(125), text(7_260), text(90_000), text(-60)],
+            ["5s", "2min", "2h 1min", "1d 1h", "-1min"]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether a column that looks like an id never repeats: in all records of a small source, whose sample alone may deceive.
+
+use std::collections::HashSet;
+
+use arrow::array::{Array, RecordBatch, StringArray};
+
+use super::{InspectReport, unique_id};
+use crate::{
+    codec::checksum::xxh3_64,
+    error::{Error, Result},
+    exec::encode::id_column,
+    format::parquet,
+    ops::{Context, head::each_block},
+    record::Payload,
+    scan::{RecordSource, SourceFile},
+};
+
+/// Maximum number of stored bytes that are read.
+const MAX_BYTES: u64 = 64 << 20;
+/// Maximum number of records.
+const MAX_RECORDS: u64 = 4 << 20;
+const SPLIT_BYTES: usize = 1 << 20;
+const BATCH_ROWS: usize = 8_192;
+
+/// Looks at all records of a small source, and takes the suggestion of an id back if it repeats.
+pub(super) fn check_id(
+    context: &Context<'_>,
+    sources: &[RecordSource],
+    parquet: Option<&Vec<SourceFile>>,
+    report: &mut InspectReport,
+) {
+    let files = parquet.map_or(&[][..], Vec::as_slice);
+    let bytes: u64 = sources.iter().map(|s| s.file.bytes()).chain(files.iter().map(SourceFile::bytes)).sum();
+    if bytes > MAX_BYTES || sources.iter().any(|source| source.reader.layout().is_some()) {
+        return;
+    }
+    // One that repeats makes room for the next.
+    while let Some(id) = report.id.clone() {
+        let mut seen = Seen { id: [id.clone()], hashes: HashSet::new(), records: 0, repeats: false };
+        // What cannot be read is told by `convert`; here it only leaves the question open.
+        let Ok(()) = seen.read(context, sources, files) else { return };
+        if !seen.repeats {
+            report.id_unique_in = Some(seen.records);
+            return;
+        }
+        report.columns.iter_mut().filter(|column| column.column == id).for_each(|column| column.unique = false);
+        report.id = unique_id(&report.columns, report.subject.as_deref());
+    }
+}
+
+struct Seen {
+    id: [String; 1],
+    hashes: HashSet<u64>,
+    records: u64,
+    repeats: bool,
+}
+
+impl Seen {
+    fn read(&mut self, context: &Context<'_>, sources: &[RecordSource], files: &[SourceFile]) -> Result<()> {
+        for source in sources {
+            each_block(context, source, SPLIT_BYTES, &mut |block| match &block.payload {
+                Payload::Rows(batch) => self.add(batch),
+                Payload::Samples(_) => Err(Error::input("expected rows, found samples")),
+            })?;
+        }
+        for file in files {
+            let [id] = &self.id;
+            let columns = parquet::open(file.object(), &file.uri())?.with_columns(&[id]);
+            for batch in columns.batches(BATCH_ROWS) {
+                context.cancel.check()?;
+                if !self.add(&batch?)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds rows; returns whether more are wanted.
+    fn add(&mut self, batch: &RecordBatch) -> Result<bool> {
+        let ids: StringArray = id_column(batch, &self.id)?;
+        self.records += ids.len() as u64;
+        // Two ids of one hash are too rare to matter for a suggestion.
+        self.repeats |= ids.null_count() > 0;
+        for id in ids.iter().flatten() {
+            self.repeats |= !self.hashes.insert(xxh3_64(id.as_bytes()));
+        }
+        match self.records > MAX_RECORDS {
+            true => Err(Error::input("expected a small source, found a large one")),
+            false => Ok(!self.repeats),
+        }
+    }
+}
