@@ -129,7 +129,9 @@ pub(super) enum Command {
     /// Inputs that the dataset already has are skipped, so the same command can be repeated as data arrives. All shards of a run
     /// become visible in one version, or none.
     Convert(Box<ConvertArgs>),
-    /// Register existing Parquet, tar or TFRecord shards as a dataset without rewriting them.
+    /// Make a dataset of existing shards without rewriting them.
+    ///
+    /// These are Parquet, tar and TFRecord files, which the dataset registers.
     ///
     /// Each file is read once, for its checksum, records and ids. Files that are not shards, and files and folders whose names
     /// begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete them; `vacuum` deletes
@@ -206,7 +208,7 @@ pub(super) enum Command {
     ///
     /// A revert can be reverted. Records that were erased since then stay erased.
     Revert(RevertArgs),
-    /// Erase records, or all records of a subject, and block their re-import.
+    /// Erase records or subjects, and block their re-import.
     ///
     /// Affected shards are rewritten without the records, read back and compared, and the ids are removed from the id index.
     /// Afterwards `convert` skips records with these ids, and `adopt` refuses files that contain them. Without --all-versions,

@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    ops::{
-        check::{CheckReport, RuleReport, Status, check, read_rules},
-        lineage,
-    },
+    ops::check::{CheckReport, RuleReport, Status, check, read_rules, with_check},
     storage,
 };
 
@@ -29,7 +26,7 @@ impl Session<'_> {
         }
         let dataset = self.dataset(args.dataset.as_deref())?;
         let rules = read_rules(&self.context, &args.rules)?;
-        let report = lineage::with_check(&self.context, args.lineage.openlineage.as_deref(), &dataset, || {
+        let report = with_check(&self.context, args.lineage.openlineage.as_deref(), &dataset, || {
             check(&self.context, &dataset, args.at.as_deref(), &rules)
         })?;
         self.progress.stop();

@@ -261,7 +261,9 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         }
     }
     sample.describe(&mut report)?;
-    unique::check_id(context, &sources_of_records, shards.get(&OutputFormat::Parquet), &mut report);
+    check_id(&mut report, &|id| {
+        unique::unique_in(context, &sources_of_records, shards.get(&OutputFormat::Parquet), id)
+    });
     let all: Option<Vec<u64>> = report.formats.iter().map(|f| f.records).collect();
     report.records = all.map(|records| records.iter().sum());
     report.exact = report.formats.iter().all(|f| f.exact);
@@ -587,6 +589,22 @@ impl Sample {
             batches.map(|batch| id_column(batch, &[column.to_owned()])).collect::<Result<_>>()?;
         let mut seen = HashSet::new();
         Ok(ids.iter().flatten().flatten().all(|id| seen.insert(id)))
+    }
+}
+
+/// Looks at all records of a small source, and takes the suggestion of an id back if it repeats: that makes room for the next.
+fn check_id(report: &mut InspectReport, unique_in: &dyn Fn(&str) -> Option<u64>) {
+    while let Some(id) = report.id.clone() {
+        match unique_in(&id) {
+            Some(0) => {
+                report.columns.iter_mut().filter(|column| column.column == id).for_each(|column| column.unique = false);
+                report.id = unique_id(&report.columns, report.subject.as_deref());
+            }
+            records => {
+                report.id_unique_in = records;
+                return;
+            }
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use super::{
     Context,
     adopt::AdoptReport,
-    check::{CheckReport, ColumnMetrics, RuleReport, Severity, Status},
     compact::{CompactReport, TableReport},
     convert::ConvertReport,
     erase::EraseReport,
@@ -47,13 +46,8 @@ const ERROR_SCHEMA: &str =
     "https://openlineage.io/spec/facets/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet";
 const JOB_SCHEMA: &str = "https://openlineage.io/spec/facets/2-0-4/JobTypeJobFacet.json#/$defs/JobTypeJobFacet";
 
-const ASSERTIONS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-1-0/DataQualityAssertionsDatasetFacet.json\
-                                 #/$defs/DataQualityAssertionsDatasetFacet";
-const METRICS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-0-2/DataQualityMetricsInputDatasetFacet.json\
-                              #/$defs/DataQualityMetricsInputDatasetFacet";
-
 /// Name of the command that reads the dataset and writes nothing.
-const CHECK: &str = "check";
+pub(super) const CHECK: &str = "check";
 
 /// Description of a run before it starts.
 #[derive(Debug, Clone)]
@@ -78,7 +72,7 @@ pub struct Outcome {
     /// Columns with their types, if known.
     pub columns: Vec<(String, String)>,
     /// Facets of the dataset as an input: results of `check`.
-    input_facets: Map<String, Value>,
+    pub(super) input_facets: Map<String, Value>,
 }
 
 impl From<&ConvertReport> for Outcome {
@@ -124,49 +118,6 @@ impl From<&RemoveReport> for Outcome {
     }
 }
 
-impl From<&CheckReport> for Outcome {
-    fn from(report: &CheckReport) -> Self {
-        let assertion = |rule: &RuleReport| {
-            let severity = if rule.severity == Severity::Warn { "warn" } else { "error" };
-            let success = rule.status == Status::Pass;
-            let mut fields = json!({ "assertion": rule.rule, "success": success, "severity": severity });
-            if let Some(column) = &rule.column {
-                fields["column"] = json!(column);
-            }
-            if let Some(records) = rule.failed_records {
-                fields["failures"] = json!(records);
-            }
-            fields
-        };
-        let decided = report.results.iter().filter(|rule| rule.status != Status::Skip);
-        let assertions: Vec<Value> = decided.map(assertion).collect();
-        let column = |column: &ColumnMetrics| {
-            let mut fields =
-                json!({ "nullCount": column.nulls, "count": column.records - column.nulls.min(column.records) });
-            if let Some(distinct) = column.distinct {
-                fields["distinctCount"] = json!(distinct);
-            }
-            for (name, number) in [("min", column.min), ("max", column.max)] {
-                if let Some(number) = number {
-                    fields[name] = json!(number);
-                }
-            }
-            (column.column.clone(), fields)
-        };
-        let metrics = json!({
-            "rowCount": report.records,
-            "bytes": report.bytes,
-            "fileCount": report.shards,
-            "columnMetrics": report.columns.iter().map(column).collect::<Map<_, _>>(),
-        });
-        let input_facets = Map::from_iter([
-            ("dataQualityAssertions".to_owned(), facet(ASSERTIONS_SCHEMA, json!({ "assertions": assertions }))),
-            ("dataQualityMetrics".to_owned(), facet(METRICS_SCHEMA, metrics)),
-        ]);
-        Self { version: Some(report.version), input_facets, ..Self::default() }
-    }
-}
-
 impl From<&RevertReport> for Outcome {
     fn from(report: &RevertReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, ..Self::default() }
@@ -201,21 +152,6 @@ where
         Err(error) => emitter.emit("FAIL", None, Some(error)),
     }
     result
-}
-
-/// Checks a dataset and sends lineage events to `to`, as [`with_events`] does. A check whose rules fail is a run that completes, with
-/// assertions that did not succeed.
-///
-/// # Errors
-/// Those of [`with_events`].
-pub fn with_check(
-    context: &Context<'_>,
-    to: Option<&str>,
-    dataset: &Location,
-    run: impl FnOnce() -> Result<CheckReport>,
-) -> Result<CheckReport> {
-    let job = Job { name: CHECK, sources: &[], output: dataset, private: PrivateChoice::default() };
-    with_events(context, to, &job, run)
 }
 
 /// Returns how the dataset stores its ids, or will store them.
@@ -358,7 +294,8 @@ impl Emitter<'_> {
     }
 }
 
-fn facet(schema: &str, fields: Value) -> Value {
+/// Returns a facet with what every facet has.
+pub(super) fn facet(schema: &str, fields: Value) -> Value {
     let mut facet = Map::from_iter([
         ("_producer".to_owned(), Value::from(PRODUCER)),
         ("_schemaURL".to_owned(), Value::from(schema)),

@@ -57,7 +57,8 @@ mod tests {
     fn files_stay_as_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        std::fs::write(&path, [7; 10_000]).unwrap();
+        super::super::save(&super::super::Location::local(&path).unwrap(), &Default::default(), vec![7; 10_000].into())
+            .unwrap();
         write_dirty_pages(folder.path()).unwrap();
         drop_cached(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);

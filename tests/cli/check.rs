@@ -36,7 +36,7 @@ fn people() -> String {
 const RULES: &str = r#"
 [volume]
 min_records = 600
-max_records = 599
+max_records = 600
 max_change = 0.5
 against = "previous"
 
@@ -76,7 +76,7 @@ fn rules_are_decided_by_all_rows_in_every_format() {
         let rules = rules(&folder, "d --rules rules.toml", 1);
         let expected = [
             ("volume.min_records", "pass"),
-            ("volume.max_records", "fail"),
+            ("volume.max_records", "pass"),
             ("volume.max_change", "skip"),
             ("id schema.columns", "pass"),
             ("age schema.columns", "fail"),
@@ -177,9 +177,14 @@ fn drift_volume_and_schema_are_compared_with_other_versions() {
         (&found["age schema.columns"]["status"], &found["schema.extra_columns"]["status"]),
         (&json!("pass"), &json!("pass"))
     );
-    let drift = folder.run("manifest d --drift before v2 --json").objects();
+    let drift = folder.run("manifest d --drift before v3 --json").objects();
     let city = drift.iter().find(|object| object["column"] == "city").unwrap();
     assert_eq!(found["city drift.max_psi"]["value"], city["psi"]);
+    // A merge and a tag do not change what was there before.
+    folder.run("compact d --min-inputs 2 --quiet").ok();
+    folder.run("manifest d --tag after --quiet").ok();
+    folder.write("less.toml", "[volume]\nmax_change = 0.5\nagainst = \"previous\"\n");
+    assert_eq!(rules(&folder, "d --rules less.toml", 1)["volume.max_change"]["value"], 1.0);
     let missing = folder.run("check d --rules rules.toml --at v1");
     // The tag is of v1 itself.
     assert_eq!(missing.code, 0, "{}", missing.stdout);

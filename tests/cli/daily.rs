@@ -389,14 +389,14 @@ fn inspect_says_what_is_there_and_what_to_run_next() {
     a.csv
       csv        1 file, 1.2 KiB, 100 records
     sizes
-        1.0 KiB+           1 file    1.2 KiB  ######################################
+        1.0 KiB+           1 file  100 %   1.2 KiB  ################################
     columns in 100 sampled records
       record_id   text  unique
       patient_id  text
       note        text  25.0% null
     next
       shardify convert a.csv --id record_id --subject patient_id
-      makes shards of 128 MiB in ./shards; `record_id` is unique in the 100 sampled records; the run counts the records where it repeats
+      makes shards of 128 MiB in ./shards; `record_id` is unique in all 100 records
     ");
     folder.run("convert a.csv --id record_id --subject patient_id").ok();
     let summary = folder.run("inspect shards --json").ok().summary();

@@ -170,3 +170,13 @@ fn a_dataset_below_a_file_or_in_a_folder_that_cannot_be_made_is_an_error_that_na
         assert!(ran.stderr.contains("expected a folder, found a file\n") && ran.stderr.contains("/a.csv\n"), "{ran:?}");
     }
 }
+
+#[test]
+fn an_id_that_repeats_beyond_the_sample_is_not_suggested() {
+    let folder = Folder::new();
+    let rows: String = (0..200_000).map(|n| format!("{},{n},some words that fill the line\n", n % 150_000)).collect();
+    folder.write("a.csv", format!("county_id,row_id,text\n{rows}"));
+    let summary = folder.run("inspect a.csv --json").ok().summary();
+    assert_eq!((&summary["id"], &summary["id_unique_in"]), (&"row_id".into(), &200_000.into()), "{summary}");
+    assert!(summary["advice"].as_str().unwrap().ends_with("`row_id` is unique in all 200,000 records"));
+}

@@ -44,7 +44,7 @@ fn short_duration(text: &str) -> Result<Duration> {
     };
     parsed
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| Error::usage(format!("expected a time, found `{text}`")).hint("write it like 100ms, 3s or 2m"))
+        .ok_or_else(|| Error::usage(format!("expected a time such as 100ms, 3s or 2m, found `{text}`")))
 }
 
 #[cfg(test)]

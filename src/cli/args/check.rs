@@ -9,7 +9,7 @@ use super::LineageArgs;
 pub(in crate::cli) struct CheckArgs {
     /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// File of rules, in TOML.
+    /// File of rules, in TOML
     ///
     /// A path or a URL. Every table and every key is optional:
     ///

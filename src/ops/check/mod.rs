@@ -7,6 +7,7 @@
 //! Of private datasets, values of columns of ids are counted, but shown nowhere.
 
 mod columns;
+mod events;
 mod leaks;
 mod read;
 mod rules;
@@ -22,12 +23,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
 use toml::Spanned;
 
-pub use self::rules::{Rules, Severity};
 use self::{
     columns::{ColumnCheck, Tally, percent},
     leaks::{By, Leaks},
     read::{Found, Scan},
     rules::{DriftRules, Freshness, PREVIOUS, SchemaRules, SplitRules, Volume},
+};
+pub use self::{
+    events::with_check,
+    rules::{Rules, Severity},
 };
 use super::{
     Context,
@@ -300,7 +304,7 @@ impl Check<'_> {
 
     /// Returns the columns with rules, and the one that states the age of records.
     fn column_checks(&self) -> Vec<ColumnCheck<'_>> {
-        let shown = |name: &str| !is_hidden(&self.hidden, name) && !(self.hidden.is_private && self.has_samples());
+        let shown = |name: &str| !(is_hidden(&self.hidden, name) || self.hidden.is_private && self.has_samples());
         let mut checks: Vec<ColumnCheck<'_>> = self
             .rules
             .columns()
@@ -334,13 +338,14 @@ impl Check<'_> {
         self.rules.line(&part.span())
     }
 
-    /// Returns the version that a rule compares with; `None` if there is none before the first.
+    /// Returns the version that a rule compares with; `None` if the only records are those of the first version.
     fn against(&self, against: &Spanned<String>) -> Result<Option<Snapshot>> {
         let text = against.get_ref();
-        let version = self.snapshot.version();
-        let wanted = match (text.as_str(), version.0) {
-            (PREVIOUS, 0 | 1) => return Ok(None),
-            (PREVIOUS, version) => Version(version - 1).to_string(),
+        let wanted = match text.as_str() {
+            PREVIOUS => match self.last_addition()?.version.0 {
+                0 | 1 => return Ok(None),
+                version => Version(version - 1).to_string(),
+            },
             _ => text.clone(),
         };
         manifest::snapshot(self.context, self.location, Some(&wanted)).map(Some).map_err(|error| {
@@ -361,7 +366,10 @@ impl Check<'_> {
         let expected = format!("at most {} old", rules.max_age.get_ref());
         let mut report = RuleReport::new("freshness.max_age", rules.severity, expected, self.line(&rules.max_age));
         let newest = match &rules.column {
-            None => self.last_addition()?,
+            None => {
+                let entry = self.last_addition()?;
+                self.snapshot.committed_at(entry.version, entry.committed_at)
+            }
             Some(column) => {
                 let name = column.get_ref();
                 report.column = Some(name.clone());
@@ -385,8 +393,8 @@ impl Check<'_> {
         Ok(report)
     }
 
-    /// Returns when records were added last.
-    fn last_addition(&self) -> Result<Timestamp> {
+    /// Returns the entry that added records last: not a merge, a tag or an erasure.
+    fn last_addition(&self) -> Result<Entry> {
         let newest = self.snapshot.entry();
         let adds = |entry: &Entry| entry.counts.records_out > 0 && ADDING.contains(&entry.operation.as_str());
         let mut found: Entry = newest.clone();
@@ -396,7 +404,7 @@ impl Check<'_> {
             }
             found = self.snapshot.dataset().entry(Version(version))?;
         }
-        Ok(self.snapshot.committed_at(found.version, found.committed_at))
+        Ok(found)
     }
 
     fn volume(&self, rules: &Volume, out: &mut Vec<RuleReport>) -> Result<()> {

@@ -27,7 +27,7 @@ use crate::{
     units::parse_duration,
 };
 
-/// Word for the version before the one that is checked.
+/// Word for the version before records were added last.
 pub(super) const PREVIOUS: &str = "previous";
 
 /// Maximum bytes of a file of rules.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use arrow::array::{Array, RecordBatch, StringArray};
 
-use super::{InspectReport, unique_id};
 use crate::{
     codec::checksum::xxh3_64,
     error::{Error, Result},
@@ -22,30 +21,22 @@ const MAX_RECORDS: u64 = 4 << 20;
 const SPLIT_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 8_192;
 
-/// Looks at all records of a small source, and takes the suggestion of an id back if it repeats.
-pub(super) fn check_id(
+/// Looks for a column in all records of a small source: the number of records if it never repeats, 0 if it does, and `None` if the source
+/// is large or cannot be read, which `convert` tells.
+pub(super) fn unique_in(
     context: &Context<'_>,
     sources: &[RecordSource],
     parquet: Option<&Vec<SourceFile>>,
-    report: &mut InspectReport,
-) {
+    id: &str,
+) -> Option<u64> {
     let files = parquet.map_or(&[][..], Vec::as_slice);
     let bytes: u64 = sources.iter().map(|s| s.file.bytes()).chain(files.iter().map(SourceFile::bytes)).sum();
     if bytes > MAX_BYTES || sources.iter().any(|source| source.reader.layout().is_some()) {
-        return;
+        return None;
     }
-    // One that repeats makes room for the next.
-    while let Some(id) = report.id.clone() {
-        let mut seen = Seen { id: [id.clone()], hashes: HashSet::new(), records: 0, repeats: false };
-        // What cannot be read is told by `convert`; here it only leaves the question open.
-        let Ok(()) = seen.read(context, sources, files) else { return };
-        if !seen.repeats {
-            report.id_unique_in = Some(seen.records);
-            return;
-        }
-        report.columns.iter_mut().filter(|column| column.column == id).for_each(|column| column.unique = false);
-        report.id = unique_id(&report.columns, report.subject.as_deref());
-    }
+    let mut seen = Seen { id: [id.to_owned()], hashes: HashSet::new(), records: 0, repeats: false };
+    seen.read(context, sources, files).ok()?;
+    Some(if seen.repeats { 0 } else { seen.records })
 }
 
 struct Seen {
