@@ -114,6 +114,29 @@ def check_drift(binary, folder, rows, tolerance):
     print(f"drift of {rows:,} rows: {shown}")
 
 
+def check_rules(run, folder, facet_v2):
+    """The results of rules as facets of the dataset, in a file of their own."""
+    (folder / "rules.toml").write_text("[columns.id]\nunique = true\n[columns.x]\nmax = 1\nnot_null = true\n")
+    run("check", "d", "--rules", "rules.toml", "--openlineage", "rules.jsonl", code=1)
+    events = [json.loads(line) for line in (folder / "rules.jsonl").read_text().splitlines()]
+    assert [(e["eventType"], e["outputs"]) for e in events] == [("START", []), ("COMPLETE", [])]
+    found = events[1]["inputs"][0]["inputFacets"]
+    plain = lambda facet: {name: value for name, value in found[facet].items() if not name.startswith("_")}
+    asserted, measured = facet_v2.data_quality_assertions_dataset, facet_v2.data_quality_metrics_input_dataset
+    # A field that a class does not know is an error here.
+    assertions = [asserted.Assertion(**one) for one in plain("dataQualityAssertions")["assertions"]]
+    metrics = plain("dataQualityMetrics")
+    columns = {name: measured.ColumnMetrics(**one) for name, one in metrics.pop("columnMetrics").items()}
+    facets = {
+        "dataQualityAssertions": asserted.DataQualityAssertionsDatasetFacet(assertions=assertions),
+        "dataQualityMetrics": measured.DataQualityMetricsInputDatasetFacet(columnMetrics=columns, **metrics),
+    }
+    for name, facet in facets.items():
+        assert found[name]["_schemaURL"].split("#")[1] == facet._get_schema().split("#")[1], name
+    assert [(one.assertion, one.success) for one in assertions] == [("unique", True), ("not_null", True), ("max", False)], assertions
+    assert (columns["x"].nullCount, columns["x"].max, columns["id"].distinctCount) == (0, 1.5, 6), columns
+
+
 def check_events(binary, folder, spec):
     from openlineage.client import event_v2, facet_v2
 
@@ -128,6 +151,7 @@ def check_events(binary, folder, spec):
     run("compact", "d", "--min-inputs", "2", *told)
     run("adopt", "d", "--out", "e", *told)
     run("convert", "nowhere", "--out", "d", *told, code=2)
+    check_rules(run, folder, facet_v2)
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert [e["eventType"] for e in events] == ["START", "COMPLETE"] * 4 + ["START", "FAIL"]
     assert len(events[1]["inputs"]) == 2, events[1]["inputs"]

@@ -288,8 +288,10 @@ fn metrics_and_events_say_the_same() {
     assert_eq!(
         facets["dataQualityAssertions"]["assertions"],
         json!([
-            { "assertion": "not_null", "success": false, "severity": "error", "column": "age", "failures": 60 },
-            { "assertion": "unique", "success": true, "severity": "error", "column": "id", "failures": 0 },
+            { "assertion": "not_null", "success": false, "severity": "error", "column": "age",
+              "expected": "no nulls", "actual": "60 of 600 records are null (10 %)" },
+            { "assertion": "unique", "success": true, "severity": "error", "column": "id",
+              "expected": "different values", "actual": "600 values" },
         ])
     );
     assert_eq!(facets["dataQualityMetrics"]["columnMetrics"]["age"]["nullCount"], 60);

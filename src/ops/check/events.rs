@@ -38,12 +38,15 @@ impl From<&CheckReport> for Outcome {
         let assertion = |rule: &RuleReport| {
             let severity = if rule.severity == Severity::Warn { "warn" } else { "error" };
             let success = rule.status == Status::Pass;
-            let mut fields = json!({ "assertion": rule.rule, "success": success, "severity": severity });
+            let mut fields = json!({
+                "assertion": rule.rule,
+                "success": success,
+                "severity": severity,
+                "expected": rule.expected,
+                "actual": rule.found,
+            });
             if let Some(column) = &rule.column {
                 fields["column"] = json!(column);
-            }
-            if let Some(records) = rule.failed_records {
-                fields["failures"] = json!(records);
             }
             fields
         };
