@@ -9,7 +9,25 @@
 Each call runs the program once; see `shardify.commands` for options, `shardify.errors` for exceptions.
 """
 
-from .commands import adopt, check, commit, compact, convert, diff, erase, find, plan, run_task, verify, version
+from .commands import (
+    adopt,
+    check,
+    commit,
+    compact,
+    convert,
+    diff,
+    erase,
+    find,
+    plan,
+    plan_adopt,
+    plan_compact,
+    pull,
+    report,
+    reshard,
+    run_task,
+    verify,
+    version,
+)
 from .dataset import Dataset, Shard, open
 from .errors import BugError, ChangedError, ConflictError, InputError, ShardifyError, StorageError, UsageError
 from .progress import Progress
@@ -36,6 +54,11 @@ __all__ = [
     "find",
     "open",
     "plan",
+    "plan_adopt",
+    "plan_compact",
+    "pull",
+    "report",
+    "reshard",
     "run",
     "run_task",
     "verify",

@@ -8,11 +8,12 @@ Options are keyword arguments named as on the command line, with `_` for `-`: `t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from . import _program
@@ -23,10 +24,13 @@ from .reports import (
     CommitReport,
     CompactReport,
     ConvertReport,
+    DatasetReport,
     EraseReport,
     Hit,
     PlanReport,
+    PullReport,
     Report,
+    ReshardReport,
     TaskReport,
     VerifyReport,
 )
@@ -96,10 +100,17 @@ def find(dataset: Path, *ids: str, **options: Option) -> list[Hit]:
     words = ["manifest", os.fspath(dataset), *flags(options)]
     if len(ids) <= _FEW_IDS and not any(one.startswith("-") for one in ids):
         return _hits([*words, "--find", *ids])
+    with _file_of(ids) as file:
+        return _hits([*words, "--find-file", file])
+
+
+@contextlib.contextmanager
+def _file_of(ids: Iterable[str]) -> Iterator[str]:
+    """A file with ids, one per line."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.writelines(json.dumps(one) + "\n" for one in ids)
         file.flush()
-        return _hits([*words, "--find-file", file.name])
+        yield file.name
 
 
 def _hits(words: Sequence[str]) -> list[Hit]:
@@ -140,10 +151,41 @@ def erase(
     return EraseReport.of({**summary, "missing": tuple(summary.get("missing", ()))})
 
 
+def pull(dataset: Path, folder: Path, progress: Wanted = None, **options: Option) -> PullReport:
+    """Copies a version of a dataset to a local folder. A later pull fetches what is new."""
+    return PullReport.of(_summary(["pull", *flags(options), "--", os.fspath(dataset), os.fspath(folder)], progress))
+
+
+def reshard(
+    dataset: Path, out: Path, *, ids: Path | Iterable[str] | None = None, progress: Wanted = None, **options: Option
+) -> ReshardReport:
+    """Cuts a version into other shards, in a new dataset, with all of the records or some. `ids` are ids, or a file with one per line."""
+    words = ["reshard", *flags({"out": out, **options})]
+    with contextlib.ExitStack() as stack:
+        if ids is not None:
+            words += ["--ids", os.fspath(ids) if isinstance(ids, (str, os.PathLike)) else stack.enter_context(_file_of(ids))]
+        return ReshardReport.of_objects(_run([*words, "--", os.fspath(dataset)], progress))
+
+
+def report(source: Path, progress: Wanted = None, **options: Option) -> DatasetReport:
+    """Describes a dataset, or files that are not converted yet. `html="report.html"` writes it as a page, too."""
+    return DatasetReport.of_objects(_run(["report", *flags(options), "--", os.fspath(source)], progress))
+
+
 def plan(*sources: Path, out: Path | None = None, progress: Wanted = None, **options: Option) -> PlanReport:
     """Plans a conversion as tasks, which `run_task` runs anywhere and in any order, and `commit` makes visible."""
     words = flags({"out": out, **options})
     return PlanReport.of(_summary(["plan", "convert", *words, "--", *_paths(sources)], progress))
+
+
+def plan_compact(dataset: Path, progress: Wanted = None, **options: Option) -> PlanReport:
+    """Plans a compaction as tasks. Options are those of `compact` but `sort_by` and `zorder`."""
+    return PlanReport.of(_summary(["plan", "compact", *flags(options), "--", os.fspath(dataset)], progress))
+
+
+def plan_adopt(source: Path, progress: Wanted = None, **options: Option) -> PlanReport:
+    """Plans the adoption of existing shards as tasks."""
+    return PlanReport.of(_summary(["plan", "adopt", *flags(options), "--", os.fspath(source)], progress))
 
 
 def run_task(plan: str, task: int, progress: Wanted = None, **options: Option) -> TaskReport:

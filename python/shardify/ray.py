@@ -1,4 +1,4 @@
-"""Converts on a cluster of Ray: `shardify.ray.convert("s3://raw/scans", out="s3://data/scans")`.
+"""Converts, merges and adopts on a cluster of Ray: `shardify.ray.convert("s3://raw/scans", out="s3://data/scans")`.
 
 The nodes need the package, and access to the sources and the dataset. Ray runs a task again whose node died; tasks that a frozen
 worker holds get a second attempt from `shardify.runners`, since Ray would wait for them for ever.
@@ -62,3 +62,15 @@ def convert(*sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, *
     """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
     with RayExecutor(cpus=jobs) as executor:
         return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)
+
+
+def compact(dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Merges small shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_compact`."""
+    with RayExecutor(cpus=jobs) as executor:
+        return runners.compact(executor, dataset, jobs=jobs, progress=progress, **options)
+
+
+def adopt(source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Registers existing shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_adopt`."""
+    with RayExecutor(cpus=jobs) as executor:
+        return runners.adopt(executor, source, jobs=jobs, progress=progress, **options)

@@ -6,7 +6,7 @@ Fields that a newer program adds are in `raw`, which has all of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 R = TypeVar("R", bound="Report")
@@ -69,6 +69,141 @@ class AdoptReport(Written):
 
 
 @dataclasses.dataclass(frozen=True)
+class PullReport(Report):
+    """Report of `pull`: `version` is that of the copy, `None` with `data_only`."""
+
+    upstream: str = ""
+    upstream_version: int = 0
+    copy: str = ""
+    version: int | None = None
+    unchanged: bool = False
+    shards: int = 0
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+    files_fetched: int = 0
+    bytes_fetched: int = 0
+    files_deleted: int = 0
+    erasures: int = 0
+    pruned: bool = False
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ReshardedShard(Report):
+    """A new shard; its size is estimated with `dry_run`."""
+
+    path: str = ""
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ReshardReport(Written):
+    """Report of `reshard`. Records that were left out are `records_filtered`."""
+
+    parent: str = ""
+    parent_version: int = 0
+    parent_root: str | None = None
+    dry_run: bool = False
+    shards_before: int = 0
+    shards_after: int = 0
+    bytes_copied: int = 0
+    bytes_spliced: int = 0
+    bytes_reencoded: int = 0
+    ids: int | None = None
+    ids_missing: tuple[str, ...] = ()
+    shards: tuple[ReshardedShard, ...] = ()
+
+    @classmethod
+    def of_objects(cls, objects: Sequence[Mapping[str, Any]]) -> ReshardReport:
+        """From the objects that the program printed."""
+        missing = tuple(objects[-1].get("ids_missing", ()))
+        return dataclasses.replace(cls.of(objects[-1]), ids_missing=missing, shards=_all(ReshardedShard, objects, "shard"))
+
+
+@dataclasses.dataclass(frozen=True)
+class VersionReport(Written):
+    """A version in a `DatasetReport`: what its run did, and the live `shards`, `records` and `bytes`."""
+
+    committed_at: str = ""
+    operation: str = ""
+    tags: Sequence[str] = ()
+    readable: bool = True
+    shards: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnReport(Report):
+    """A column in a `DatasetReport`. `nulls` is there if it is exact; `range_exact` says whether `min` and `max` are; other numbers are of
+    the sample."""
+
+    column: str = ""
+    data_type: str = ""
+    kind: str = ""
+    nulls: int | None = None
+    null_share: float = 0.0
+    min: str | None = None
+    max: str | None = None
+    range_exact: bool = False
+    sampled_values: int = 0
+    sampled_distinct: int | None = None
+    top: Sequence[Mapping[str, Any]] = ()
+    bins: Sequence[Mapping[str, Any]] = ()
+    stored_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RejectReport(Report):
+    """Records in a `DatasetReport` that were rejected for one reason."""
+
+    reason: str = ""
+    records: int = 0
+    examples: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetReport(Report):
+    """Report of `report`. `objects` has everything that the page shows: sizes, parts, folders of sources, pictures and so on."""
+
+    source: str = ""
+    version: int | None = None
+    format: str = ""
+    codec: str | None = None
+    files: int = 0
+    bytes: int = 0
+    records: int | None = None
+    records_exact: bool = False
+    sampled_records: int = 0
+    sample_is_all: bool = False
+    damaged: int = 0
+    is_private: bool = False
+    columns: tuple[ColumnReport, ...] = ()
+    versions: tuple[VersionReport, ...] = ()
+    rejects: tuple[RejectReport, ...] = ()
+    drift: Mapping[str, Any] | None = None
+    objects: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), repr=False)
+
+    @classmethod
+    def of_objects(cls, objects: Sequence[Mapping[str, Any]]) -> DatasetReport:
+        """From the objects that the program printed."""
+        return dataclasses.replace(
+            cls.of(objects[-1]),
+            columns=_all(ColumnReport, objects, "column"),
+            versions=_all(VersionReport, objects, "version"),
+            rejects=_all(RejectReport, objects, "reject"),
+            drift=next((one for one in objects if one.get("type") == "drift"), None),
+            objects=tuple(objects[:-1]),
+        )
+
+
+def _all(kind: type[R], objects: Sequence[Mapping[str, Any]], name: str) -> tuple[R, ...]:
+    return tuple(kind.of(one) for one in objects if one.get("type") == name)
+
+
+@dataclasses.dataclass(frozen=True)
 class EraseReport(Report):
     """Report of `erase`."""
 
@@ -115,14 +250,19 @@ class CheckReport(Report):
 
 @dataclasses.dataclass(frozen=True)
 class PlanReport(Report):
-    """Report of `plan`: `plan` is its path or URL, or `None` if there is nothing to do."""
+    """Report of `plan`, `plan_compact` and `plan_adopt`: `plan` is its path or URL, or `None` if there is nothing to do. `sources` are
+    inputs, shards to be merged, or files to be adopted; `shards` and `records` are estimates."""
 
     dataset: str = ""
     plan: str | None = None
+    operation: str = ""
     tasks: int = 0
     tasks_done: int = 0
     sources: int = 0
     bytes: int = 0
+    shards: int = 0
+    records: int = 0
+    sources_unchanged: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +280,10 @@ class TaskReport(Report):
 
 
 @dataclasses.dataclass(frozen=True)
-class CommitReport(Report):
-    """Report of `commit`. Without a version, `next_plan` has the wider types that a value needs."""
+class CommitReport(Written):
+    """Report of `commit`. Without a version, `next_plan` has the wider types that a value needs. If it was `already_committed`, numbers
+    are 0."""
 
-    dataset: str = ""
-    version: int | None = None
     next_plan: str | None = None
     already_committed: bool = False
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from .commands import Option, Path, commit, plan, run_task
+from .commands import Option, Path, commit, plan, plan_adopt, plan_compact, run_task
 from .errors import ConflictError, ShardifyError, StorageError, UsageError
 from .progress import Progress, Wanted, Watch
 from .reports import CommitReport, TaskReport
@@ -74,6 +74,18 @@ def convert(
     If it is killed, the same call continues with the tasks that have no result yet.
     """
     planned = plan(*sources, out=out, progress=progress, **options)
+    return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
+
+
+def compact(executor: Executor, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Plans a compaction, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do."""
+    planned = plan_compact(dataset, progress=progress, **options)
+    return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
+
+
+def adopt(executor: Executor, source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Plans an adoption, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do."""
+    planned = plan_adopt(source, progress=progress, **options)
     return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 

@@ -1,4 +1,4 @@
-"""Converts on a cluster of Spark: `shardify.spark.convert(spark, "s3://raw/scans", out="s3://data/scans")`.
+"""Converts, merges and adopts on a cluster of Spark: `shardify.spark.convert(spark, "s3://raw/scans", out="s3://data/scans")`.
 
 The executors need the package, and access to the sources and the dataset. Each task is a Spark job of one task, so that stages
 have no barrier between slow and fast tasks; Spark repeats what is lost with a node.
@@ -31,7 +31,7 @@ class SparkExecutor(runners.EngineExecutor):
         def call(_: int) -> runners.Result:
             return work()
 
-        self._context.setJobGroup(self._group, "tasks of a conversion", interruptOnCancel=True)
+        self._context.setJobGroup(self._group, "tasks of a plan of shardify", interruptOnCancel=True)
         try:
             result: runners.Result = self._context.parallelize([0], 1).map(call).collect()[0]
         except Py4JJavaError as error:
@@ -46,3 +46,15 @@ def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, progress: Want
     """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
     with SparkExecutor(spark) as executor:
         return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)
+
+
+def compact(spark: Any, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Merges small shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_compact`."""
+    with SparkExecutor(spark) as executor:
+        return runners.compact(executor, dataset, jobs=jobs, progress=progress, **options)
+
+
+def adopt(spark: Any, source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+    """Registers existing shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_adopt`."""
+    with SparkExecutor(spark) as executor:
+        return runners.adopt(executor, source, jobs=jobs, progress=progress, **options)

@@ -123,6 +123,63 @@ class Commands(Folder):
         self.assertFalse(damaged)
         self.assertIn("expected a shard", damaged.problems[0])
 
+    def test_pull_fetches_what_is_new(self) -> None:
+        self.convert(split="train=0.8,val=0.2", split_by="subject")
+        copy = self.folder / "copy"
+        first = shardify.pull(self.out, copy)
+        self.assertEqual((first.version, first.upstream_version, first.records), (1, 1, 5 * ROWS))
+        self.assertEqual(first.files, first.files_fetched)
+        self.assertEqual(len(shardify.find(copy, "PAT-7")), len(shardify.find(self.out, "PAT-7")))
+        again = shardify.pull(self.out, copy)
+        self.assertEqual((again.unchanged, again.files_fetched, again.version), (True, 0, 1))
+        part = shardify.pull(self.out, self.folder / "part", split=["val"], data_only=True)
+        self.assertIsNone(part.version)
+        self.assertLess(part.records, 5 * ROWS)
+        with self.assertRaises(shardify.UsageError):
+            shardify.pull(self.out, copy, at="v9")
+
+    def test_reshard_reports_its_shards(self) -> None:
+        self.convert()
+        planned = shardify.reshard(self.out, self.folder / "eight", shards=8, dry_run=True)
+        self.assertEqual((planned.version, planned.dry_run, len(planned.shards)), (None, True, 8))
+        whole = shardify.reshard(self.out, self.folder / "eight", shards=8)
+        self.assertEqual((whole.version, whole.parent_version, whole.shards_after), (1, 1, 8))
+        self.assertEqual(sum(shard.records for shard in whole.shards), 5 * ROWS)
+        self.assertEqual({shard.path for shard in whole.shards}, {one.path for one in shardify.open(self.folder / "eight").shards})
+        some = shardify.reshard(self.out, self.folder / "some", ids=["PAT-7", "nobody"])
+        self.assertEqual((some.ids, some.ids_missing), (2, ("nobody",)))
+        self.assertEqual(some.records_out, len(shardify.find(self.out, "PAT-7")))
+        self.assertEqual(some.records_in, some.records_out + some.records_filtered)
+        (self.folder / "ids.txt").write_text("PAT-7\n")
+        same = shardify.reshard(self.out, self.folder / "same", ids=self.folder / "ids.txt", where="value >= 0")
+        self.assertEqual((same.records_out, same.ids_missing), (some.records_out, ()))
+        with self.assertRaises(shardify.UsageError):
+            shardify.reshard(self.out, self.folder / "eight")
+
+    def test_a_report_has_columns_and_versions(self) -> None:
+        (self.raw / "bad.csv").write_text("id,who,value\n1,2,3,4\n")
+        shardify.convert(self.raw, out=self.out, id="id", on_error="quarantine")
+        page = self.folder / "report.html"
+        report = shardify.report(self.out, html=page)
+        self.assertIn("<html", page.read_text())
+        self.assertEqual((report.version, report.records, report.records_exact), (1, 5 * ROWS, True))
+        columns = {column.column: column for column in report.columns}
+        self.assertEqual(list(columns), ["id", "who", "value"])
+        value = columns["value"]
+        self.assertEqual((value.data_type, value.nulls, value.min, value.max), ("int64", 0, "0", str(ROWS - 1)))
+        self.assertEqual(sum(one["count"] for one in value.bins), value.sampled_values)
+        (version,) = report.versions
+        self.assertEqual((version.operation, version.records_out, version.records), ("convert", 5 * ROWS, 5 * ROWS))
+        (reject,) = report.rejects
+        self.assertEqual((reject.records, reject.examples[0]["source"]), (1, str(self.raw / "bad.csv")))
+        self.assertIsNone(report.drift)
+        (self.raw / "more.csv").write_text("id,who,value\nmore,PAT-1,100000\n")
+        shardify.convert(self.raw / "more.csv", out=self.out)
+        drifted = shardify.report(self.out, against="v1").drift
+        assert drifted is not None
+        self.assertEqual((drifted["from"], drifted["to"]), (1, 2))
+        self.assertIsNone(shardify.report(self.raw / "1.csv").version)
+
     def test_every_failure_has_its_exception(self) -> None:
         with self.assertRaises(shardify.UsageError) as usage:
             shardify.convert(self.folder / "nothing", out=self.out)
@@ -244,6 +301,33 @@ class Plans(Folder):
             with executor(2) as workers:
                 self.assertEqual(shardify.run(planned.plan, workers, planned.tasks).version, 1)
             self.assertEqual([(shard.blake3, shard.records) for shard in shardify.open(out).shards], expected)
+
+    def test_compactions_and_adoptions_are_planned(self) -> None:
+        for file in sorted(self.raw.iterdir()):
+            shardify.convert(file, out=self.out, id="id")
+            shardify.convert(file, out=self.folder / "plain", id="id")
+        theirs = self.folder / "theirs"
+        theirs.mkdir()
+        for number, path in enumerate(shardify.open(self.out).paths()):
+            (theirs / f"{number}.parquet").write_bytes(Path(path).read_bytes())
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            merged = shardify.runners.compact(workers, self.out)
+            assert merged is not None
+            self.assertEqual((merged.version, merged.shards_added, merged.shards_removed), (6, 1, 5))
+            self.assertIsNone(shardify.runners.compact(workers, self.out))
+            adopted = shardify.runners.adopt(workers, theirs, id="id", task_size="1KiB")
+            assert adopted is not None
+            self.assertEqual((adopted.version, adopted.records_out, adopted.shards_added), (1, 5 * ROWS, 5))
+        shardify.compact(self.folder / "plain")
+        expected = [shard.blake3 for shard in shardify.open(self.folder / "plain").shards]
+        self.assertEqual([shard.blake3 for shard in shardify.open(self.out).shards], expected)
+        self.assertTrue(shardify.verify(theirs, read_data=True))
+        nothing = shardify.plan_adopt(theirs, id="id")
+        self.assertEqual((nothing.plan, nothing.operation, nothing.sources_unchanged), (None, "adopt", 5))
+        planned = shardify.plan_compact(theirs, task_size="1KiB")
+        self.assertEqual((planned.operation, planned.sources, planned.shards), ("compact", 5, 1))
+        with self.assertRaises(shardify.UsageError):
+            shardify.plan_compact(theirs, sort_by="id")
 
     def test_plans_with_wider_types_are_run_too(self) -> None:
         rows = "".join(f"{row},{row}\n" for row in range(60_000))
