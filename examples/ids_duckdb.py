@@ -16,13 +16,13 @@ PERSON = "7"
 NUMBERS = """
     with pairs as (
         select null::varchar as id, null::ubigint as hash, null::ubigint as record
-        union all by name select * from read_parquet($tables || '/index/subject/*/*.parquet', union_by_name = true))
+        union all by name select * from read_parquet($tables || '/index/subject/*/*.table', union_by_name = true))
     select count(distinct record) from pairs
     where id = $person or hash = ('0x' || substr(sha256($person), 1, 16))::ubigint
 """
 # Where each of them came from.
 ORIGINS = """
-    select source, count(*) from read_parquet($tables || '/sidecar/*/*.parquet', union_by_name = true)
+    select source, count(*) from read_parquet($tables || '/sidecar/*/*.table', union_by_name = true)
     where subject_id = $person group by all order by all
 """
 
@@ -40,7 +40,7 @@ def main(out):
     for source, records in duckdb.execute(ORIGINS, given).fetchall():
         print(f"      {records:5} from {source}")
 
-    # The rows of exactly this version. A glob over the folder would also read the tables of the index.
+    # The rows of exactly this version. A glob over the folder would also read shards of older versions.
     rows = shardify.open(out).duckdb()
     print(f"rows: {rows.filter(f'person_id = {PERSON}').aggregate('count(*)').fetchall()[0][0]}")
 

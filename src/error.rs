@@ -177,6 +177,13 @@ impl Error {
         self
     }
 
+    /// Replaces a phrase in the suggestions, for a caller to whom another command helps.
+    #[must_use]
+    pub fn rephrase(mut self, phrase: &str, by: &str) -> Self {
+        self.0.hints.iter_mut().for_each(|hint| *hint = hint.replace(phrase, by));
+        self
+    }
+
     /// Sets the underlying error.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<Cause>) -> Self {

@@ -77,7 +77,7 @@ def values(dataset):
     for path in sorted((dataset / "_shardify").rglob("*")):
         if not path.is_file():
             continue
-        if path.suffix != ".parquet":
+        if path.suffix != ".table":
             texts.append(path.read_text(errors="replace"))
             continue
         for name, column in zip((table := pq.read_table(path)).column_names, table.columns):
@@ -93,7 +93,7 @@ def values(dataset):
 
 
 def tables(dataset, below):
-    return [pq.read_table(path) for path in sorted((dataset / "_shardify" / below).rglob("*.parquet"))]
+    return [pq.read_table(path) for path in sorted((dataset / "_shardify" / below).rglob("*.table"))]
 
 
 def fingerprints(shardify, world, folder, form):

@@ -147,10 +147,10 @@ def sql_counts(dataset, ids, kind):
         database.executemany("insert into asked select ?, null", [(one,) for one in ids])
         database.execute(f"update asked set mac = hmac_sha256('{KEY.hex()}', id)")
         index = database.execute(f"""
-            select id, (select count(*) from read_parquet('{base}/index/{kind}/*/*.parquet')
+            select id, (select count(*) from read_parquet('{base}/index/{kind}/*/*.table')
                         where hash = ('0x' || substr(mac, 1, 16))::ubigint) from asked""").fetchall()
         rows = database.execute(f"""
-            select id, (select count(*) from read_parquet('{base}/sidecar/*/*.parquet', union_by_name = true)
+            select id, (select count(*) from read_parquet('{base}/sidecar/*/*.table', union_by_name = true)
                         where substr({kind}_id, 1, 32) = substr(mac, 1, 32)) from asked""").fetchall()
         return dict(index), dict(rows)
 
@@ -245,7 +245,7 @@ def case(args, to, codec, order, seed, private=()):
             # Nobody stands in what lies beside the shards, and SQL finds everybody who is left.
             some = sorted(rows)[:5] + sorted({row[1] for row in rows.values()})[:5]
             # What `energon` repeats of the names of members is no secret of the dataset.
-            assert all(path.endswith(".parts.parquet") for path in holding(dataset / "_shardify", some))
+            assert all(path.endswith(".parts.table") for path in holding(dataset / "_shardify", some))
             for record, row in list(rows.items()):
                 if record.startswith("rec0") and record not in gone:
                     rows["again" + record] = ("again" + record, *row[1:])

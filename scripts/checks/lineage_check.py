@@ -266,15 +266,15 @@ def check_private(binary, folder, to, mode):
         assert found == token(id), (found, token(id))
         # The lookup of docs/FORMAT.md: numbers in the index, and rows of sidecars by their token.
         numbers = sql.execute(
-            f"select count(*) from read_parquet('{tables}/index/{kind}/*/*.parquet') where hash = ('0x' || substr(?, 1, 16))::ubigint",
+            f"select count(*) from read_parquet('{tables}/index/{kind}/*/*.table') where hash = ('0x' || substr(?, 1, 16))::ubigint",
             [found]).fetchone()[0]
         rows = sql.execute(
-            f"select count(*) from read_parquet('{tables}/sidecar/*/*.parquet') where substr({kind}_id, 1, 32) = ?", [found]).fetchone()[0]
+            f"select count(*) from read_parquet('{tables}/sidecar/*/*.table') where substr({kind}_id, 1, 32) = ?", [found]).fetchone()[0]
         expected = [o for o in run.objects("manifest", "d", "--find", id, "--id-key", "key") if o["type"] == "hit"]
         assert numbers == len(expected) == (1 if kind == "record" else len([i for i in range(300) if i % 17 == 5])), numbers
         # Sidecars of merged shards are there until a vacuum.
         assert rows == 2 * numbers, rows
-    for path in glob.glob(f"{tables}/**/*.parquet", recursive=True):
+    for path in glob.glob(f"{tables}/**/*.table", recursive=True):
         for column in pq.read_table(path).columns:
             assert not any("VISIT" in str(v) or "PATIENT" in str(v) for v in column.to_pylist()), path
     run("manifest", "d", "--find", "VISIT-123", code=2)

@@ -4,10 +4,10 @@
 //! DATASET/<tag>/000000.parquet ...      shards of one commit; immutable
 //! DATASET/_shardify/
 //!   log/<u64::MAX - version>.json       one entry per version, created only if absent: the only commit point
-//!   lists/<txn>-<n>-shards-<n>.parquet  live shards, run table and sources, referenced by entries, merged in levels
-//!   sidecar/<tag>/000000.parquet        per shard, in record order: ids, offset, length, origin, hash
-//!   index/<kind>/<txn>-<n>/b=0000.parquet   sorted (hash, record number): the id index
-//!   index/place/<set>/000000.parquet    sorted (record number, row): rows of sorted records
+//!   lists/<txn>-<n>-shards-<n>.table    live shards, run table and sources, referenced by entries, merged in levels
+//!   sidecar/<tag>/000000.table          per shard, in record order: ids, offset, length, origin, hash
+//!   index/<kind>/<txn>-<n>.segment/b=0000.table   sorted (hash, record number): the id index
+//!   index/place/<set>/000000.table      sorted (record number, row): rows of sorted records
 //!   erasures/<txn>-<n>.json             what an erasure has left to do after its commit
 //!   receipts/<txn>.json                 what an erasure did
 //!   leases/<txn>-<n>.json               versions and objects that a running erasure still reads
@@ -124,7 +124,7 @@ pub use self::{
     table::{
         beside::Beside,
         list::ListRef,
-        paths::{folder_of, is_beside_shards, is_shard_name, numbers_path, parts_path, receipt_path, sidecar_path},
+        paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, new_sidecar_path, receipt_path},
         sealed::{
             Sealed, SealingSink, check as check_sealed, copy as copy_sealed, get as get_sealed, stage as stage_small,
         },

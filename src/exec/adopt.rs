@@ -87,8 +87,8 @@ pub struct Candidate {
     pub codec: Codec,
     /// Path of the shard in the dataset.
     pub path: String,
-    /// Path of its sidecar, if it does not follow from the path of the shard.
-    pub sidecar: Option<String>,
+    /// Path of its sidecar.
+    pub sidecar: String,
     /// Location of the file if it is outside the dataset; `None` if it is already in place.
     pub source_location: Option<Location>,
 }
@@ -166,7 +166,7 @@ impl Adopter<'_> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: candidate.sidecar.clone().map(|at| Arc::new(Beside { at: Some(at), ..Beside::default() })),
+            beside: Some(Arc::new(Beside { at: Some(candidate.sidecar.clone()), ..Beside::default() })),
         };
         self.observer.event(Event::Read { bytes: meta.bytes, records });
         Ok(Adopted {
@@ -187,8 +187,8 @@ impl Adopter<'_> {
         if self.indexes.is_empty() {
             return Ok(None);
         }
-        let (store, sidecar) = (self.store.as_ref(), candidate.sidecar.as_deref());
-        ShardIndexes::create_beside(store, &candidate.path, sidecar, self.format, self.indexes).map(Some)
+        let store = self.store.as_ref();
+        ShardIndexes::create(store, &candidate.path, &candidate.sidecar, self.format, self.indexes).map(Some)
     }
 
     /// Links a file that is outside the dataset, or starts a copy of it.
@@ -424,10 +424,7 @@ impl<'a> Rows<'a> {
             pseudonymizer.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
         Ok(Self {
             suppress,
-            sidecar: match &candidate.sidecar {
-                Some(path) => SidecarWriter::create_at(store, path, false)?,
-                None => SidecarWriter::create(store, &candidate.path, false)?,
-            },
+            sidecar: SidecarWriter::create_at(store, &candidate.sidecar, false)?,
             name: candidate.file.name().into(),
             source: source.into(),
             pseudonymizer,

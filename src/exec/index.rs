@@ -42,22 +42,14 @@ struct TarIndexes {
 }
 
 impl ShardIndexes {
-    /// Starts the indexes of the shard at `path`.
+    /// Starts the indexes of the shard at `path`, whose sidecar is at `sidecar`.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: &dyn Store, path: &str, format: OutputFormat, kinds: &[IndexKind]) -> Result<Self> {
-        Self::create_beside(store, path, None, format, kinds)
-    }
-
-    /// Starts the indexes of a shard whose sidecar has a path of its own.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn create_beside(
+    pub fn create(
         store: &dyn Store,
         path: &str,
-        sidecar: Option<&str>,
+        sidecar: &str,
         format: OutputFormat,
         kinds: &[IndexKind],
     ) -> Result<Self> {
@@ -74,7 +66,7 @@ impl ShardIndexes {
             OutputFormat::Tar => {
                 let dali = sink_if(IndexKind::Dali)?.map(|sink| Ok::<_, Error>((sink, lines()?))).transpose()?;
                 let energon = sink_if(IndexKind::Energon)?
-                    .map(|sink| Ok::<_, Error>((sink, PartsWriter::create(store, path, sidecar)?)))
+                    .map(|sink| Ok::<_, Error>((sink, PartsWriter::create(store, sidecar)?)))
                     .transpose()?;
                 tar = (dali.is_some() || energon.is_some()).then_some(TarIndexes { dali, energon, samples: 0 });
             }

@@ -25,7 +25,7 @@ use crate::{
     },
     dataset::{
         FrameTable, IdKind, NewShard, PlaceRef, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups,
-        SidecarPart, SidecarWriter, folder_of,
+        SidecarPart, SidecarWriter, folder_of, new_sidecar_path,
     },
     error::{Error, Result},
     events::{Event, Observer},
@@ -357,7 +357,7 @@ impl Beside {
         let indexes = if naming.indexes.is_empty() {
             None
         } else {
-            Some(ShardIndexes::create(store, &path, naming.format, &naming.indexes)?)
+            Some(ShardIndexes::create(store, &path, &new_sidecar_path(&path), naming.format, &naming.indexes)?)
         };
         Ok(Self { path, codec, sidecar, indexes })
     }
@@ -388,6 +388,7 @@ impl Beside {
         if ordinal != records {
             return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
         }
+        let beside = Some(Arc::new(crate::dataset::Beside::at_new(&self.path)));
         let meta = ShardMeta {
             path: self.path,
             records,
@@ -403,7 +404,7 @@ impl Beside {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: None,
+            beside,
         };
         let shard = NewShard { meta, runs: placed, scattered: None };
         Ok(FinishedShard { staged, shard, md5: ended.sums.md5 })

@@ -244,6 +244,14 @@ pub(super) fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanReco
     Ok(None)
 }
 
+/// Whether the dataset has plans, which a run may continue.
+///
+/// # Errors
+/// When the store fails.
+pub(super) fn any(dataset: &Dataset) -> Result<bool> {
+    Ok(!stored_plans(dataset)?.is_empty())
+}
+
 /// Stores the plan of an operation whose tasks follow from its rows, or finds an open one that was made from the same.
 ///
 /// # Errors
@@ -266,6 +274,7 @@ pub(super) fn store(
     }
     dataset.test_store()?;
     let base = snapshot.map_or(Version(0), Snapshot::version);
+    let signature = Box::new(move || signature);
     let new = NewPlan { operation: operation.name(), base, signature, tasks, constants: None, work };
     publish_plan(dataset, new, rows.into_iter())
 }
@@ -454,9 +463,18 @@ pub(super) fn commit<R>(
         // Another process may have committed the plan meanwhile, and deleted what this one was reading.
         Err(error) if error.effect() == Effect::None => match plan_state(dataset, &record.id, record.base)? {
             PlanState::Committed(version) => Ok(Committed::Already(version)),
-            _ => Err(error),
+            PlanState::Void(version) => Err(voided(dataset, version)),
+            PlanState::Open => Err(error),
         },
         result => result,
+    }
+}
+
+/// Says what helps if a plan conflicts with what others have committed since it was made: its commit would fail again.
+pub(super) fn plan_again(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => error.rephrase("run the command again", "plan again"),
+        _ => error,
     }
 }
 

@@ -94,12 +94,12 @@ fn ids_that_are_not_those_of_their_records_are_damage() {
     folder.run("adopt data --id id --out one").ok();
     folder.run("adopt data --id who --out other").ok();
     make_older(&folder.path().join("one"));
-    let sidecar = |set: &str| {
+    let sidecar = |set: &str, name: &str| {
         let tag =
             std::fs::read_dir(folder.path().join(set).join("_shardify/sidecar")).unwrap().next().unwrap().unwrap();
-        tag.path().join("000000.parquet")
+        tag.path().join(name)
     };
-    std::fs::copy(sidecar("other"), sidecar("one")).unwrap();
+    std::fs::copy(sidecar("other", "000000.table"), sidecar("one", "000000.parquet")).unwrap();
     let ran = folder.run("verify one --read-data");
     assert!(ran.stdout.contains("row 0: expected a record with the id `PAT-0`, found another"), "{ran:?}");
     folder.run("verify other --read-data").ok();

@@ -331,6 +331,19 @@ fn commits_are_refused_until_every_task_has_an_outcome() {
     assert!(again.stdout.contains("already committed as v1") && !Path::new(&plan).exists(), "{again:?}");
 }
 
+/// Committing again would fail again.
+#[test]
+fn a_plan_whose_sources_were_converted_meanwhile_says_to_plan_again() {
+    let folder = Folder::new();
+    csv(&folder);
+    let (plan, tasks) = plan(&folder, "--id id --task-size 10KiB");
+    folder.run(&format!("run-task {plan} --task 0..{}", tasks - 1)).ok();
+    folder.run("convert raw --out planned --id id --task-size 1MiB").ok();
+    let refused = folder.run(&format!("commit {plan}"));
+    let hint = "nothing was committed; plan again, it skips what is there";
+    assert!(refused.code == 4 && refused.stderr.contains(hint), "{refused:?}");
+}
+
 #[test]
 fn a_plan_made_before_an_erasure_is_void_and_its_bytes_are_gone() {
     let folder = Folder::new();

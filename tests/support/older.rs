@@ -18,15 +18,10 @@ use serde_json::Value;
 pub fn make_older(dataset: &Path) {
     let system = dataset.join("_shardify");
     for list in files(&system.join("lists")) {
-        without_column(&list, "beside", &mut |text| {
-            // The path of a sidecar follows from the path of its shard.
+        without_column(&list, "beside", &mut |shard, text| {
             let beside: Value = serde_json::from_str(text).unwrap();
-            let Some(at) = beside["at"].as_str() else { return };
-            let (_, name) = at.split_once("/adopted/").unwrap();
-            let target = system.join("sidecar/adopted").join(name);
-            fs::create_dir_all(target.parent().unwrap()).unwrap();
-            if !target.exists() {
-                fs::rename(dataset.join(at), target).unwrap();
+            if let Some(at) = beside["at"].as_str() {
+                move_sidecar(dataset, at.strip_suffix(".table").unwrap(), shard);
             }
         });
     }
@@ -37,6 +32,21 @@ pub fn make_older(dataset: &Path) {
         // Format 3 computes roots by another rule.
         entry.as_object_mut().unwrap().remove("root");
         fs::write(&path, serde_json::to_vec_pretty(&entry).unwrap()).unwrap();
+    }
+}
+
+/// Gives the sidecar of a shard, and the tables beside it, the names that follow from the path of the shard.
+fn move_sidecar(dataset: &Path, at: &str, shard: &str) {
+    let stem = match at.contains("/adopted/") {
+        true => format!("_shardify/sidecar/adopted/{shard}"),
+        false => at.to_owned(),
+    };
+    fs::create_dir_all(dataset.join(&stem).parent().unwrap()).unwrap();
+    for name in ["", ".records", ".parts"] {
+        let (from, to) = (format!("{at}{name}.table"), format!("{stem}{name}.parquet"));
+        if dataset.join(&from).exists() {
+            fs::rename(dataset.join(from), dataset.join(to)).unwrap();
+        }
     }
 }
 
@@ -57,7 +67,7 @@ fn without_seals(value: &mut Value) {
     }
 }
 
-fn without_column(path: &Path, name: &str, look: &mut dyn FnMut(&str)) {
+fn without_column(path: &Path, name: &str, look: &mut dyn FnMut(&str, &str)) {
     let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(fs::read(path).unwrap())).unwrap();
     let batches: Vec<_> = reader.build().unwrap().map(|batch| batch.unwrap()).collect();
     let Some(at) = batches.first().and_then(|batch| batch.schema_ref().index_of(name).ok()) else { return };
@@ -65,9 +75,13 @@ fn without_column(path: &Path, name: &str, look: &mut dyn FnMut(&str)) {
     let schema = batches[0].project(&kept).unwrap().schema();
     let mut writer = ArrowWriter::try_new(fs::File::create(path).unwrap(), schema, None).unwrap();
     for batch in batches {
-        let texts = batch.column(at).as_any().downcast_ref::<StringArray>().unwrap();
-        texts.iter().flatten().for_each(&mut *look);
-        assert!(texts.null_count() <= texts.len());
+        let texts = |column: usize| batch.column(column).as_any().downcast_ref::<StringArray>().unwrap();
+        // Lists of shards have the path of the shard as `path`, lists of runs as `shard`.
+        let schema = batch.schema_ref();
+        let shards = schema.index_of("shard").or_else(|_| schema.index_of("path")).unwrap();
+        for (shard, text) in texts(shards).iter().zip(texts(at)) {
+            text.into_iter().for_each(|text| look(shard.unwrap(), text));
+        }
         writer.write(&batch.project(&kept).unwrap()).unwrap();
     }
     writer.close().unwrap();

@@ -21,7 +21,12 @@ use crate::{
             snapshot::Dataset,
             sources::{self, SourceRow},
         },
-        table::{self, TableWriter, column, list::ListRef, paths::system_path, sealed::Sealed},
+        table::{
+            self, TableWriter, column,
+            list::ListRef,
+            paths::{segment_path, table_path},
+            sealed::Sealed,
+        },
     },
     error::{Error, Result},
     id::{IdHash, TransactionId},
@@ -70,7 +75,7 @@ pub fn reindex(
     (transaction, number): (&TransactionId, usize),
 ) -> Result<Option<Reindexed>> {
     let store = dataset.store();
-    let folder = system_path(&format!("index/{}/{transaction}-{number}", segment.kind.name()));
+    let folder = segment_path(&format!("{}/{transaction}-{number}", segment.kind.name()));
     let touched: BTreeSet<u64> = hashes.iter().map(|hash| segment.bucket_of(*hash)).collect();
     let (mut removed, mut rewritten) = (0, BTreeMap::new());
     for bucket in touched {
@@ -174,7 +179,7 @@ pub fn relist(
     (transaction, number): (&TransactionId, usize),
 ) -> Result<Option<Reindexed>> {
     let store = dataset.store();
-    let path = system_path(&format!("lists/{transaction}-e-sources-{number}.parquet"));
+    let path = table_path(&format!("lists/{transaction}-e-sources-{number}"));
     let mut table = TableWriter::new(store.as_ref(), &path);
     let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
     let optional = sources::Optional::of(&table::columns_of(store, list)?);

@@ -30,7 +30,7 @@ use super::{
     sum,
 };
 use crate::{
-    dataset::table::paths::system_path,
+    dataset::table::paths::segment_path,
     error::{Error, Result},
     events::Cancel,
     id::TransactionId,
@@ -115,7 +115,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
     let mut output = SegmentRef {
         kind,
-        path: system_path(&format!("index/{}/{}-0", kind.name(), TransactionId::fresh())),
+        path: segment_path(&format!("{}/{}-0", kind.name(), TransactionId::fresh())),
         record_base: 0,
         side: first.side.clone(),
         ordered: false,

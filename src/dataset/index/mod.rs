@@ -6,8 +6,8 @@
 //! Hashes are not unique: every lookup must compare the id's text with the sidecar.
 //!
 //! ```text
-//! _shardify/index/subject/<txn>-0/b=0000.parquet    hash u64 | record u64     hash in [0, 2^64 / buckets)
-//!                                 b=0001.parquet                              ...
+//! _shardify/index/subject/<txn>-0.segment/b=0000.table    hash u64 | record u64     hash in [0, 2^64 / buckets)
+//!                                         b=0001.table                              ...
 //! ```
 //!
 //! The footer of a bucket stores a hash of its pairs, and the log stores a root of these ([`sum`]), so that tampering

@@ -1,7 +1,7 @@
 //! Segments of ids that ascend: the ids themselves, in order, which takes much less room than their hashes.
 //!
 //! ```text
-//! _shardify/index/record/<txn>-0/b=0000.parquet    id text | record u64      row group: ids[0..n)
+//! _shardify/index/record/<txn>-0.segment/b=0000.table    id text | record u64      row group: ids[0..n)
 //!                                                                                       ids[n..2n) ...
 //! ```
 //!

@@ -26,7 +26,7 @@ use crate::{
         chunks::{self, Values},
         column,
         fetch::{Parts, group_range},
-        paths::system_path,
+        paths::table_path,
         sealed::Sealed,
     },
     error::{Error, Result},
@@ -137,7 +137,7 @@ impl<'a> PlacesWriter<'a> {
         };
         let rows = self.pending[0].len();
         if self.open.is_none() {
-            let path = system_path(&format!("index/place/{}/{:06}.parquet", self.set, self.done.len()));
+            let path = table_path(&format!("index/place/{}/{:06}", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
             self.open = {
                 let (set, base) = (self.set.clone(), self.base);

@@ -19,7 +19,7 @@ use crate::{
         ids::{IdKind, numbers::Renumbering},
         table::{
             self, column,
-            paths::system_path,
+            paths::segment_path,
             sealed::{self, Sealed},
         },
     },
@@ -51,8 +51,8 @@ pub fn renumber(
 ) -> Result<Renumbered> {
     let mut out = Renumbered::default();
     for segment in segments {
-        let name = format!("index/{}/{transaction}-{}", segment.kind.name(), out.segments.refs.len());
-        let made = SegmentRef { path: system_path(&name), ..segment.clone() };
+        let name = format!("{}/{transaction}-{}", segment.kind.name(), out.segments.refs.len());
+        let made = SegmentRef { path: segment_path(&name), ..segment.clone() };
         if numbering.is_identity() {
             for bucket in 0..segment.buckets {
                 cancel.check()?;

@@ -8,7 +8,10 @@ use crate::{
         merkle::Hash,
         seal::{self, Seal},
     },
-    dataset::{ids::IdKind, table::sealed::Sealed},
+    dataset::{
+        ids::IdKind,
+        table::{paths, sealed::Sealed},
+    },
     id::IdHash,
     storage::Staged,
 };
@@ -71,7 +74,7 @@ impl SegmentRef {
 
     /// Returns the path of a bucket of a segment in a folder.
     pub(in crate::dataset) fn bucket_at(folder: &str, bucket: u64) -> String {
-        format!("{folder}/b={bucket:04x}.parquet")
+        paths::bucket_path(folder, bucket)
     }
 
     /// Returns the number of the bucket that holds a hash.

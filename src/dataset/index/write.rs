@@ -11,7 +11,7 @@ use super::{
 use crate::{
     dataset::{
         ids::{IdKind, ascending::Ascending, column::IdHashes},
-        table::paths::system_path,
+        table::paths::segment_path,
     },
     error::{Error, Result},
     id::{IdHash, Writer},
@@ -209,7 +209,7 @@ impl SegmentWriter {
         pairs.divide();
         let mut segment = SegmentRef {
             kind: self.kind,
-            path: system_path(&format!("index/{}/{}-{}", self.kind.name(), self.name, self.started)),
+            path: segment_path(&format!("{}/{}-{}", self.kind.name(), self.name, self.started)),
             record_base: 0,
             side: self.side.clone(),
             ordered: false,

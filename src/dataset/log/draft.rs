@@ -31,7 +31,7 @@ use crate::{
             sources::{self, Optional, SourceRow},
             transaction::{Numbers, Transaction},
         },
-        table::{self, TableWriter, list::ListRef, paths::system_path},
+        table::{self, TableWriter, list::ListRef, paths::table_path},
     },
     error::Result,
     id::Version,
@@ -308,11 +308,8 @@ impl<'a> ListWriter<'a> {
         level: u32,
         fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>,
     ) -> Result<()> {
-        let name = format!(
-            "lists/{}-{}-{}-{}.parquet",
-            self.draft.transaction.id, self.draft.attempt, self.kind, self.written
-        );
-        let path = system_path(&name);
+        let name = format!("lists/{}-{}-{}-{}", self.draft.transaction.id, self.draft.attempt, self.kind, self.written);
+        let path = table_path(&name);
         let mut table = TableWriter::new(self.store().as_ref(), &path);
         let mut leaves = Vec::new();
         fill(&mut |rows| {

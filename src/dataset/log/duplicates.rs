@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dataset::table::{
         self, column,
-        paths::system_path,
+        paths::{system_path, table_path},
         sealed::{Sealed, SealingSink},
     },
     error::Result,
@@ -92,7 +92,7 @@ impl DuplicatesWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, writer: &Writer) -> Result<Self> {
-        let path = system_path(&format!("{FOLDER}/{writer}.parquet"));
+        let path = table_path(&format!("{FOLDER}/{writer}"));
         let sink = SealingSink::in_blocks(store, &path)?;
         let properties = table::list_properties(&schema());
         let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;

@@ -43,7 +43,7 @@ use crate::{
         table::{
             self, column,
             list::ListRef,
-            paths::{index_stem, numbers_beside, numbers_path, parts_beside, parts_path, sidecar_path, stem},
+            paths::{index_stem, numbers_beside, parts_beside, sidecar_path, stem},
             sealed::Sealed,
         },
     },
@@ -366,11 +366,12 @@ impl Replacements {
     pub(in crate::dataset) fn gone(&self) -> Gone {
         let mut gone = Gone::default();
         for was in self.shards.keys() {
-            gone.objects.extend([was.clone(), sidecar_path(was), parts_path(was), numbers_path(was)]);
+            gone.objects.insert(was.clone());
             gone.stems.insert(stem(was).to_owned());
         }
-        for sidecar in &self.sidecars {
-            gone.objects.extend([sidecar.clone(), parts_beside(sidecar), numbers_beside(sidecar)]);
+        let derived = self.shards.keys().map(|was| sidecar_path(was));
+        for sidecar in derived.chain(self.sidecars.iter().cloned()) {
+            gone.objects.extend([parts_beside(&sidecar), numbers_beside(&sidecar), sidecar]);
         }
         for replaced in self.others.values() {
             match replaced.was_buckets {

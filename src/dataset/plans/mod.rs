@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! _shardify/plans/<plan>.json               the plan: operation, options, types, tasks
-//! _shardify/plans/<plan>-sources.parquet    a row per source, in the order of the tasks
+//! _shardify/plans/<plan>-sources.table      a row per source, in the order of the tasks
 //! _shardify/outcomes/<plan>-<task>.json     what a task wrote; created only if absent: the first attempt wins
-//! _shardify/outcomes/<plan>-<n>.parquet     sources of the task as the log will record them; written by attempt <n>
+//! _shardify/outcomes/<plan>-<n>.table       sources of the task as the log will record them; written by attempt <n>
 //! _shardify/outcomes/<plan>-<n>.claim       reserves the names of attempt <n>: task + k * tasks for the k-th attempt
 //! _shardify/intents/<plan>-<n>-<k>.json     objects of attempt <n>, until the plan is committed or given up
 //! <tag>/..., <tag>-2/..., <tag>-3/...       shards, a folder per attempt

@@ -20,7 +20,13 @@ use crate::{
             snapshot::Dataset,
             sources::{self, SourceRow},
         },
-        table::{BATCH_ROWS, TableWriter, beside::Beside, fetch::in_parallel, list::ListRef, paths::system_path},
+        table::{
+            BATCH_ROWS, TableWriter,
+            beside::Beside,
+            fetch::in_parallel,
+            list::ListRef,
+            paths::{is_adopted_sidecar, system_path, table_path},
+        },
     },
     error::{Error, Result},
     id::{TransactionId, Version, Writer, run_of_folder, run_of_name},
@@ -290,11 +296,12 @@ impl Outcome {
         let is_own_shard = |path: &str| path.split('/').next().and_then(run_of_folder) == tag;
         let below_system = |path: &str| path.rsplit('/').next().and_then(run_of_name) == tag;
         // The sidecar of a shard that stays in place belongs to the attempt; its path is compared with the plan.
-        let in_place = |shard: &OutcomeShard| {
+        let is_own = |shard: &OutcomeShard| {
             let at = shard.beside.as_ref().and_then(|beside| beside.at.as_deref());
-            at.is_some_and(|at| checked_path(at).is_ok() && super::is_of(at, &self.plan))
+            let own_sidecar = at.is_none_or(|at| checked_path(at).is_ok() && super::is_of(at, &self.plan));
+            own_sidecar && (is_own_shard(shard.path()) || at.is_some_and(is_adopted_sidecar))
         };
-        let shards = self.shards.iter().map(|shard| (shard.path(), is_own_shard(shard.path()) || in_place(shard)));
+        let shards = self.shards.iter().map(|shard| (shard.path(), is_own(shard)));
         let segments = self.segments.iter().map(|segment| (segment.path.as_str(), below_system(&segment.path)));
         let tables = self.sources.iter().map(|list| list.path.as_str());
         let others = tables.chain(self.rejects.iter().map(|rejects| rejects.path.as_str()));
@@ -415,7 +422,7 @@ pub fn stage_sources(
     writer: &Writer,
     mut rows: impl Iterator<Item = SourceRow>,
 ) -> Result<Option<(Staged, ListRef)>> {
-    let path = system_path(&format!("outcomes/{writer}.parquet"));
+    let path = table_path(&format!("outcomes/{writer}"));
     let mut table = TableWriter::new(store, &path);
     loop {
         let batch: Vec<SourceRow> = rows.by_ref().take(BATCH_ROWS).collect();

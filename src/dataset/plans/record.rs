@@ -15,7 +15,7 @@ use crate::{
         log::{publication::Publication, snapshot::Dataset},
         table::{
             list::ListRef,
-            paths::system_path,
+            paths::{system_path, table_path},
             sealed::{Sealed, get as get_sealed, stage as stage_small},
         },
     },
@@ -94,8 +94,8 @@ pub struct NewPlan<'a> {
     pub operation: &'static str,
     /// Version that it is made on.
     pub base: Version,
-    /// Hash of everything that it is made from.
-    pub signature: String,
+    /// Returns the hash of everything that it is made from, once the rows of all sources have been taken.
+    pub signature: Box<dyn FnOnce() -> String + 'a>,
     /// The tasks.
     pub tasks: Vec<PlanTask>,
     /// Constants of all records.
@@ -125,7 +125,7 @@ pub fn publish(
         operation: plan.operation.to_owned(),
         tool: TOOL.to_owned(),
         base: plan.base,
-        signature: plan.signature,
+        signature: (plan.signature)(),
         tasks: plan.tasks,
         sources: list,
         constants: constants.as_ref().map(SealedRef::of),
@@ -157,7 +157,7 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
 }
 
 fn sources_path(plan: &TransactionId) -> String {
-    system_path(&format!("plans/{plan}-sources.parquet"))
+    table_path(&format!("plans/{plan}-sources"))
 }
 
 fn constants_path(plan: &TransactionId) -> String {

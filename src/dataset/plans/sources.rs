@@ -1,6 +1,9 @@
 //! The sources of a plan: one row each, in the order of the tasks.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, mpsc::sync_channel},
+};
 
 use arrow::{
     array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array},
@@ -61,21 +64,32 @@ fn schema() -> Schema {
 pub(super) struct Rows;
 
 impl Rows {
-    /// Writes the table; it has no name until it is published.
+    /// Writes the table; it has no name until it is published. This thread makes the rows while another one encodes those before
+    /// them: there may be millions.
     pub(super) fn write(
         store: &dyn Store,
         path: &str,
         mut sources: impl Iterator<Item = PlannedSource>,
     ) -> Result<(Staged, u64)> {
-        let mut writer = TableWriter::new(store, path);
-        loop {
-            let rows: Vec<PlannedSource> = sources.by_ref().take(BATCH_ROWS).collect();
-            if rows.is_empty() {
-                break;
+        let (give, take) = sync_channel::<Vec<PlannedSource>>(1);
+        std::thread::scope(|scope| {
+            let encoder = scope.spawn(move || {
+                let mut writer = TableWriter::new(store, path);
+                for rows in take {
+                    writer.add(&batch(&rows)?)?;
+                }
+                writer.finish()?.ok_or_else(|| Error::internal("a plan has no sources"))
+            });
+            loop {
+                let rows: Vec<PlannedSource> = sources.by_ref().take(BATCH_ROWS).collect();
+                // Nobody takes them once the store has failed, which the encoder reports.
+                if rows.is_empty() || give.send(rows).is_err() {
+                    break;
+                }
             }
-            writer.add(&batch(&rows)?)?;
-        }
-        writer.finish()?.ok_or_else(|| Error::internal("a plan has no sources"))
+            drop(give);
+            encoder.join().map_err(|_| Error::internal("the thread that encodes a plan panicked"))?
+        })
     }
 }
 

@@ -41,7 +41,9 @@ use crate::{
         table::{
             self,
             list::ListRef,
-            paths::{OF_FOLDER, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path},
+            paths::{
+                OF_FOLDER, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path, table_path,
+            },
             sealed::Sealed,
         },
     },
@@ -560,7 +562,7 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
         return Ok((parent.entry().runs.clone(), lineage));
     }
     let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
-        let path = system_path(&format!("lists/{name}-{kind}-0.parquet"));
+        let path = table_path(&format!("lists/{name}-{kind}-0"));
         let rows = runs::batch(runs)?;
         let store = parent.dataset().store().as_ref();
         let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;

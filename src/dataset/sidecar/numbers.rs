@@ -27,7 +27,7 @@ use crate::{
             chunks::{self, Values},
             column,
             fetch::{Parts, pages_of},
-            paths::numbers_path,
+            paths::{new_sidecar_path, numbers_beside},
             sealed::Sealed,
         },
     },
@@ -54,13 +54,13 @@ impl std::fmt::Debug for NumbersWriter {
 }
 
 impl NumbersWriter {
-    /// Starts the numbers of a shard.
+    /// Starts the numbers of a new shard.
     ///
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
         let columns = table::describe(&schema())?;
-        let writer = GroupWriter::create(store, &numbers_path(shard), &columns)?;
+        let writer = GroupWriter::create(store, &numbers_beside(&new_sidecar_path(shard)), &columns)?;
         Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
     }
 
@@ -282,7 +282,7 @@ fn schema() -> Schema {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::storage::RemoteStore;
+    use crate::{dataset::table::beside::Beside, storage::RemoteStore};
 
     fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
         Run {
@@ -294,7 +294,7 @@ mod tests {
             until: None,
             since: None,
             scattered,
-            beside: None,
+            beside: Some(Arc::new(Beside::at_new("0123456789ab/000001.parquet"))),
         }
     }
 
@@ -302,12 +302,13 @@ mod tests {
     fn numbers_are_read_back_in_order_and_by_row() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let shard = "0123456789ab/000001.parquet";
-        assert_eq!(numbers_path(shard), "_shardify/sidecar/0123456789ab/000001.records.parquet");
         let mut writer = NumbersWriter::create(store.as_ref(), shard).unwrap();
         let expected: Vec<(u64, Version)> =
             (0..150_000_u64).map(|i| (i * 7919 % 150_000, Version(1 + i % 3))).collect();
         expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let table = writer.finish().unwrap();
+        assert_eq!(table.path, "_shardify/sidecar/0123456789ab/000001.records.table");
+        store.publish(vec![table]).unwrap();
         let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0, base: None });
         let one = run(0, 150_000, 0, scattered.clone());
         let table = RunTable::new(vec![one.clone()]);

@@ -17,7 +17,7 @@ use parquet::arrow::ArrowWriter;
 use crate::{
     dataset::table::{
         self, column,
-        paths::{parts_beside, parts_path},
+        paths::parts_beside,
         sealed::{Sealed, SealingSink},
     },
     error::Result,
@@ -53,14 +53,14 @@ impl std::fmt::Debug for PartsWriter {
 }
 
 impl PartsWriter {
-    /// Starts the list of a shard; `sidecar` is the path of its sidecar, where that of the shard does not tell.
+    /// Starts the list of the shard with this sidecar.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn create(store: &dyn Store, shard: &str, sidecar: Option<&str>) -> Result<Self> {
+    pub fn create(store: &dyn Store, sidecar: &str) -> Result<Self> {
         let properties = ["record", "offset"].into_iter().fold(table::properties(), table::delta);
         let properties = properties.set_column_dictionary_enabled("name".into(), false).build();
-        let sink = SealingSink::in_blocks(store, &sidecar.map_or_else(|| parts_path(shard), parts_beside))?;
+        let sink = SealingSink::in_blocks(store, &parts_beside(sidecar))?;
         let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
         Ok(Self { writer, rows: Vec::new() })
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn members_are_read_back() {
         let store = RemoteStore::memory().unwrap();
-        let mut writer = PartsWriter::create(&store, "0123456789ab/000001.tar", None).unwrap();
+        let mut writer = PartsWriter::create(&store, "_shardify/sidecar/0123456789ab/000001.table").unwrap();
         let rows: Vec<PartRow> = (0..20_000)
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();
@@ -139,8 +139,7 @@ mod tests {
         let staged = writer.finish().unwrap();
         let parts = Sealed::new(staged.path.as_str(), staged.seal());
         store.publish(vec![staged]).unwrap();
-        assert_eq!(parts_path("0123456789ab/000001.tar"), "_shardify/sidecar/0123456789ab/000001.parts.parquet");
-        assert_eq!(parts.path, parts_path("0123456789ab/000001.tar"));
+        assert_eq!(parts.path, "_shardify/sidecar/0123456789ab/000001.parts.table");
         assert_eq!(read(&store, &parts).unwrap(), rows);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         sidecar::frames::{FrameTable, METADATA_KEY},
         table::{
             self, GroupWriter,
-            paths::sidecar_path,
+            paths::new_sidecar_path,
             sealed::{self, Sealed},
         },
     },
@@ -87,12 +87,12 @@ impl std::fmt::Debug for SidecarWriter {
 }
 
 impl SidecarWriter {
-    /// Starts the sidecar of a shard. Without a column of fingerprints, those of appended rows are dropped.
+    /// Starts the sidecar of a new shard. Without a column of fingerprints, those of appended rows are dropped.
     ///
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str, fingerprints: bool) -> Result<Self> {
-        Self::create_at(store, &sidecar_path(shard), fingerprints)
+        Self::create_at(store, &new_sidecar_path(shard), fingerprints)
     }
 
     /// Starts a sidecar whose path does not follow from that of its shard.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    paths::{OF_FOLDER, folder_prefix, index_stem, numbers_beside, parts_beside, sidecar_path, stem},
+    paths::{OF_FOLDER, folder_prefix, index_stem, new_sidecar_path, numbers_beside, parts_beside, sidecar_path, stem},
     sealed::Sealed,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 /// Objects beside a shard that belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
-    /// Path of the sidecar; absent if it follows from the shard's path.
+    /// Path of the sidecar; absent if it follows from the shard's path, as in older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Seals of the objects, by name: `sidecar`, `parts`, `records`, the extension of an index (`.idx`, `.tar.idx`), or
@@ -68,6 +68,11 @@ const PARTS: &str = "parts";
 const NUMBERS: &str = "records";
 
 impl Beside {
+    /// Returns what is known of a shard that is just being written: where its sidecar will be.
+    pub fn at_new(shard: &str) -> Self {
+        Self { at: Some(new_sidecar_path(shard)), seals: Seals::default() }
+    }
+
     /// Returns the JSON text that is stored in a list.
     pub(in crate::dataset) fn encode(&self) -> Result<String> {
         serde_json::to_string(self)

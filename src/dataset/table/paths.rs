@@ -10,14 +10,57 @@ use crate::{
 /// Names of objects that describe a folder of shards.
 pub(in crate::dataset) const OF_FOLDER: [&str; 3] = [schema::file::NAME, CONSTANTS_FILE, "shardindex.json"];
 
+/// Ending of tables below the system folder. They are Parquet, but readers that are given the folder of a dataset choose
+/// files by their endings, and would take the rows of a `.parquet` for records.
+const TABLE: &str = ".table";
+
+/// Ending of the tables that older releases wrote.
+const OLD_TABLE: &str = ".parquet";
+
+/// Ending of the folder of a segment whose buckets end in [`TABLE`]; those of older releases have none.
+const SEGMENT: &str = ".segment";
+
 /// Returns the path of an object in the system folder.
 pub(in crate::dataset) fn system_path(below: &str) -> String {
     format!("{SYSTEM_FOLDER}/{below}")
 }
 
-/// Returns the path of a shard's sidecar. Shards named by shardify lose their extension; adopted shards keep it because
-/// it may be the only difference between two of them.
-pub fn sidecar_path(shard: &str) -> String {
+/// Returns the path of a new table in the system folder.
+pub(in crate::dataset) fn table_path(below: &str) -> String {
+    format!("{SYSTEM_FOLDER}/{below}{TABLE}")
+}
+
+/// Returns the folder of a new segment of the id index.
+pub(in crate::dataset) fn segment_path(below: &str) -> String {
+    format!("{SYSTEM_FOLDER}/index/{below}{SEGMENT}")
+}
+
+/// Returns the path of a bucket of the segment in a folder.
+pub(in crate::dataset) fn bucket_path(segment: &str, bucket: u64) -> String {
+    let ending = if segment.ends_with(SEGMENT) { TABLE } else { OLD_TABLE };
+    format!("{segment}/b={bucket:04x}{ending}")
+}
+
+/// Returns the path of a new shard's sidecar, if the shard is named by shardify.
+pub fn new_sidecar_path(shard: &str) -> String {
+    let old = sidecar_path(shard);
+    format!("{}{TABLE}", old.strip_suffix(OLD_TABLE).unwrap_or(&old))
+}
+
+/// Returns the path of the sidecar of a shard that is adopted in place, which is the `number`th of the writer with this tag. The
+/// path of the shard is no part of it: readers that look for endings would find that of the shard.
+pub fn adopted_sidecar_path(tag: &str, number: usize) -> String {
+    table_path(&format!("sidecar/{tag}/adopted/{number:06}"))
+}
+
+/// Whether a stated path is that of the sidecar of a shard that was adopted in place.
+pub(in crate::dataset) fn is_adopted_sidecar(sidecar: &str) -> bool {
+    sidecar.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.split('/').nth(3)) == Some("adopted")
+}
+
+/// Returns the path of a shard's sidecar if none is stated, as older releases named it. Shards named by shardify lose their
+/// extension; adopted shards keep it because it may be the only difference between two of them.
+pub(in crate::dataset) fn sidecar_path(shard: &str) -> String {
     if !is_shard_name(shard) {
         return system_path(&format!("sidecar/adopted/{shard}.parquet"));
     }
@@ -26,24 +69,23 @@ pub fn sidecar_path(shard: &str) -> String {
     system_path(&format!("sidecar/{folder}/{number}.parquet"))
 }
 
-/// Returns the path of a shard's table of members: that of its sidecar, with the same stem.
-pub fn parts_path(shard: &str) -> String {
-    parts_beside(&sidecar_path(shard))
-}
-
 /// Returns the path of the table of members beside a sidecar.
 pub(in crate::dataset) fn parts_beside(sidecar: &str) -> String {
-    sidecar.replace(".parquet", ".parts.parquet")
-}
-
-/// Returns the path of a shard's table of record numbers: that of its sidecar, with the same stem.
-pub fn numbers_path(shard: &str) -> String {
-    numbers_beside(&sidecar_path(shard))
+    beside_table(sidecar, "parts")
 }
 
 /// Returns the path of the table of record numbers beside a sidecar.
 pub(in crate::dataset) fn numbers_beside(sidecar: &str) -> String {
-    sidecar.replace(".parquet", ".records.parquet")
+    beside_table(sidecar, "records")
+}
+
+/// Returns the path of a table beside a sidecar: the name goes before the ending.
+fn beside_table(sidecar: &str, name: &str) -> String {
+    match sidecar.strip_suffix(TABLE) {
+        Some(stem) => format!("{stem}.{name}{TABLE}"),
+        // Older releases put the name before each such ending in the path of an adopted shard.
+        None => sidecar.replace(OLD_TABLE, &format!(".{name}{OLD_TABLE}")),
+    }
 }
 
 /// Returns the path of a run's receipt.

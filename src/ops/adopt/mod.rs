@@ -32,8 +32,8 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Revision, SegmentRef,
-        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction, choose_private,
-        is_shard_name, record_beside, sidecar_path,
+        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction,
+        adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path, record_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -48,7 +48,7 @@ use crate::{
     id::{TransactionId, Version, Writer},
     record::key_rule::KeyRule,
     scan::{self, Found, ScanOptions, SourceFile, TableFormat},
-    storage::{Location, SYSTEM_FOLDER, Staged},
+    storage::{Location, Staged},
     units::Size,
 };
 
@@ -493,9 +493,11 @@ impl<'a> Adoption<'a> {
             };
             self.check_indexes(&file, codec, settings)?;
             // No other run may choose the same path, even if it adopts the same file.
-            let sidecar =
-                source_location.is_none().then(|| format!("{SYSTEM_FOLDER}/sidecar/{tag}/adopted/{path}.parquet"));
-            if !sidecars.insert(sidecar_path(&path)) {
+            let sidecar = match &source_location {
+                None => adopted_sidecar_path(tag, out.len()),
+                Some(_) => new_sidecar_path(&path),
+            };
+            if !sidecars.insert(new_sidecar_path(&path)) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
                     .hint("names that differ only in their ending collide here; use --out"));

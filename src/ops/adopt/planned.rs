@@ -225,7 +225,7 @@ fn absent<'a>(parts: impl Iterator<Item = (u64, &'a [String])>) -> Option<Vec<St
 /// # Errors
 /// When tasks have no outcome, or the plan is void; as a commit.
 pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record))
+    tasks::commit(dataset, record, || commit_once(context, dataset, record)).map_err(tasks::plan_again)
 }
 
 fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {

@@ -255,7 +255,7 @@ fn at_base(dataset: &Dataset, record: &PlanRecord) -> Result<Snapshot> {
 /// When tasks have no outcome, the plan is void, or all shards to be merged were replaced; as a commit. If shards are
 /// damaged, the other merges are committed first.
 pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record))
+    tasks::commit(dataset, record, || commit_once(context, dataset, record)).map_err(tasks::plan_again)
 }
 
 fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {

@@ -20,7 +20,7 @@ use crate::{
     events::Event,
     ops::{
         Context,
-        tasks::{Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{Committed, Operation, PlanReport, TaskReport, plan_again, with_what_is_kept},
     },
     storage::Location,
 };
@@ -77,7 +77,7 @@ pub fn run_tasks(
 /// # Errors
 /// When tasks have no outcome, or the plan is void; as a commit.
 pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<ConvertReport>> {
-    stack::commit(context, dataset, record, &Work::read(record)?)
+    stack::commit(context, dataset, record, &Work::read(record)?).map_err(plan_again)
 }
 
 /// Carries out a plan of several tasks in this process, and commits it; `None` if it has only one.

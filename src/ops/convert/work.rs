@@ -4,7 +4,7 @@
 //! names, starts of record ids, constants. A task only opens its own sources again. So a task gives the same bytes
 //! wherever it runs, and does so in any order.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 use arrow::datatypes::Fields;
 use rayon::prelude::*;
@@ -294,18 +294,51 @@ fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item
     }
 }
 
-/// Returns a hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is
-/// continued with these. Neither are the parts of large sources, which follow from the rest.
-fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
-    let shared = Work { fields: Fields::empty(), ..work.clone() };
-    let mut hasher = ops_tasks::signature(job.snapshot, &shared.encoded()?);
-    let whole: Vec<Piece> = match &plan.inputs {
-        Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
-        Inputs::Samples { .. } => Vec::new(),
-    };
-    rows(plan, &whole).for_each(|row| ops_tasks::add_row(&mut hasher, &row));
-    hasher.update(plan.constants.as_deref().unwrap_or_default());
-    Ok(hasher.finalize().to_hex().to_string())
+/// Hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is continued with
+/// these. Neither are the parts of large sources, which follow from the rest.
+struct Signature<'a> {
+    hasher: RefCell<blake3::Hasher>,
+    constants: &'a [u8],
+}
+
+impl<'a> Signature<'a> {
+    /// Begins with what all sources share.
+    fn new(job: &Job<'_>, plan: &'a ConvertPlan, work: &Work) -> Result<Self> {
+        let shared = Work { fields: Fields::empty(), ..work.clone() };
+        let hasher = RefCell::new(ops_tasks::signature(job.snapshot, &shared.encoded()?));
+        Ok(Self { hasher, constants: plan.constants.as_deref().unwrap_or_default() })
+    }
+
+    /// Returns the rows of the sources, which are added as they pass; the first piece of a source stands for all.
+    fn passing<'r>(&'r self, plan: &'r ConvertPlan, pieces: &'r [Piece]) -> impl Iterator<Item = PlannedSource> + 'r {
+        let mut last = None;
+        rows(plan, pieces)
+            .enumerate()
+            .inspect(move |(number, row)| {
+                let source = pieces.get(*number).map(|piece| piece.source);
+                if source.is_none() || source != last {
+                    ops_tasks::add_row(&mut self.hasher.borrow_mut(), row);
+                }
+                last = source;
+            })
+            .map(|(_, row)| row)
+    }
+
+    /// Returns the hash once all rows have passed.
+    fn finish(&self) -> String {
+        self.hasher.borrow_mut().update(self.constants).finalize().to_hex().to_string()
+    }
+
+    /// Returns the hash of whole sources.
+    fn of(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
+        let whole: Vec<Piece> = match &plan.inputs {
+            Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
+            Inputs::Samples { .. } => Vec::new(),
+        };
+        let signature = Signature::new(job, plan, work)?;
+        signature.passing(plan, &whole).for_each(drop);
+        Ok(signature.finish())
+    }
 }
 
 /// Publishes a plan of at least that many tasks, or returns an open plan of the same options and sources; `None` if
@@ -315,8 +348,10 @@ fn signature(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
 /// When a source cannot be read, or the store fails.
 pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
     let work = Work::of(job, plan);
-    let signature = signature(job, plan, &work)?;
-    if let Some(found) = ops_tasks::find(job.dataset, &signature)? {
+    // Without plans there is none to continue, and one pass over the sources is enough.
+    if ops_tasks::any(job.dataset)?
+        && let Some(found) = ops_tasks::find(job.dataset, &Signature::of(job, plan, &work)?)?
+    {
         return Ok(Some(found));
     }
     let pieces = pieces(job, plan)?;
@@ -324,15 +359,16 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
     if tasks.len() < at_least {
         return Ok(None);
     }
+    let signature = Signature::new(job, plan, &work)?;
     let new = NewPlan {
         operation: "convert",
         base: plan.base,
-        signature,
+        signature: Box::new(|| signature.finish()),
         tasks,
         constants: plan.constants.as_deref(),
         work: work.encoded()?,
     };
-    publish_plan(job.dataset, new, rows(plan, &pieces)).map(Some)
+    publish_plan(job.dataset, new, signature.passing(plan, &pieces)).map(Some)
 }
 
 /// Publishes the plan that follows one whose types did not hold all values.
