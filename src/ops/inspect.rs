@@ -201,20 +201,8 @@ pub struct InspectReport {
 /// # Errors
 /// When nothing is found, or it cannot be read.
 pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
-    if let Ok(location) = context.location(source)
-        && location.local_path().is_none_or(std::path::Path::is_dir)
-        && let Some(opened) = opened(context, &location)?
-    {
-        let plans = open_plans(&opened)?;
-        match opened.latest()? {
-            Some(snapshot) => return Ok(InspectReport { plans, ..dataset(context, &location, &snapshot)? }),
-            None if !plans.is_empty() => return Ok(planned(&location, plans)),
-            None => {
-                if let Some(found) = compact::table_at(context, &location)? {
-                    return table::inspect(context, source, &found);
-                }
-            }
-        }
+    if let Some(report) = stored(context, source)? {
+        return Ok(report);
     }
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
     scan::ignore_companions(&mut found.files);
@@ -271,6 +259,24 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     report.problems.extend(of_whole);
     advise(&mut report, shards.len(), others.is_empty(), note);
     Ok(report)
+}
+
+/// Describes a dataset or a Delta table; `None` if there is neither.
+fn stored(context: &Context<'_>, source: &str) -> Result<Option<InspectReport>> {
+    let Ok(location) = context.location(source) else { return Ok(None) };
+    if location.local_path().is_some_and(|path| !path.is_dir()) {
+        return Ok(None);
+    }
+    let Some(opened) = opened(context, &location)? else { return Ok(None) };
+    let plans = open_plans(&opened)?;
+    if let Some(snapshot) = opened.latest()? {
+        return Ok(Some(InspectReport { plans, ..dataset(context, &location, &snapshot)? }));
+    }
+    if !plans.is_empty() {
+        return Ok(Some(planned(&location, plans)));
+    }
+    let Some(found) = compact::table_at(context, &location)? else { return Ok(None) };
+    table::inspect(context, source, &found).map(Some)
 }
 
 /// Divides files into shards, by their format, and others.
