@@ -6,8 +6,9 @@
 
 Inputs are made once by data.py (`--scale 10` makes a tenth of them); warm means read just before, cold that the page cache was
 emptied before each run, which needs root. shardify writes its log, checksums, sidecars and id index in the time that
-is measured and syncs everything; its peers do neither. Each job also shows a limit that no tool can pass: reading, copying or
-summing the same bytes with nothing else to do.
+is measured and syncs everything; its peers do neither, so `synced` is the time until the disk has all bytes, for everyone. `thread` is
+the share of the processor time that the busiest thread took, which limits what more cores can do. Each job also shows a limit that no
+tool can pass: reading, copying or summing the same bytes with nothing else to do.
 
 After the runs DuckDB compares the hash of every column of what shardify wrote with the source, and the files in tar and TFRecord are
 counted by other readers. Writes of a gigabyte vary twofold with what ran before: compare ratios of one run. The peak of a small process
@@ -26,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import data as inputs
@@ -101,6 +103,7 @@ def table_jobs(data, out, convert):
         flags = ["--to", "parquet", "--codec", "zstd:3" if codec == "zstd" else codec, "--id", "visit_id", "--subject", "patient_id"]
         jobs[job] = (source, goal, {
             "shardify": [*convert, source.removesuffix("/*.csv"), *flags],
+            "without ids": [*convert, source.removesuffix("/*.csv"), *flags[:4]],
             "duckdb": [*PYTHON, DUCKDB, source, str(out), codec],
             "polars": [*PYTHON, POLARS, source, str(out), codec],
             "pyarrow": [*PYTHON, PYARROW, source, str(out), codec],
@@ -138,8 +141,33 @@ def warm(pattern):
     return total
 
 
+class Threads:
+    """Processor time of each thread of a process, looked at until it ends."""
+
+    def __init__(self, pid):
+        self.folder, self.ticks, self.ended = pathlib.Path(f"/proc/{pid}/task"), {}, threading.Event()
+        self.watcher = threading.Thread(target=self.watch)
+        self.watcher.start()
+
+    def watch(self):
+        while not self.ended.wait(0.01):
+            for thread in glob.glob(f"{self.folder}/*/stat"):
+                try:
+                    fields = pathlib.Path(thread).read_text().rsplit(")", 1)[1].split()
+                except OSError:
+                    continue
+                self.ticks[thread] = int(fields[11]) + int(fields[12])
+
+    def largest(self):
+        """Seconds of the busiest one, as last seen."""
+        self.ended.set()
+        self.watcher.join()
+        return max(self.ticks.values(), default=0) / os.sysconf("SC_CLK_TCK")
+
+
 def run(command, out, cold, prepare=None):
-    """One run, after `prepare`: seconds, processor seconds, peak memory in MiB, bytes of shards."""
+    """One run, after `prepare`: seconds, the same until all is on disk, processor seconds, the share of the busiest thread, peak memory
+    in MiB, bytes of shards and of the whole folder."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     if prepare:
@@ -149,14 +177,19 @@ def run(command, out, cold, prepare=None):
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    threads = Threads(process.pid)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
+    os.sync()
+    synced = time.perf_counter() - started
     process.returncode = status
     if status:
         raise SystemExit(f"failed: {' '.join(command)[:300]}")
-    shards = [path for path in out.rglob("*") if path.is_file() and "_shardify" not in path.parts]
-    return {"wall": wall, "cpu": usage.ru_utime + usage.ru_stime, "peak": usage.ru_maxrss / 1024,
-            "bytes": sum(path.stat().st_size for path in shards)}
+    cpu = usage.ru_utime + usage.ru_stime
+    files = [path for path in out.rglob("*") if path.is_file()]
+    sizes = {path: path.stat().st_size for path in files}
+    return {"wall": wall, "synced": synced, "cpu": cpu, "thread": min(1, threads.largest() / max(cpu, 0.01)), "peak": usage.ru_maxrss / 1024,
+            "bytes": sum(size for path, size in sizes.items() if "_shardify" not in path.parts), "folder": sum(sizes.values())}
 
 
 def check(job, source, out):
@@ -207,17 +240,21 @@ def measure(job, source, programs, out, options):
 
 def report(job, size, goals, results, checked):
     median = {name: {key: statistics.median(r[key] for r in runs) for key in runs[0]} for name, runs in results.items()}
-    own = median["shardify"]["wall"]
+    own = median["shardify"]
     print(f"\n{job}: {size / 1e6:,.0f} MB; {checked}")
-    print(f"| {'program':<14} | {'wall s':>7} | {'MB/s':>6} | {'cpu s':>6} | {'peak MiB':>8} | {'shards MB':>9} | {'shardify is':>11} |")
-    print(f"|{'-' * 16}|{'-' * 8}:|{'-' * 7}:|{'-' * 7}:|{'-' * 9}:|{'-' * 10}:|{'-' * 12}:|")
+    columns = ("program", 14), ("wall s", 7), ("synced", 7), ("MB/s", 6), ("cpu s", 6), ("thread", 6), ("peak MiB", 8), ("shards MB", 9), ("all MB", 8)
+    columns = (*columns, ("shardify is", 11), ("synced", 7))
+    print(" ".join(f"| {name:>{width}}" if at else f"| {name:<{width}}" for at, (name, width) in enumerate(columns)) + " |")
+    print("".join(f"|{'-' * (width + 1)}{':' if at else '-'}" for at, (_, width) in enumerate(columns)) + "|")
     for name, m in sorted(median.items(), key=lambda entry: entry[1]["wall"]):
-        ratio = "" if name == "shardify" else f"{m['wall'] / own:.2f}x"
-        print(f"| {name:<14} | {m['wall']:7.2f} | {size / m['wall'] / 1e6:6.0f} | {m['cpu']:6.2f} | {m['peak']:8.0f} | "
-              f"{m['bytes'] / 1e6:9.1f} | {ratio:>11} |")
+        ratios = ("", "") if name == "shardify" else (f"{m['wall'] / own['wall']:.2f}x", f"{m['synced'] / own['synced']:.2f}x")
+        print(f"| {name:<14} | {m['wall']:7.2f} | {m['synced']:7.2f} | {size / m['wall'] / 1e6:6.0f} | {m['cpu']:6.2f} | {m['thread']:6.0%} | "
+              f"{m['peak']:8.0f} | {m['bytes'] / 1e6:9.1f} | {m['folder'] / 1e6:8.1f} | {ratios[0]:>11} | {ratios[1]:>7} |")
     for peer, must, aim in goals:
         if peer in median:
-            print(f"against {peer}: {median[peer]['wall'] / own:.2f}x (must {must:.2f}x, aim {aim:.2f}x)", flush=True)
+            print(f"against {peer}: {median[peer]['wall'] / own['wall']:.2f}x (must {must:.2f}x, aim {aim:.2f}x)", flush=True)
+    if "without ids" in median:
+        print(f"ids: {statistics.median(a['cpu'] / b['cpu'] for a, b in zip(results['shardify'], results['without ids'], strict=True)) - 1:.1%} of processor time")
     return {"job": job, "bytes": size, "median": median, "runs": results}
 
 
@@ -245,7 +282,7 @@ def main():
         source, goal, programs = jobs[job]
         if options.peers:
             programs = {name: command for name, command in programs.items()
-                        if name == "shardify" or name.removeprefix("limit: ") in options.peers.split(",")}
+                        if name in ("shardify", "without ids") or name.removeprefix("limit: ") in options.peers.split(",")}
         size, results, checked = measure(job, source, programs, out, options)
         reports.append(report(job, size, [goal], results, checked))
     shutil.rmtree(out, ignore_errors=True)
