@@ -103,8 +103,9 @@ fn an_index_of_other_ids_is_found() {
         let build = |first: usize| {
             let folder = Folder::new();
             for k in 0..2 {
-                let rows: String =
-                    (0..300).map(|i| format!("r{},PAT-{},{}\n", first + i + 300 * k, i % 9, i * 7 % 90)).collect();
+                let rows: String = (0..300)
+                    .map(|i| format!("r{},PAT-{},{}\n", first + i * 7 % 300 + 300 * k, i % 9, i * 7 % 90))
+                    .collect();
                 folder.write(&format!("{k}.csv"), format!("id,who,x\n{rows}"));
                 folder.run(&format!("convert {k}.csv --id id --subject who")).ok();
             }

@@ -173,7 +173,7 @@ impl IdStream {
     pub(super) fn next(&mut self) -> Result<Option<(StringArray, Vec<u64>)>> {
         let batch = table::guarded(|| Ok(self.reader.next().transpose()?)).map_err(|e| damaged(&self.place, e))?;
         let Some(batch) = batch else { return Ok(None) };
-        let (ids, records) = columns(&batch)?;
+        let (ids, records) = columns(&batch).map_err(|e| damaged(&self.place, e))?;
         let ascends = (1..ids.len()).all(|row| ids.value(row - 1) <= ids.value(row));
         let follows = ids.is_empty() || self.last.as_deref().is_none_or(|last| last <= ids.value(0));
         if !ascends || !follows || ids.null_count() + records.null_count() > 0 {

@@ -270,7 +270,8 @@ impl BucketStream {
                 self.reader = None;
                 continue;
             };
-            let (hashes, records): (&UInt64Array, &UInt64Array) = (column(&batch, "hash")?, column(&batch, "record")?);
+            let numbers = |name| column(&batch, name).map_err(|e| damage(place(), e));
+            let (hashes, records): (&UInt64Array, &UInt64Array) = (numbers("hash")?, numbers("record")?);
             let base = self.segment.record_base;
             out.clear();
             out.extend(hashes.values().iter().zip(records.values()).map(|(hash, record)| (*hash, base + record)));

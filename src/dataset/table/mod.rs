@@ -319,5 +319,5 @@ pub(in crate::dataset) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch,
     batch
         .column_by_name(name)
         .and_then(|column| column.as_any().downcast_ref())
-        .ok_or_else(|| Error::integrity(format!("expected a column `{name}` of another type")))
+        .ok_or_else(|| Error::integrity(format!("expected a column `{name}`, found none or one of another type")))
 }
