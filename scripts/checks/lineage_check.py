@@ -296,7 +296,8 @@ def leaf(text):
 def segment_leaf(dataset, segment):
     buckets = []
     for number in range(segment["buckets"]):
-        file = pq.ParquetFile(f"{dataset}/{segment['path']}/b={number:04x}.parquet")
+        ending = "table" if segment["path"].endswith(".segment") else "parquet"
+        file = pq.ParquetFile(f"{dataset}/{segment['path']}/b={number:04x}.{ending}")
         table = file.read()
         pairs = np.empty((len(table), 2), "<u8")
         if segment.get("ordered"):
