@@ -15,6 +15,7 @@ import tempfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from duckdb_delta import DuckDB
 from harness import Failure, finish, not_run, run
 
 OPERATIONS = ["convert"] * 3 + ["compact", "sort", "erase", "erase all", "remove", "revert", "tag", "vacuum", "adopt"]
@@ -37,14 +38,9 @@ def readers():
     except ImportError as why:
         not_run("Polars", why)
     try:
-        import duckdb
-        import duckdb_extension_delta
-
-        place = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}" / "delta.duckdb_extension"
-        connection = duckdb.connect(config={"allow_unsigned_extensions": True})
-        connection.execute(f"load '{place}'")
-        newest["DuckDB"] = lambda folder: connection.execute(f"select * from delta_scan('{folder}')").to_arrow_table().to_pylist()
-    except Exception as why:  # the extension is made for one release of DuckDB
+        base = DuckDB()
+        newest["DuckDB"] = lambda folder: base.scan(folder).to_pylist()
+    except ImportError as why:
         not_run("DuckDB", why)
     return at, newest
 
