@@ -16,12 +16,15 @@ use crate::{
     storage::Store,
 };
 
+/// Number of columns with statistics, if the table states none, as in Delta.
+const STATS_COLUMNS: usize = 32;
+
 /// A version of a table whose files may be replaced.
 #[derive(Debug)]
 pub struct LiveTable {
     pub(super) info: Arc<TableInfo>,
-    protocol: Protocol,
-    metadata: Metadata,
+    pub(super) protocol: Protocol,
+    pub(super) metadata: Metadata,
     files: Vec<LiveFile>,
     /// The time that the newest commit states, in milliseconds since 1970, if commits of the table state it.
     pub(super) stated_time: Option<i64>,
@@ -87,7 +90,7 @@ impl Table {
             Some("true") => Some(self.newest_time(version)?),
             _ => None,
         };
-        let file = |(path, add): (String, Add)| LiveFile { path, data: DataFile::new(&info, add.clone()), add };
+        let file = |(path, add): (String, Add)| LiveFile { path, data: DataFile::of(&info, &add), add };
         let files = live.into_iter().map(file).collect();
         Ok(LiveTable { info, protocol, metadata, files, stated_time })
     }
@@ -141,6 +144,49 @@ impl LiveTable {
     /// [`Kind::Usage`](crate::error::Kind::Usage) if a column has a type that is not written.
     pub fn file_schema(&self) -> Result<SchemaRef> {
         Ok(schema_of(&self.info.schema.file_fields()?))
+    }
+
+    /// Returns that schema with the names that users see, in the same order.
+    ///
+    /// # Errors
+    /// As [`Self::file_schema`].
+    pub fn named_file_schema(&self) -> Result<SchemaRef> {
+        Ok(schema_of(&self.info.schema.named_file_fields()?))
+    }
+
+    /// Checks that rows can be ordered by columns, as far as partitions are concerned.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if one of them is a partition column.
+    pub fn check_sortable(&self, names: &[String]) -> Result<()> {
+        let Some(name) = names.iter().find(|name| self.metadata.partition_columns.contains(name)) else {
+            return Ok(());
+        };
+        Err(Error::usage(format!(
+            "expected columns of data files to order rows by, found the partition column `{name}`"
+        ))
+        .at(self.store().location().to_string())
+        .hint("leave it out: all rows of a file have one value in it"))
+    }
+
+    /// Returns the paths of the columns that new files should have statistics of: those that the table's properties name, and
+    /// the given columns of data files.
+    pub fn stats_columns(&self, others: &[String]) -> Vec<Vec<String>> {
+        let names = self
+            .property("delta.dataSkippingStatsColumns")
+            .map(|list| list.split(',').map(|name| name.trim().trim_matches('`').to_owned()).collect::<Vec<_>>());
+        let first = match self.property("delta.dataSkippingNumIndexedCols").map(str::parse::<i64>) {
+            Some(Ok(count)) => usize::try_from(count).unwrap_or(usize::MAX),
+            _ => STATS_COLUMNS,
+        };
+        let mut out = self.info.schema.stats_columns(names.as_deref(), first);
+        for name in others {
+            let path = vec![name.clone()];
+            if !out.contains(&path) {
+                out.push(path);
+            }
+        }
+        out
     }
 
     /// Returns the types of the columns that statistics may have.

@@ -11,6 +11,7 @@
 
 pub mod actions;
 pub mod checkpoint;
+mod head;
 mod live;
 pub mod log;
 mod protocol;
@@ -35,7 +36,7 @@ use self::{
 pub use self::{
     live::{LiveFile, LiveTable},
     reader::TableReader,
-    replace::{Replaced, Replacement, gone, replace},
+    replace::{Arranged, Replaced, Replacement, gone, replace},
     schema::arrow_type,
 };
 use crate::{
@@ -380,6 +381,11 @@ impl Table {
 impl DataFile {
     fn new(info: &Arc<TableInfo>, add: Add) -> Self {
         let Add { partition_values, deletion_vector, .. } = add;
+        Self { info: Arc::clone(info), partition_values, deletion_vector }
+    }
+
+    fn of(info: &Arc<TableInfo>, add: &Add) -> Self {
+        let (partition_values, deletion_vector) = (add.partition_values.clone(), add.deletion_vector.clone());
         Self { info: Arc::clone(info), partition_values, deletion_vector }
     }
 }

@@ -111,20 +111,30 @@ impl TableReader {
         self.inner.row_count() - self.deleted.as_ref().map_or(0, RoaringTreemap::len)
     }
 
-    /// Returns the rows that are not deleted, in batches of about `split_bytes`, as a new data file of the table has them:
-    /// in the columns of `schema`, which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
+    /// Cuts the rows of the file into splits of about `split_bytes`.
+    pub fn splits_of_rows(&self, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'static> {
+        self.inner.splits_of_rows(split_bytes, max_record_bytes)
+    }
+
+    /// Returns the rows of a split that are not deleted, as a new data file of the table has them: in the columns of `schema`,
+    /// which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if the file is damaged or does not fit the table; if the store fails.
+    pub fn file_rows_of(&self, split: &Split, schema: &SchemaRef) -> Result<RecordBatch> {
+        let (rows, _) = self.inner.read_rows(split)?;
+        let stored = || self.stored(&self.kept(self.logical(&rows)?, split.offset)?.0, schema);
+        stored().map_err(|e| if e.place().source.is_some() { e } else { e.at(self.inner.name()) })
+    }
+
+    /// Returns the rows that are not deleted, in batches of about `split_bytes`; see [`Self::file_rows_of`].
     pub fn file_rows<'a>(
         &'a self,
         split_bytes: usize,
         max_record_bytes: usize,
         schema: &'a SchemaRef,
     ) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
-        self.inner.splits_of_rows(split_bytes, max_record_bytes).map(move |split| {
-            let split = split?;
-            let (rows, _) = self.inner.read_rows(&split)?;
-            let stored = || self.stored(&self.kept(self.logical(&rows)?, split.offset)?.0, schema);
-            stored().map_err(|e| if e.place().source.is_some() { e } else { e.at(self.inner.name()) })
-        })
+        self.splits_of_rows(split_bytes, max_record_bytes).map(move |split| self.file_rows_of(&split?, schema))
     }
 
     /// Returns rows of the table under the names that its files have.

@@ -10,30 +10,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
     LiveTable,
-    actions::{Action, Add, CommitInfo, Remove, data_path, encode},
+    actions::{Action, Add, Remove, data_path},
+    head::{Head, RACES, Remarks},
     log::{LogFiles, commit_path, each_action},
 };
 use crate::{
     error::{Error, Result},
     id::run_uuid,
-    storage::{NewEntry, Store},
 };
-
-/// Maximum times that other programs may write the next commit first.
-const RACES: usize = 100;
 
 /// Live files, and the new ones that have their rows.
 #[derive(Debug)]
 pub struct Replacement {
     /// The old files.
     pub removes: Vec<Add>,
-    /// The new file; `None` if all rows of the old ones are deleted.
-    pub add: Option<Add>,
+    /// The new files; none if all rows of the old ones are deleted.
+    pub adds: Vec<Add>,
+}
+
+/// What the commit says of the operation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arranged<'a> {
+    /// Columns by which rows are sorted.
+    pub sort_by: &'a [String],
+    /// Columns of the Z-order that rows are in.
+    pub zorder_by: &'a [String],
 }
 
 /// What was committed.
@@ -50,20 +55,20 @@ pub struct Replaced {
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if none of the old files is live, or the table has changed in other
 /// ways; when the store fails. If [`Error::effect`] is not none, the new files may be live.
-pub fn replace(table: &LiveTable, replacements: &[Replacement], now: i64) -> Result<Replaced> {
+pub fn replace(table: &LiveTable, replacements: &[Replacement], arranged: Arranged<'_>, now: i64) -> Result<Replaced> {
     let mut race = Race::new(table, replacements)?;
     for _ in 0..RACES {
         if race.left.is_empty() {
-            return Err(conflict("other programs have removed or changed the same files meanwhile").at(race.place()));
+            let error = race.head.conflict("other programs have removed or changed the same files meanwhile");
+            return Err(error.at(race.head.place()));
         }
-        let next = race.version + 1;
-        let bytes = encode(&race.actions(replacements, now)?)?;
-        if create(table.store().as_ref(), next, bytes.into())? {
-            return Ok(Replaced { version: next, replacements: race.left });
+        let actions = race.actions(replacements, arranged, now)?;
+        if race.head.create(&actions)? {
+            return Ok(Replaced { version: race.head.version, replacements: race.left });
         }
         race.read_winners()?;
     }
-    Err(conflict("other programs keep writing to the table").at(race.place()))
+    Err(race.head.conflict("other programs keep writing to the table").at(race.head.place()))
 }
 
 /// Returns the live files of a table that other programs have removed or changed since it was read.
@@ -83,10 +88,6 @@ pub fn gone(table: &LiveTable) -> Result<BTreeSet<String>> {
     Ok(out)
 }
 
-fn conflict(message: &str) -> Error {
-    Error::conflict(message).hint("nothing was committed; run the command again")
-}
-
 /// Returns the path of the file that an action concerns.
 fn touched(action: &Action) -> Result<Option<String>> {
     let removed = action.remove.as_ref().map(|remove| &remove.path);
@@ -95,11 +96,7 @@ fn touched(action: &Action) -> Result<Option<String>> {
 
 /// An attempt to write the next commit.
 struct Race<'a> {
-    table: &'a LiveTable,
-    /// The newest version that is known.
-    version: u64,
-    /// The time that the newest commit states.
-    stated_time: Option<i64>,
+    head: Head<'a>,
     /// For each old file, the number of its replacement.
     inputs: BTreeMap<String, usize>,
     /// Replacements whose old files are live.
@@ -115,75 +112,47 @@ impl<'a> Race<'a> {
                 inputs.insert(data_path(&add.path)?, number);
             }
         }
-        Ok(Self {
-            table,
-            version: table.version(),
-            stated_time: table.stated_time,
-            inputs,
-            left: (0..replacements.len()).collect(),
-            id: run_uuid(),
-        })
-    }
-
-    fn place(&self) -> String {
-        self.table.store().location().join(&commit_path(self.version + 1)).to_string()
+        let left = (0..replacements.len()).collect();
+        let head = Head::new(table, "nothing was committed; run the command again");
+        Ok(Self { head, inputs, left, id: run_uuid() })
     }
 
     /// Reads the commits of other programs since the newest known version.
     fn read_winners(&mut self) -> Result<()> {
-        let store = self.table.store().as_ref();
-        let files = LogFiles::list(store)?;
-        // A listing of some stores is older than what was just created.
-        let newest = files.newest().unwrap_or_default().max(self.version + 1);
-        for version in self.version + 1..=newest {
-            let path = commit_path(version);
-            let mut changes = None;
-            each_action(store, &path, &mut |action| {
-                if action.protocol.is_some() {
-                    changes = Some("its protocol");
-                } else if action.meta_data.is_some() {
-                    changes = Some("its schema or properties");
-                }
-                if let Some(number) = touched(&action)?.and_then(|path| self.inputs.get(&path)) {
-                    self.left.remove(number);
-                }
-                if let Some(time) = action.commit_info.and_then(|info| info.in_commit_timestamp) {
-                    self.stated_time = self.stated_time.map(|known| known.max(time));
-                }
-                Ok(())
-            })?;
-            if let Some(what) = changes {
-                let message = format!("another program changed the table meanwhile: {what}");
-                return Err(conflict(&message).at(store.location().join(&path).to_string()));
+        let (inputs, left) = (&self.inputs, &mut self.left);
+        self.head.read_winners(self.head.version + 1, &mut |action| {
+            if let Some(number) = touched(action)?.and_then(|path| inputs.get(&path)) {
+                left.remove(number);
             }
-            self.version = version;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Returns the actions of the next commit.
-    fn actions(&self, replacements: &[Replacement], now: i64) -> Result<Vec<Action>> {
+    fn actions(&self, replacements: &[Replacement], arranged: Arranged<'_>, now: i64) -> Result<Vec<Action>> {
         let left: Vec<&Replacement> = self.left.iter().filter_map(|number| replacements.get(*number)).collect();
-        let in_commit_timestamp = self.stated_time.map(|last| now.max(last.saturating_add(1)));
-        let now = in_commit_timestamp.unwrap_or(now);
-        let info = CommitInfo {
-            in_commit_timestamp,
-            timestamp: now,
-            operation: "OPTIMIZE".to_owned(),
-            operation_parameters: json!({"predicate": "[]", "auto": "false", "clusterBy": "[]", "zOrderBy": "[]"}),
-            engine_info: concat!("shardify/", env!("CARGO_PKG_VERSION")).to_owned(),
-            read_version: Some(self.version),
-            isolation_level: Some("SnapshotIsolation".to_owned()),
-            is_blind_append: Some(false),
-            operation_metrics: Some(metrics(&left)),
-            txn_id: Some(self.id.clone()),
+        let list = |columns: &[String]| {
+            serde_json::to_string(columns).map_err(|e| Error::internal("encoding the names of columns failed").cause(e))
+        };
+        let zorder_by = list(arranged.zorder_by)?;
+        let mut parameters = json!({"predicate": "[]", "auto": "false", "clusterBy": "[]", "zOrderBy": zorder_by});
+        if !arranged.sort_by.is_empty() {
+            parameters["sortBy"] = list(arranged.sort_by)?.into();
+        }
+        let remarks = Remarks {
+            operation: "OPTIMIZE",
+            parameters,
+            metrics: metrics(&left),
+            isolation: "SnapshotIsolation",
+            id: &self.id,
         };
         // The time of a commit must be in its first action.
-        let mut out = vec![Action { commit_info: Some(info), ..Action::default() }];
+        let (info, now) = self.head.info(remarks, now);
+        let mut out = vec![info];
         for replacement in left {
             let removes = replacement.removes.iter().map(|add| Remove::of(add, now, false));
             out.extend(removes.map(|remove| Action { remove: Some(remove), ..Action::default() }));
-            out.extend(replacement.add.iter().map(|add| {
+            out.extend(replacement.adds.iter().map(|add| {
                 let add = Add { data_change: false, ..add.clone() };
                 Action { add: Some(add), ..Action::default() }
             }));
@@ -195,7 +164,7 @@ impl<'a> Race<'a> {
 /// Returns the counts that Spark states for an OPTIMIZE.
 fn metrics(replacements: &[&Replacement]) -> Value {
     let size = |add: &Add| add.size.unwrap_or_default();
-    let mut added: Vec<i64> = replacements.iter().filter_map(|one| one.add.as_ref()).map(size).collect();
+    let mut added: Vec<i64> = replacements.iter().flat_map(|one| &one.adds).map(size).collect();
     added.sort_unstable();
     let removed = || replacements.iter().flat_map(|one| &one.removes);
     let part = |quarters: usize| added.get((added.len() * quarters / 4).min(added.len().saturating_sub(1)));
@@ -214,18 +183,6 @@ fn metrics(replacements: &[&Replacement]) -> Value {
     })
 }
 
-/// Creates a commit; returns false if another program's exists.
-fn create(store: &dyn Store, version: u64, bytes: Bytes) -> Result<bool> {
-    let path = commit_path(version);
-    let new = NewEntry {
-        path: &path,
-        version: &version,
-        name: "commit",
-        unsure: "nothing was deleted; check the disk, and whether the newest version of the table is there",
-    };
-    new.create(store, bytes.clone(), || Ok(store.get(&path)?.map(|found| found == bytes)))
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -235,7 +192,7 @@ mod tests {
     use crate::{
         delta::Table,
         error::{Effect, Kind},
-        storage::RemoteStore,
+        storage::{RemoteStore, Store},
     };
 
     const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
@@ -273,7 +230,7 @@ mod tests {
         let adds: Vec<Add> = live.files().iter().map(|file| file.add.clone()).collect();
         let replacement = |at: usize| Replacement {
             removes: adds[at..at + 2].to_vec(),
-            add: Some(Add::new(&format!("new {at}"), 20, 7)),
+            adds: vec![Add::new(&format!("new {at}"), 20, 7)],
         };
         (live, vec![replacement(0), replacement(2)])
     }
@@ -287,7 +244,7 @@ mod tests {
     fn files_are_replaced_without_a_change_of_data() {
         let store = store();
         let (live, replacements) = table(&store, "");
-        let done = replace(&live, &replacements, 1000).unwrap();
+        let done = replace(&live, &replacements, Arranged::default(), 1000).unwrap();
         assert_eq!((done.version, done.replacements.len()), (1, 2));
         assert_eq!(live_paths(&store), ["new 0", "new 2"]);
         let text = String::from_utf8(store.get(&commit_path(1)).unwrap().unwrap().to_vec()).unwrap();
@@ -312,11 +269,11 @@ mod tests {
         put(&store, 1, &[add("later")]);
         put(&store, 2, &[r#"{"remove":{"path":"d%20e","dataChange":true}}"#.to_owned()]);
         assert_eq!(gone(&live).unwrap().len(), 2);
-        let done = replace(&live, &replacements, 1000).unwrap();
+        let done = replace(&live, &replacements, Arranged::default(), 1000).unwrap();
         assert_eq!((done.version, done.replacements.into_iter().collect::<Vec<_>>()), (3, vec![0]));
         assert_eq!(live_paths(&store), ["c", "later", "new 0"]);
         // The same once more: now all files are gone.
-        let error = replace(&live, &replacements, 1000).unwrap_err();
+        let error = replace(&live, &replacements, Arranged::default(), 1000).unwrap_err();
         assert_eq!((error.kind(), error.effect()), (Kind::Conflict, Effect::None));
     }
 
@@ -330,7 +287,7 @@ mod tests {
             let store = store();
             let (live, replacements) = table(&store, "");
             put(&store, 1, &[winner]);
-            let error = replace(&live, &replacements, 1000).unwrap_err();
+            let error = replace(&live, &replacements, Arranged::default(), 1000).unwrap_err();
             assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{error}");
             assert!(store.get(&commit_path(2)).unwrap().is_none());
         }
@@ -341,7 +298,7 @@ mod tests {
         let store = store();
         let (live, replacements) = table(&store, r#""delta.enableInCommitTimestamps":"true""#);
         put(&store, 1, &[r#"{"commitInfo":{"inCommitTimestamp":9000}}"#.to_owned()]);
-        assert_eq!(replace(&live, &replacements, 1000).unwrap().version, 2);
+        assert_eq!(replace(&live, &replacements, Arranged::default(), 1000).unwrap().version, 2);
         let text = store.get(&commit_path(2)).unwrap().unwrap();
         let first: Value = serde_json::from_slice(text.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
         assert_eq!(first["commitInfo"]["inCommitTimestamp"], 9001);
@@ -352,7 +309,9 @@ mod tests {
         let store = store();
         let (live, replacements) = table(&store, "");
         let won = std::thread::scope(|scope| {
-            let racing: Vec<_> = (0..2).map(|_| scope.spawn(|| replace(&live, &replacements, 1000).is_ok())).collect();
+            let racing: Vec<_> = (0..2)
+                .map(|_| scope.spawn(|| replace(&live, &replacements, Arranged::default(), 1000).is_ok()))
+                .collect();
             racing.into_iter().filter_map(|one| one.join().ok()).filter(|won| *won).count()
         });
         assert_eq!((won, live_paths(&store).len()), (1, 2));

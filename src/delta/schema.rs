@@ -94,10 +94,41 @@ impl TableSchema {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a nested field without a known type, which no file can have.
     pub(super) fn file_fields(&self) -> Result<Fields> {
+        self.stored().map(|column| file_field(column, self.mapping)).collect()
+    }
+
+    /// Returns the same fields by their logical names.
+    ///
+    /// # Errors
+    /// As [`Self::file_fields`].
+    pub(super) fn named_file_fields(&self) -> Result<Fields> {
+        self.stored().map(|column| Ok(file_field(column, self.mapping)?.with_name(&column.name))).collect()
+    }
+
+    /// Returns the columns of data files.
+    fn stored(&self) -> impl Iterator<Item = &Column> {
         let is_void = |column: &Column| matches!(column.shape, Shape::Leaf(DataType::Null));
         let columns = self.columns.iter().zip(&self.is_partition);
-        let stored = columns.filter(|(column, is_partition)| !**is_partition && !is_void(column));
-        stored.map(|(column, _)| file_field(column, self.mapping)).collect()
+        columns.filter(move |(column, is_partition)| !**is_partition && !is_void(column)).map(|(column, _)| column)
+    }
+
+    /// Returns the physical paths of the columns, and of those within structs, that statistics are kept of: those of these names, or
+    /// the first ones.
+    pub(super) fn stats_columns(&self, names: Option<&[String]>, first: usize) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        for column in self.stored() {
+            leaf_paths(column, &mut Vec::new(), &mut Vec::new(), &mut all);
+        }
+        let is_within = |logical: &str, name: &String| {
+            logical.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let is_wanted = |logical: &str| names.is_none_or(|names| names.iter().any(|name| is_within(logical, name)));
+        let count = if names.is_some() { usize::MAX } else { first };
+        all.into_iter()
+            .filter(|(logical, _)| is_wanted(&logical.join(".")))
+            .map(|(_, physical)| physical)
+            .take(count)
+            .collect()
     }
 
     /// Returns the types of the columns of data files that statistics may have: those within structs have the names of all
@@ -171,6 +202,23 @@ fn leaf_types(columns: &[Column], above: &mut Vec<String>, out: &mut HashMap<Vec
         }
         above.pop();
     }
+}
+
+/// Collects the logical and the physical path of a column, or of those within it.
+fn leaf_paths(
+    column: &Column,
+    logical: &mut Vec<String>,
+    physical: &mut Vec<String>,
+    out: &mut Vec<(Vec<String>, Vec<String>)>,
+) {
+    logical.push(column.name.clone());
+    physical.push(column.physical.clone());
+    match &column.shape {
+        Shape::Struct(columns) => columns.iter().for_each(|column| leaf_paths(column, logical, physical, out)),
+        _ => out.push((logical.clone(), physical.clone())),
+    }
+    logical.pop();
+    physical.pop();
 }
 
 fn columns_of(root: StructType, mapping: Mapping) -> Result<Vec<Column>> {

@@ -13,7 +13,7 @@ use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, make_array},
     buffer::NullBuffer,
     compute,
-    datatypes::{DataType, Float32Type, Float64Type, TimeUnit},
+    datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, TimeUnit},
 };
 use jiff::{
     Timestamp,
@@ -80,6 +80,22 @@ impl Stats {
             records,
             is_wide,
         }
+    }
+
+    /// Creates statistics of all columns of these paths, whose values do not matter; for [`Self::of_rows`].
+    pub fn wanted(paths: Vec<Path>) -> Self {
+        Self { least: paths.into_iter().map(|path| (path, String::new())).collect(), ..Self::default() }
+    }
+
+    /// Returns the least and the greatest value of a column, as text without quotes; `None` if they are not known.
+    pub fn bounds(&self, path: &Path) -> Option<(String, String)> {
+        let text = |json: &String| serde_json::from_str::<String>(json).unwrap_or_else(|_| json.clone());
+        Some((text(self.least.get(path)?), text(self.greatest.get(path)?)))
+    }
+
+    /// Returns the number of nulls of a column; `None` if it is not known.
+    pub fn nulls(&self, path: &Path) -> Option<u64> {
+        self.nulls.get(path).copied().filter(|_| !self.is_wide)
     }
 
     /// Returns the number of rows.
@@ -254,6 +270,11 @@ fn bounds_of(column: &ArrayRef) -> Result<Option<(String, String)>> {
         let texts = column.as_string::<i32>();
         return Ok(text_bounds(texts));
     }
+    if let DataType::Decimal128(_, scale) = data_type {
+        let values = column.as_primitive::<Decimal128Type>();
+        let text = |value: i128| decimal_text(value, *scale);
+        return Ok(compute::min(values).map(text).zip(compute::max(values).map(text)));
+    }
     let number = |is_greatest: bool| -> Result<Option<String>> {
         let bound = match data_type {
             DataType::Float32 => {
@@ -271,6 +292,15 @@ fn bounds_of(column: &ArrayRef) -> Result<Option<(String, String)>> {
         Ok(bound.and_then(|bound| print(data_type, bound, is_greatest)).map(|value| value.to_string()))
     };
     Ok(number(false)?.zip(number(true)?))
+}
+
+/// Prints a decimal as JSON has numbers.
+fn decimal_text(value: i128, scale: i8) -> String {
+    let digits = usize::try_from(scale).unwrap_or_default();
+    let all = format!("{:0>width$}", value.unsigned_abs(), width = digits + 1);
+    let (whole, rest) = all.split_at(all.len() - digits);
+    let sign = if value < 0 { "-" } else { "" };
+    if rest.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest}") }
 }
 
 /// Returns a bound of whole numbers, or of what is stored as such.
@@ -506,6 +536,12 @@ mod tests {
             assert_eq!(compare(&of, other, one), Some(order.reverse()), "{one} {other}");
         }
         assert_eq!(compare(&DataType::Decimal128(38, 4), "1e3", "1"), None);
+    }
+
+    #[test]
+    fn decimals_are_printed_as_numbers() {
+        let texts = [(12345, 2), (-5, 3), (0, 2), (7, 0), (-100, 1)].map(|(value, scale)| decimal_text(value, scale));
+        assert_eq!(texts, ["123.45", "-0.005", "0.00", "7", "-10.0"]);
     }
 
     #[test]

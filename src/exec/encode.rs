@@ -196,11 +196,16 @@ pub fn parquet_encoder(codec: Codec, schema: &SchemaRef) -> Result<ParquetEncode
     ParquetEncoder::new(schema, codec, &metadata)
 }
 
-/// Creates the Parquet encoder of sorted records; the shards' metadata states the order.
+/// Creates the Parquet encoder of sorted records; the shards' metadata states the order, and has the remarks.
 ///
 /// # Errors
 /// Fails if Parquet cannot store the schema.
-pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -> Result<ParquetEncoder> {
+pub fn sorted_parquet_encoder(
+    codec: Codec,
+    schema: &SchemaRef,
+    order: &Order,
+    remarks: Vec<(String, String)>,
+) -> Result<ParquetEncoder> {
     let names = serde_json::to_string(&order.columns)
         .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
     let key = match order.by {
@@ -208,7 +213,7 @@ pub fn sorted_parquet_encoder(codec: Codec, schema: &SchemaRef, order: &Order) -
         Arrangement::ZOrder => "shardify.zorder",
         Arrangement::Shuffle => return parquet_encoder(codec, schema),
     };
-    let mut metadata: Vec<_> = media_metadata(schema).into_iter().collect();
+    let mut metadata: Vec<_> = media_metadata(schema).into_iter().chain(remarks).collect();
     metadata.push((key.to_owned(), names));
     let parquet = ParquetEncoder::new(schema, codec, &metadata)?;
     Ok(match order.by {

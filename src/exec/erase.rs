@@ -200,7 +200,7 @@ impl Eraser<'_> {
         let file = self.rewriter.open(shard)?;
         let schema = schema_of(&unite_lists(&Fields::empty(), file.schema().fields()));
         let parquet = match &shard.order {
-            Some(order) => sorted_parquet_encoder(shard.codec, &schema, &order.order)?,
+            Some(order) => sorted_parquet_encoder(shard.codec, &schema, &order.order, Vec::new())?,
             None => parquet_encoder(shard.codec, &schema)?,
         };
         let mut out = ParquetShardWriter::create(self.rewriter.store(), &parquet, &affected.naming, affected.number)?;

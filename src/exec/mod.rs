@@ -9,6 +9,7 @@
 //! stage holds a bounded number of results, so memory does not depend on the size of the input.
 
 pub mod adopt;
+pub mod arrange;
 pub mod budget;
 pub mod card;
 pub mod compact;

@@ -61,17 +61,31 @@ pub struct FileMerger<'a> {
 
 /// A new file, which has no name yet.
 #[derive(Debug)]
-pub struct MergedFile {
-    /// The file; `None` if all rows are deleted.
+pub struct NewFile {
+    /// The file; `None` once it was published.
     pub staged: Option<Staged>,
     /// Its size.
     pub bytes: u64,
-    /// Rows of the old files that are not deleted, by their footers and deletion vectors.
-    pub records_in: u64,
     /// Statistics of its rows.
     pub stats: Stats,
+}
+
+/// New files with the rows of old ones.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// The files; none if all rows are deleted.
+    pub files: Vec<NewFile>,
+    /// Rows of the old files that are not deleted, by their footers and deletion vectors.
+    pub records_in: u64,
     /// How the bytes of the old files were processed.
     pub tally: Tally,
+}
+
+impl Rewritten {
+    /// Returns the number of rows of the new files.
+    pub fn records_out(&self) -> u64 {
+        self.files.iter().map(|file| file.stats.records()).sum()
+    }
 }
 
 /// How files are merged.
@@ -86,12 +100,12 @@ enum Way {
 }
 
 /// What the footers of the files say.
-struct Footers {
-    survey: Survey,
-    codec: Option<Codec>,
+pub(super) struct Footers {
+    pub(super) survey: Survey,
+    pub(super) codec: Option<Codec>,
     has_int96: bool,
     /// Rows of all files, also deleted ones.
-    rows: u64,
+    pub(super) rows: u64,
 }
 
 impl FileMerger<'_> {
@@ -100,23 +114,12 @@ impl FileMerger<'_> {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) or [`Kind::Integrity`](crate::error::Kind::Integrity) if a file is missing
     /// or damaged; fails if the store fails.
-    pub fn merge(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<MergedFile> {
+    pub fn merge(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<Rewritten> {
         let mut reservation = Some(self.concurrent_merges.reserve(1));
         let Footers { survey, codec, has_int96, rows } = self.footers(files)?;
         let codec = self.codec.or(codec).unwrap_or(Codec::Snappy);
-        let extension = match codec {
-            Codec::None => "",
-            Codec::Snappy => ".snappy",
-            Codec::Zstd(_) => ".zstd",
-            Codec::Gzip(_) => ".gz",
-            Codec::Lz4 => ".lz4raw",
-        };
-        let path = format!("{folder}part-{number:05}-{}-c000{extension}.parquet", run_uuid());
-        let deleted: u64 = files.iter().filter_map(|file| file.deleted()).sum();
-        let expected = rows.checked_sub(deleted).ok_or_else(|| {
-            Error::input(format!("expected deletion vectors of at most {rows} rows, found {deleted}"))
-                .at(self.place(files[0]))
-        })?;
+        let path = self.new_path(folder, number, codec);
+        let expected = self.live_rows(files, rows)?;
         let has_vectors = files.iter().any(|file| file.deleted().is_some());
         let marks = survey.marks_of_spark();
         let mut made = None;
@@ -135,20 +138,41 @@ impl FileMerger<'_> {
             }
         }
         let made = made.ok_or_else(|| Error::internal("decoded rows could not be encoded").at(self.place(files[0])))?;
-        if made.stats.records() != expected {
-            let found = made.stats.records();
+        if made.records_out() != expected {
+            let found = made.records_out();
             return Err(Error::inconsistent_output(format!("expected {expected} rows after the merge, found {found}")));
         }
-        self.observer.event(Event::Shard { bytes: made.bytes });
-        Ok(MergedFile { records_in: expected, ..made })
+        self.observer.event(Event::Shard { bytes: made.files.iter().map(|file| file.bytes).sum() });
+        Ok(Rewritten { records_in: expected, ..made })
     }
 
-    fn place(&self, file: &LiveFile) -> String {
+    /// Returns how many of `rows` rows of all files are not deleted.
+    pub(super) fn live_rows(&self, files: &[&LiveFile], rows: u64) -> Result<u64> {
+        let deleted: u64 = files.iter().filter_map(|file| file.deleted()).sum();
+        rows.checked_sub(deleted).ok_or_else(|| {
+            Error::input(format!("expected deletion vectors of at most {rows} rows, found {deleted}"))
+                .at(self.place(files[0]))
+        })
+    }
+
+    /// Returns a new path in a folder that ends with a slash, or none.
+    pub(super) fn new_path(&self, folder: &str, number: usize, codec: Codec) -> String {
+        let extension = match codec {
+            Codec::None => "",
+            Codec::Snappy => ".snappy",
+            Codec::Zstd(_) => ".zstd",
+            Codec::Gzip(_) => ".gz",
+            Codec::Lz4 => ".lz4raw",
+        };
+        format!("{folder}part-{number:05}-{}-c000{extension}.parquet", run_uuid())
+    }
+
+    pub(super) fn place(&self, file: &LiveFile) -> String {
         self.table.store().location().join(&file.path).to_string()
     }
 
     /// Reads the footers of files.
-    fn footers(&self, files: &[&LiveFile]) -> Result<Footers> {
+    pub(super) fn footers(&self, files: &[&LiveFile]) -> Result<Footers> {
         let mut out = Footers { survey: Survey::default(), codec: None, has_int96: false, rows: 0 };
         for some in files.chunks(BATCH_FILES) {
             self.cancel.check()?;
@@ -167,7 +191,7 @@ impl FileMerger<'_> {
     }
 
     /// Returns the size of a file, which must be what the log says.
-    fn bytes_of(&self, file: &LiveFile) -> Result<u64> {
+    pub(super) fn bytes_of(&self, file: &LiveFile) -> Result<u64> {
         let store = self.table.store();
         let facts = store.head(&file.path)?.ok_or_else(|| {
             Error::input("expected a data file that the log of the Delta table names, found none")
@@ -184,7 +208,7 @@ impl FileMerger<'_> {
     }
 
     /// Reads a file, or only its footer if it is large.
-    fn load(&self, file: &LiveFile) -> Result<RangedInput> {
+    pub(super) fn load(&self, file: &LiveFile) -> Result<RangedInput> {
         self.cancel.check()?;
         // A size that the log states was compared when the footer was read.
         let bytes = if file.add.size.is_some() { file.bytes() } else { self.bytes_of(file)? };
@@ -204,7 +228,7 @@ impl FileMerger<'_> {
         encoder: &ParquetEncoder,
         way: Way,
         reservation: &mut Option<Reservation<'_>>,
-    ) -> Result<Option<MergedFile>> {
+    ) -> Result<Option<Rewritten>> {
         let writer = DataFileWriter::create(self.table.store().as_ref(), encoder, path)?;
         let mut splicing = Splicing::new(encoder, writer, self.row_group, self.cancel);
         let mut stats: Option<Stats> = None;
@@ -226,11 +250,11 @@ impl FileMerger<'_> {
         drop(reservation.take());
         let stats = stats.unwrap_or_default();
         if stats.records() == 0 {
-            return Ok(Some(MergedFile { staged: None, bytes: 0, records_in: 0, stats, tally }));
+            return Ok(Some(Rewritten { files: Vec::new(), records_in: 0, tally }));
         }
         let (staged, bytes) = shard.finish()?;
         prove_staged(self.table.store(), &staged, bytes, &notes)?;
-        Ok(Some(MergedFile { staged: Some(staged), bytes, records_in: 0, stats, tally }))
+        Ok(Some(Rewritten { files: vec![NewFile { staged: Some(staged), bytes, stats }], records_in: 0, tally }))
     }
 
     /// Adds the rows of a file and returns their statistics; `None` if they cannot be spliced.
@@ -303,26 +327,31 @@ fn batches<'f, 'a>(files: &'f [&'a LiveFile]) -> impl Iterator<Item = &'f [&'a L
 }
 
 /// A data file that is being written.
-struct DataFileWriter {
+pub(super) struct DataFileWriter {
     shard: Box<ParquetShard<CountingSink>>,
 }
 
 impl DataFileWriter {
-    fn create(store: &dyn Store, encoder: &ParquetEncoder, path: &str) -> Result<Self> {
+    pub(super) fn create(store: &dyn Store, encoder: &ParquetEncoder, path: &str) -> Result<Self> {
         let sink = CountingSink { inner: store.create(path)?, bytes: 0 };
         Ok(Self { shard: Box::new(encoder.start(sink)?) })
     }
 
     /// Writes the footer; returns the file and its size.
-    fn finish(self) -> Result<(Staged, u64)> {
+    pub(super) fn finish(self) -> Result<(Staged, u64)> {
         let CountingSink { inner, bytes } = self.shard.finish()?;
         Ok((inner.finish()?, bytes))
+    }
+
+    /// Appends a row group.
+    pub(super) fn append(&mut self, group: RowGroup) -> Result<()> {
+        self.shard.append(group)
     }
 }
 
 impl TakesRowGroups for DataFileWriter {
     fn append_group(&mut self, group: RowGroup) -> Result<()> {
-        self.shard.append(group)
+        self.append(group)
     }
 }
 

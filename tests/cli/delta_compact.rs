@@ -215,6 +215,7 @@ fn features_that_need_more_are_refused_by_name() {
         let protocol = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}});
         commit(&folder, 5, &[protocol]);
         refused(&folder, "compact table", 2, &[text, "OPTIMIZE"]);
+        refused(&folder, "compact table --zorder n,x", 2, &[text, "OPTIMIZE"]);
     }
     let folder = with_table(5);
     commit(&folder, 5, &[json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 8}})]);
@@ -233,18 +234,174 @@ fn features_that_need_more_are_refused_by_name() {
 #[test]
 fn options_without_a_meaning_for_tables_are_refused() {
     let folder = with_table(2);
-    for option in ["--sort-by n", "--zorder n,x", "--verify full", "--no-check"] {
+    for option in ["--verify full", "--no-check"] {
         refused(&folder, &format!("compact table {option}"), 2, &[option.split(' ').next().unwrap(), "Delta table"]);
     }
     refused(&folder, "plan compact table", 2, &["Delta table", "--max-bytes"]);
 }
 
+/// A file that a commit adds: its path, its rows of `text` and `n`, and its tag of the order.
+type Arranged = (String, Vec<(String, i64)>, Value);
+
+/// The added files of a version.
+fn arranged(folder: &Folder, version: u64) -> Vec<Arranged> {
+    use arrow::{
+        array::AsArray,
+        compute::cast,
+        datatypes::{DataType, Int64Type},
+    };
+    let adds = actions(folder, version).into_iter().filter_map(|action| action.get("add").cloned());
+    let rows = |add: Value| {
+        let path = add["path"].as_str().unwrap().to_owned();
+        let bytes = bytes::Bytes::from(fs::read(folder.path().join("table").join(&path)).unwrap());
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
+        let mut rows = Vec::new();
+        for batch in reader.build().unwrap().map(Result::unwrap) {
+            let text = cast(batch.column_by_name("text").unwrap(), &DataType::Utf8).unwrap();
+            let n = batch.column_by_name("n").unwrap().as_primitive::<Int64Type>();
+            let both = text.as_string::<i32>().iter().zip(n.iter());
+            rows.extend(both.map(|(text, n)| (text.unwrap().to_owned(), n.unwrap())));
+        }
+        let order = serde_json::from_str(add["tags"]["shardify.order"].as_str().unwrap()).unwrap();
+        (path, rows, order)
+    };
+    adds.map(rows).collect()
+}
+
+#[test]
+fn rows_are_sorted_and_later_files_join_them() {
+    let folder = with_table(6);
+    let before = rows(&folder, "before");
+    let plan = folder.run("compact table --sort-by text,n --dry-run").ok();
+    assert!(plan.stdout.contains("sort into 000000") && plan.stdout.contains("would leave 1 of 6 files"), "{plan:?}");
+    let summary = folder.run("compact table --sort-by text,n --json").ok().summary();
+    assert_eq!((&summary["files_removed"], &summary["files_added"]), (&6.into(), &1.into()));
+    assert_eq!((&summary["records_out"], &summary["order"]), (&120.into(), &"sorted by text, n".into()));
+    let made = arranged(&folder, 6);
+    assert!(made[0].1.is_sorted() && made[0].1.len() == 120);
+    assert_eq!((&made[0].2["by"], &made[0].2["columns"]), (&"sort".into(), &json!(["text", "n"])));
+    let info = &actions(&folder, 6)[0]["commitInfo"];
+    assert_eq!(info["operationParameters"]["sortBy"], "[\"text\",\"n\"]");
+    assert_eq!(info["operationParameters"]["zOrderBy"], "[]");
+    let add = actions(&folder, 6).pop().unwrap();
+    let stats: Value = serde_json::from_str(add["add"]["stats"].as_str().unwrap()).unwrap();
+    let (least, greatest) = (&stats["minValues"], &stats["maxValues"]);
+    assert_eq!((&least["n"], &greatest["n"], &greatest["text"]), (&0.into(), &119.into(), &"text 2".into()));
+    assert_eq!((&stats["numRecords"], &greatest["x"]), (&120.into(), &json!(19.5)));
+    assert_eq!(rows(&folder, "after"), before);
+    let again = folder.run("compact table --sort-by text,n").ok();
+    assert!(again.stdout.contains("nothing to do: 1 file, still at v6"), "{again:?}");
+    // A merge in the order of the files does not destroy the order.
+    assert_eq!(folder.run("compact table --min-inputs 2 --json").ok().summary()["files_removed"], 0);
+    // Files with the same values are sorted together with those that they overlap.
+    let mut adds = Vec::new();
+    for version in [1, 2] {
+        let mut add = actions(&folder, version).pop().unwrap();
+        let path = add["add"]["path"].as_str().unwrap().to_owned();
+        let new = format!("again-{version}.parquet");
+        fs::copy(folder.path().join("table").join(path), folder.path().join("table").join(&new)).unwrap();
+        add["add"]["path"] = new.into();
+        adds.push(add);
+    }
+    commit(&folder, 7, &adds);
+    let summary = folder.run("compact table --sort-by text,n --json").ok().summary();
+    assert_eq!((&summary["files_removed"], &summary["records_out"]), (&3.into(), &160.into()));
+    assert!(arranged(&folder, 8)[0].1.is_sorted());
+    assert!(!folder.path().join("table/_shardify").exists());
+}
+
+#[test]
+fn sorted_files_that_nothing_overlaps_stay() {
+    // A row group has 64 KiB at least.
+    let folder = Folder::new();
+    let row = |row: u32| format!("{},text {},{row}.5\n", row * 7919 % 20_000, row % 3);
+    folder.write("rows.csv", format!("n,text,x\n{}", (0..20_000).map(row).collect::<String>()));
+    folder.run("convert rows.csv --to parquet --out table --index delta").ok();
+    fs::remove_dir_all(folder.path().join("table/_shardify")).unwrap();
+    folder.run("compact table --sort-by n --target-shard 1500").ok();
+    let first = arranged(&folder, 1);
+    let ends: Vec<(i64, i64)> =
+        first.iter().map(|(_, rows, _)| (rows.first().unwrap().1, rows.last().unwrap().1)).collect();
+    assert!(ends.len() > 1 && ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ends:?}");
+    // Rows behind all others become files of their own.
+    folder.write("later.csv", "n,text,x\n90000,later,1.5\n90001,later,2.5\n");
+    folder.run("convert later.csv --to parquet --out other --index delta").ok();
+    let later: Vec<Value> = fs::read_to_string(folder.path().join("other/_delta_log").join(format!("{:020}.json", 0)))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut add = later.last().unwrap().clone();
+    fs::copy(
+        folder.path().join("other").join(add["add"]["path"].as_str().unwrap()),
+        folder.path().join("table/later.parquet"),
+    )
+    .unwrap();
+    add["add"]["path"] = "later.parquet".into();
+    commit(&folder, 2, &[add]);
+    let summary = folder.run("compact table --sort-by n --target-shard 1500 --json").ok().summary();
+    assert!(summary["files_removed"].as_u64().unwrap() < first.len() as u64, "{summary}");
+    let again = folder.run("compact table --sort-by n --target-shard 1500 --json").ok().summary();
+    assert_eq!(again["files_removed"], 0);
+}
+
+#[test]
+fn columns_may_have_the_names_of_internal_ones() {
+    let folder = Folder::new();
+    let line = |row: u32| format!("{},{},{}\n", row * 7 % 50, row * 11 % 50, row);
+    folder.write("rows.csv", format!("row,place,n\n{}", (0..50).map(line).collect::<String>()));
+    folder.run("convert rows.csv --to parquet --out table --index delta").ok();
+    fs::remove_dir_all(folder.path().join("table/_shardify")).unwrap();
+    let before = rows(&folder, "before");
+    for (version, order) in [(1, "--zorder row,place"), (2, "--sort-by place"), (3, "--sort-by row,place")] {
+        folder.run(&format!("compact table {order}")).ok();
+        assert_eq!(rows(&folder, &format!("after{version}")), before, "{order}");
+    }
+}
+
+#[test]
+fn a_zorder_is_noted_as_spark_does() {
+    let folder = with_table(4);
+    let before = rows(&folder, "before");
+    let summary = folder.run("compact table --zorder n,x --json").ok().summary();
+    assert_eq!((&summary["order"], &summary["records_out"]), (&"in Z-order of n, x".into(), &80.into()));
+    assert_eq!(actions(&folder, 4)[0]["commitInfo"]["operationParameters"]["zOrderBy"], "[\"n\",\"x\"]");
+    assert_eq!(rows(&folder, "after"), before);
+    assert_eq!(folder.run("compact table --zorder n,x --json").ok().summary()["files_removed"], 0);
+    assert_eq!(folder.run("compact table --zorder x,n --json").ok().summary()["files_removed"], 1);
+    refused(&folder, "compact table --zorder n", 2, &["2 to 5 columns"]);
+    refused(&folder, "compact table --sort-by gone", 2, &["`gone`", "the columns are: n, text, x"]);
+    refused(&folder, "compact table --sort-by n,n", 2, &["`n` twice"]);
+}
+
+#[test]
+fn rows_of_partitions_with_vectors_and_mapped_columns_are_sorted() {
+    let folder = with_visits(3);
+    let before = rows(&folder, "before");
+    refused(&folder, "compact table --sort-by day", 2, &["the partition column `day`"]);
+    refused(&folder, "compact table --sort-by lab", 2, &["`lab`", "single values"]);
+    refused(&folder, "compact table --sort-by c1", 2, &["`c1`", "the columns are: id, note, lab"]);
+    let summary = folder.run("compact table --sort-by id --json").ok().summary();
+    assert_eq!((&summary["files_removed"], &summary["files_added"]), (&8.into(), &2.into()));
+    assert_eq!((&summary["vectors_removed"], &summary["rows_dropped"]), (&4.into(), &8.into()));
+    assert_eq!(rows(&folder, "after"), before);
+    // Tags and statistics have the names of data files.
+    let add = actions(&folder, 4).pop().unwrap();
+    let order: Value = serde_json::from_str(add["add"]["tags"]["shardify.order"].as_str().unwrap()).unwrap();
+    assert_eq!(order["columns"], json!(["c1"]));
+    let stats: Value = serde_json::from_str(add["add"]["stats"].as_str().unwrap()).unwrap();
+    assert!(stats["minValues"]["c1"].is_number() && stats["nullCount"]["c4"]["c6"].is_number(), "{stats}");
+    assert_eq!(folder.run("compact table --sort-by id --json").ok().summary()["files_removed"], 0);
+}
+
 #[test]
 fn damaged_logs_and_files_are_errors_and_nothing_is_written() {
     let damaged = |damage: &dyn Fn(&Folder), texts: &[&str]| {
-        let folder = with_table(5);
-        damage(&folder);
-        refused(&folder, "compact table", 6, texts);
+        for command in ["compact table", "compact table --sort-by n"] {
+            let folder = with_table(5);
+            damage(&folder);
+            refused(&folder, command, 6, texts);
+        }
     };
     damaged(&|folder| fs::remove_file(folder.path().join(commit_path(2))).unwrap(), &["version 2", "00002.json"]);
     damaged(&|folder| _ = folder.write(&commit_path(2), "{\"add\":{\"pa"), &["00002.json, line 1"]);

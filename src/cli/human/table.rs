@@ -13,7 +13,8 @@ use crate::{
 pub(in crate::cli) fn table(w: &mut dyn Write, report: &TableReport, verbose: bool) -> Result<()> {
     if report.dry_run || verbose {
         for choice in &report.choices {
-            let what = choice.group.map_or_else(|| choice.choice.to_owned(), |group| format!("merge into {group:06}"));
+            let into = |group| format!("{} into {group:06}", choice.choice);
+            let what = choice.group.map_or_else(|| choice.choice.to_owned(), into);
             let size = Size(choice.bytes).to_string();
             writeln!(w, "{what:<18} {size:>10}  {}  {}", clean(&choice.file), choice.reason)?;
         }
@@ -32,11 +33,15 @@ pub(in crate::cli) fn table(w: &mut dyn Write, report: &TableReport, verbose: bo
     writeln!(w, "v{} of {}", report.version, clean(&report.table))?;
     let merged = plural(report.files_removed, "file");
     let (added, left, before) = (report.files_added, report.files_after, report.files_before);
+    let what = if report.order.is_some() { "rewritten" } else { "merged" };
     line(
         w,
-        "merged",
+        what,
         format_args!("{merged} into {}, {} of {} files left", grouped(added), grouped(left), grouped(before)),
     )?;
+    if let Some(order) = &report.order {
+        line(w, "order", clean(order))?;
+    }
     count(w, "skipped", report.groups_dropped, "merge", "(other programs changed the files first, or one is damaged)")?;
     line(w, "records", format_args!("{} in, {} out", grouped(report.records_in), grouped(report.records_out)))?;
     if report.vectors_removed > 0 {

@@ -114,16 +114,7 @@ impl Keys {
     pub(in crate::exec) fn append(&self, rows: &mut Rows, batch: &RecordBatch) -> Result<()> {
         let mut columns: Vec<ArrayRef> = match &self.curve {
             None => self.columns.iter().map(|column| Arc::clone(batch.column(*column))).collect(),
-            Some(curve) => {
-                let ranks = curve.iter().zip(&self.columns).map(|(ranks, column)| ranks.of(batch.column(*column)));
-                let ranks: Vec<Vec<u64>> = ranks.collect::<Result<_>>()?;
-                let mut one = vec![0; ranks.len()];
-                let key = |row: usize| {
-                    one.iter_mut().zip(&ranks).for_each(|(one, ranks)| *one = ranks[row]);
-                    interleave(&one)
-                };
-                vec![Arc::new(UInt64Array::from_iter_values((0..batch.num_rows()).map(key)))]
-            }
+            Some(curve) => vec![Arc::new(curve_keys(curve, &self.columns, batch)?)],
         };
         columns.push(Arc::clone(batch.column(self.record)));
         Ok(self.converter.append(rows, &columns)?)
@@ -135,6 +126,18 @@ impl Keys {
         self.append(&mut rows, batch)?;
         Ok(rows)
     }
+}
+
+/// Returns the places of rows on a curve, given the ranks of some columns.
+pub(in crate::exec) fn curve_keys(curve: &[Ranks], columns: &[usize], batch: &RecordBatch) -> Result<UInt64Array> {
+    let ranks = curve.iter().zip(columns).map(|(ranks, column)| ranks.of(batch.column(*column)));
+    let ranks: Vec<Vec<u64>> = ranks.collect::<Result<_>>()?;
+    let mut one = vec![0; ranks.len()];
+    let key = |row: usize| {
+        one.iter_mut().zip(&ranks).for_each(|(one, ranks)| *one = ranks[row]);
+        interleave(&one)
+    };
+    Ok(UInt64Array::from_iter_values((0..batch.num_rows()).map(key)))
 }
 
 /// Returns the first 16 bytes of a key, which decide most comparisons.

@@ -198,20 +198,28 @@ impl Layout {
 
 /// Order-independent sum of the hashes of records.
 #[derive(Debug, Default)]
-struct Sum {
+pub(in crate::exec) struct Sum {
     hashes: AtomicU64,
     records: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Sum {
-    fn add(&self, batch: &RecordBatch) {
+    pub(in crate::exec) fn add(&self, batch: &RecordBatch) {
         let sum = row_hashes(batch).into_iter().fold(0, u64::wrapping_add);
         self.hashes.fetch_add(sum, Ordering::Relaxed);
         self.records.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(logical_bytes(batch), Ordering::Relaxed);
     }
 
-    fn get(&self) -> (u64, u64) {
+    /// Returns the number of records, and the sum.
+    pub(in crate::exec) fn get(&self) -> (u64, u64) {
         (self.records.load(Ordering::Relaxed), self.hashes.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes of the records in memory.
+    pub(in crate::exec) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -405,7 +413,7 @@ impl Sorter<'_> {
 
     /// Encodes sorted records and appends them to shards.
     fn write(&self, sort: &Sort, layout: &Layout, merged: Merged<'_>, written: &Sum) -> Result<Sorted> {
-        let parquet = &sorted_parquet_encoder(self.naming.codec, &layout.data, self.order)?;
+        let parquet = &sorted_parquet_encoder(self.naming.codec, &layout.data, self.order, Vec::new())?;
         let mut shards = Shards::new(self, sort, parquet);
         let limit = self.group_bytes(sort);
         std::thread::scope(|scope| {

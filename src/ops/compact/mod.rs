@@ -1,6 +1,7 @@
 //! `compact`: merges small shards into shards of the target size and divides large ones, or reports what it would do.
 
 mod commit;
+mod files;
 mod merge;
 mod options;
 mod planned;
@@ -15,10 +16,11 @@ use self::{
     report::{all_gone, place},
 };
 pub use self::{
+    files::DEFAULT_TABLE_TARGET,
     options::{DEFAULT_MIN_INPUTS, Options, Proof},
     planned::{commit as commit_plan, plan as store_plan, run_tasks},
-    report::{CompactReport, ShardChoice},
-    table::{DEFAULT_TABLE_TARGET, FileChoice, TableReport, compact_table, table_at},
+    report::{CompactReport, FileChoice, ShardChoice, TableReport},
+    table::{compact_table, table_at},
 };
 use super::{Context, segments, sort::Sorting};
 use crate::{

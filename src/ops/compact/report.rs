@@ -67,6 +67,70 @@ pub struct CompactReport {
     pub choices: Vec<ShardChoice>,
 }
 
+/// Decision about one file.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileChoice {
+    /// Its path below the table.
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
+    /// `merge`, `sort` or `keep`.
+    pub choice: &'static str,
+    /// Number of the group in which it is merged.
+    pub group: Option<usize>,
+    /// Reason for the choice.
+    pub reason: &'static str,
+}
+
+/// Report of a compaction of a table.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct TableReport {
+    /// The table.
+    pub table: String,
+    /// The new version of the table; the current one if there was nothing to do.
+    pub version: u64,
+    /// Whether this is only a plan.
+    pub dry_run: bool,
+    /// Order of the rows of new files; absent if they are merged in the order of the old ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
+    /// Target size of a file.
+    pub target: u64,
+    /// Rows of the merged files that are not deleted.
+    pub records_in: u64,
+    /// Rows of the new files.
+    pub records_out: u64,
+    /// Bytes of the merged files.
+    pub bytes_in: u64,
+    /// Bytes of the new files.
+    pub bytes_out: u64,
+    /// Files that were merged, or would be.
+    pub files_removed: u64,
+    /// New files.
+    pub files_added: u64,
+    /// Deletion vectors of the merged files, which are not needed any more.
+    pub vectors_removed: u64,
+    /// Deleted rows that the new files do not have any more.
+    pub rows_dropped: u64,
+    /// Bytes of the merged files that were copied unchanged.
+    pub bytes_copied: u64,
+    /// Bytes of the merged files that were spliced.
+    pub bytes_spliced: u64,
+    /// Bytes of the merged files that were decoded and encoded again.
+    pub bytes_reencoded: u64,
+    /// Merges that were dropped because another program had removed or changed their files.
+    pub groups_dropped: u64,
+    /// Live files before the run.
+    pub files_before: u64,
+    /// Live files after the run, without those that others have added meanwhile.
+    pub files_after: u64,
+    /// Time taken.
+    pub seconds: f64,
+    /// Decision about each file, with its reason.
+    #[serde(skip)]
+    pub choices: Vec<FileChoice>,
+}
+
 impl CompactReport {
     /// Returns the report of a run that has not started, for a snapshot of `shards` shards.
     pub(in crate::ops) fn unstarted(snapshot: &Snapshot, shards: u64, dry_run: bool) -> Self {

@@ -1,0 +1,425 @@
+//! Sorts the rows of data files of a Delta table, or puts them into a Z-order: an external merge sort into new files.
+//!
+//! ```text
+//! files -> splits, decoded side by side -> runs of --memory / 9 on disk -> merge -> row groups -> files of the target size
+//! ```
+//!
+//! Rows are numbered as they are read, so rows that are equal in the order stay as they were. The sum of hashes over all
+//! rows is computed when they are read and again when they are encoded; both must agree before a file is committed. The
+//! statistics of a new file are those of its rows.
+
+use std::sync::Arc;
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
+    compute::{CastOptions, cast_with_options, take},
+    datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef},
+};
+use rayon::prelude::*;
+
+use super::{
+    encode::sorted_parquet_encoder,
+    optimize::{DataFileWriter, FileMerger, Footers, NewFile, Rewritten},
+    ordered::ordered,
+    sort::{
+        Sum,
+        keys::{self, Keys, Ranks, SAMPLE_ROWS, columns_of, curve_keys},
+        runs::{Batches, Merged, Run, reduce},
+    },
+    splice::prove_staged,
+};
+use crate::{
+    codec::Codec,
+    dataset::{Arrangement, Order},
+    delta::{LiveFile, LiveTable, TableReader, stats::Stats},
+    error::{Error, Result},
+    events::Event,
+    format::{
+        parquet::{self, GroupNote, ParquetEncoder, ParquetReader, RowGroup, Tally, cast_to, logical_bytes},
+        ranged::RangedInput,
+    },
+    plan::{
+        roll::rolls_before,
+        sort::{Range, SortMemory},
+    },
+    record::{BATCH_ROWS, Split},
+    schema::schema_of,
+    storage::Object,
+};
+
+/// How rows are arranged.
+pub struct Arranging {
+    /// The order, by the names that columns have in data files.
+    pub order: Order,
+    /// Indexes of its columns in the schema of data files.
+    pub columns: Vec<usize>,
+    /// Target size of a file, in bytes.
+    pub target: u64,
+    /// Memory limits.
+    pub memory: SortMemory,
+    /// Number of threads.
+    pub jobs: usize,
+    /// Statistics that new files get; their values do not matter.
+    pub wanted: Stats,
+}
+
+impl Arranging {
+    /// Creates an arrangement by columns of a table, given by the names that users see.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the table cannot be ordered by these columns.
+    pub fn new(table: &LiveTable, order: &Order, target: u64, memory: SortMemory, jobs: usize) -> Result<Self> {
+        table.check_sortable(&order.columns)?;
+        let columns = columns_of(&table.named_file_schema()?, order)?;
+        let schema = table.file_schema()?;
+        let names = columns.iter().map(|column| schema.field(*column).name().clone()).collect::<Vec<_>>();
+        let wanted = Stats::wanted(table.stats_columns(&names));
+        Ok(Self { order: Order { by: order.by, columns: names }, columns, target, memory, jobs, wanted })
+    }
+}
+
+/// Returns the range of values of each file in the first column of an order, by its statistics, as bytes that compare like the
+/// values; `None` if they are not known.
+///
+/// # Errors
+/// Never in practice: the types of the columns can be ordered.
+pub fn ranges(table: &LiveTable, files: &[&LiveFile], arranging: &Arranging) -> Result<Vec<Option<Range>>> {
+    let schema = table.file_schema()?;
+    let Some(column) = arranging.columns.first() else { return Ok(vec![None; files.len()]) };
+    let field = schema.field(*column);
+    let converter = keys::converter(std::iter::once(field.data_type()))?;
+    let range = |file: &&LiveFile| -> Result<Option<Range>> {
+        let stats = Stats::read(file.add.stats.as_deref(), file.stated_rows().unwrap_or_default());
+        let path = vec![field.name().clone()];
+        let (Some((least, greatest)), Some(nulls)) = (stats.bounds(&path), stats.nulls(&path)) else { return Ok(None) };
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![least, greatest]));
+        let Ok(values) = cast_with_options(&texts, field.data_type(), &CastOptions::default()) else { return Ok(None) };
+        if values.null_count() > 0 {
+            return Ok(None);
+        }
+        let rows = converter.convert_columns(&[values])?;
+        let bytes = |row: usize| rows.row(row).data().to_vec();
+        let mut last = bytes(1);
+        if arranging.columns.len() > 1 {
+            last.extend([u8::MAX; 64]);
+        }
+        // Nulls come first.
+        Ok(Some((if nulls > 0 { Vec::new() } else { bytes(0) }, last)))
+    };
+    files.iter().map(range).collect()
+}
+
+/// A data file that was opened, and what it is divided into.
+struct Opened {
+    reader: TableReader,
+    splits: Vec<Split>,
+}
+
+/// Columns of a row while it is sorted: those of data files, its place on the curve of a Z-order, and its number.
+struct Layout<'a> {
+    data: SchemaRef,
+    all: SchemaRef,
+    /// Columns of the order.
+    columns: &'a [usize],
+    curve: Option<Vec<Ranks>>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(data: &SchemaRef, columns: &'a [usize], curve: Option<Vec<Ranks>>) -> Self {
+        let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
+        let more = curve.iter().map(|_| number("place")).chain([number("row")]);
+        let all = data.fields().iter().cloned().chain(more).collect::<Fields>();
+        Self { data: Arc::clone(data), all: Arc::new(Schema::new(all)), columns, curve }
+    }
+
+    /// Returns the keys of rows.
+    fn keys(&self) -> Result<Keys> {
+        let after = self.data.fields().len();
+        match &self.curve {
+            None => Keys::new(&self.all, self.columns, after, None),
+            // Places are computed once, not with each comparison of rows.
+            Some(_) => Keys::new(&self.all, &[after], after + 1, None),
+        }
+    }
+
+    /// Returns rows with their places on the curve, if there is one.
+    fn placed(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<ArrayRef>)> {
+        let places = self.curve.as_ref().map(|curve| curve_keys(curve, self.columns, &batch)).transpose()?;
+        Ok((batch, places.map(|places| Arc::new(places) as ArrayRef)))
+    }
+
+    fn numbered(&self, (batch, places): &(RecordBatch, Option<ArrayRef>), first: u64) -> Result<RecordBatch> {
+        let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(first..first + batch.num_rows() as u64));
+        let columns = batch.columns().iter().chain(places).cloned().chain([numbers]).collect();
+        Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
+    }
+
+    fn data_of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = batch.columns()[..self.data.fields().len()].to_vec();
+        Ok(RecordBatch::try_new(Arc::clone(&self.data), columns)?)
+    }
+}
+
+/// Collects items until they have a number of bytes; each item of the result is a group of them.
+fn grouped<T: Send>(
+    items: impl Iterator<Item = Result<T>> + Send,
+    limit: u64,
+    bytes_of: impl Fn(&T) -> u64 + Send,
+) -> impl Iterator<Item = Result<Vec<T>>> + Send {
+    let mut items = items.peekable();
+    std::iter::from_fn(move || {
+        items.peek()?;
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while bytes < limit {
+            match items.next() {
+                None => break,
+                Some(Err(e)) => return Some(Err(e)),
+                Some(Ok(item)) => {
+                    bytes += bytes_of(&item);
+                    group.push(item);
+                }
+            }
+        }
+        Some(Ok(group))
+    })
+}
+
+impl FileMerger<'_> {
+    /// Writes the rows of files in an order into new files of the target size, in a folder that ends with a slash, or none.
+    ///
+    /// # Errors
+    /// As [`Self::merge`].
+    pub fn arrange(&self, files: &[&LiveFile], folder: &str, number: usize, by: &Arranging) -> Result<Rewritten> {
+        let _reserved = self.concurrent_merges.reserve(1);
+        let Footers { survey, codec, rows, .. } = self.footers(files)?;
+        let expected = self.live_rows(files, rows)?;
+        let codec = self.codec.or(codec).unwrap_or(Codec::Snappy);
+        let curve = match by.order.by {
+            Arrangement::Sort | Arrangement::Shuffle => None,
+            Arrangement::ZOrder => Some(self.ranks(files, rows, by)?),
+        };
+        let layout = Layout::new(&self.schema, &by.columns, curve);
+        let keys = layout.keys()?;
+        let (read, written) = (Sum::default(), Sum::default());
+        let runs = self.spill(files, &layout, &keys, by, &read)?;
+        if read.get().0 != expected {
+            let found = read.get().0;
+            return Err(Error::inconsistent_output(format!("expected to read {expected} rows, found {found}")));
+        }
+        let location = self.table.store().location();
+        let runs = reduce(runs, by.memory.fan_in, location, &layout.all, &keys, &|| self.cancel.check())?;
+        let merged = Merged::new(&keys, runs, Vec::new())?;
+        let parquet = sorted_parquet_encoder(codec, &self.schema, &by.order, survey.marks_of_spark())?;
+        let mut out = NewFiles {
+            merger: self,
+            parquet: &parquet,
+            folder,
+            number,
+            target: by.target,
+            open: None,
+            files: Vec::new(),
+        };
+        let bytes: u64 = files.iter().map(|file| file.bytes()).sum();
+        let limit = self.group_bytes(by.target, read.bytes(), bytes);
+        self.write(merged, &layout, by, limit, &written, &mut out)?;
+        if read.get() != written.get() {
+            return Err(Error::inconsistent_output(format!(
+                "expected the {expected} rows that were read, found {} with other values",
+                written.get().0
+            )));
+        }
+        let tally = Tally { reencoded: bytes, ..Tally::default() };
+        Ok(Rewritten { files: out.files, records_in: expected, tally })
+    }
+
+    /// Returns the byte limit of a row group: as large as allowed, but small enough to end a file near its target.
+    fn group_bytes(&self, target: u64, raw: u64, stored: u64) -> u64 {
+        let part = u128::from(target / 8) * u128::from(raw) / u128::from(stored.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX).clamp(1 << 16, self.row_group.max(1 << 16))
+    }
+
+    /// Computes quantiles of the columns of a Z-order from a sample of rows at equal distances, deleted ones included.
+    fn ranks(&self, files: &[&LiveFile], rows: u64, by: &Arranging) -> Result<Vec<Ranks>> {
+        let every = rows.div_ceil(SAMPLE_ROWS).max(1);
+        let fields: Fields = by.columns.iter().map(|column| Arc::clone(&self.schema.fields()[*column])).collect();
+        let schema = schema_of(&fields);
+        let samples: Vec<Vec<RecordBatch>> =
+            files.par_iter().map(|file| self.sample(file, &schema, every)).collect::<Result<_>>()?;
+        let column = |number: usize| samples.iter().flatten().map(move |batch| Arc::clone(batch.column(number)));
+        let of =
+            |(number, field): (usize, &FieldRef)| Ranks::new(&column(number).collect::<Vec<_>>(), field.data_type());
+        fields.iter().enumerate().map(of).collect()
+    }
+
+    /// Returns every so many rows of a file, with some of its columns.
+    fn sample(&self, file: &LiveFile, schema: &SchemaRef, every: u64) -> Result<Vec<RecordBatch>> {
+        self.cancel.check()?;
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let object = Object::new(Arc::clone(self.table.store()), file.path.as_str(), self.bytes_of(file)?);
+        let input = RangedInput::Object(object);
+        let found = parquet::open(input, &self.place(file))?.with_columns(&names);
+        let mut out = Vec::new();
+        let mut next = 0;
+        for batch in found.batches(BATCH_ROWS) {
+            let batch = batch?;
+            let rows = batch.num_rows() as u64;
+            let wanted =
+                UInt64Array::from_iter_values((next..rows).step_by(usize::try_from(every).unwrap_or(usize::MAX)));
+            next = next + wanted.len() as u64 * every - rows;
+            if wanted.is_empty() {
+                continue;
+            }
+            let columns = batch.columns().iter().map(|column| take(column, &wanted, None)).collect::<Result<_, _>>()?;
+            let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(wanted.len()));
+            let some = RecordBatch::try_new_with_options(batch.schema(), columns, &options)?;
+            // A column of another type is cast; one that cannot be is left out of the sample, and so are mapped ones.
+            out.extend(cast_to(&some, schema).ok());
+        }
+        Ok(out)
+    }
+
+    /// Sorts the rows of files into runs that fit into memory.
+    fn spill(
+        &self,
+        files: &[&LiveFile],
+        layout: &Layout<'_>,
+        keys: &Keys,
+        by: &Arranging,
+        read: &Sum,
+    ) -> Result<Vec<Run>> {
+        let location = self.table.store().location();
+        std::thread::scope(|scope| {
+            let open = move |file: &LiveFile| self.open(file);
+            let opened = ordered(scope, files.iter().map(|file| Ok(*file)), by.jobs, by.jobs + 1, self.cancel, open);
+            let splits = opened.flat_map(|opened| match opened {
+                Err(e) => vec![Err(e)],
+                Ok(mut opened) => {
+                    let splits = std::mem::take(&mut opened.splits);
+                    let opened = Arc::new(opened);
+                    splits.into_iter().map(|split| Ok((Arc::clone(&opened), split))).collect()
+                }
+            });
+            let decode = move |(opened, split): (Arc<Opened>, Split)| -> Result<_> {
+                let batch = opened.reader.file_rows_of(&split, &self.schema)?;
+                read.add(&batch);
+                layout.placed(batch)
+            };
+            let mut first = 0;
+            let batches = ordered(scope, splits, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
+                let batch = layout.numbered(&batch?, first)?;
+                first += batch.num_rows() as u64;
+                Ok(batch)
+            });
+            let sort =
+                move |chunk: Vec<RecordBatch>| Run::sort(location, &layout.all, keys, &chunk, by.memory.batch_bytes);
+            let chunks = grouped(batches, by.memory.run_bytes, logical_bytes);
+            let runs = ordered(scope, chunks, by.jobs.min(2), 2, self.cancel, sort);
+            Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        })
+    }
+
+    fn open(&self, file: &LiveFile) -> Result<Opened> {
+        let place = self.place(file);
+        let input = self.load(file)?;
+        let reader = TableReader::open(ParquetReader::open_as_stored(input, &place)?, &file.data)
+            .map_err(|e| if e.place().source.is_some() { e } else { e.at(place.as_str()) })?;
+        let splits = reader.splits_of_rows(self.split_bytes, self.max_record_bytes).collect::<Result<Vec<_>>>()?;
+        self.observer.event(Event::Read { bytes: file.bytes(), records: reader.live_rows() });
+        Ok(Opened { reader, splits })
+    }
+
+    /// Encodes sorted rows and appends them to files.
+    fn write(
+        &self,
+        merged: Merged<'_>,
+        layout: &Layout<'_>,
+        by: &Arranging,
+        limit: u64,
+        written: &Sum,
+        out: &mut NewFiles<'_>,
+    ) -> Result<()> {
+        let parquet = out.parquet;
+        let types = &self.types;
+        let encode = move |group: Vec<RecordBatch>| -> Result<(RowGroup, Stats)> {
+            let data: Vec<RecordBatch> = group.iter().map(|batch| layout.data_of(batch)).collect::<Result<_>>()?;
+            drop(group);
+            data.iter().for_each(|batch| written.add(batch));
+            let stats = Stats::of_rows(&data, &by.wanted, types)?;
+            Ok((parquet.encode(&data)?, stats))
+        };
+        std::thread::scope(|scope| {
+            let merged: Batches<'_> = Box::new(merged);
+            let groups = grouped(merged, limit, logical_bytes);
+            // One thread encodes, by columns on all processors, while another merges.
+            for unit in ordered(scope, groups, 1, 2, self.cancel, encode) {
+                let (group, stats) = unit?;
+                out.append(group, &stats)?;
+            }
+            out.roll()
+        })
+    }
+}
+
+/// The files of one arrangement.
+struct NewFiles<'a> {
+    merger: &'a FileMerger<'a>,
+    parquet: &'a ParquetEncoder,
+    folder: &'a str,
+    number: usize,
+    target: u64,
+    open: Option<Open>,
+    files: Vec<NewFile>,
+}
+
+/// A file that is being written.
+struct Open {
+    writer: DataFileWriter,
+    bytes: u64,
+    notes: Vec<GroupNote>,
+    stats: Stats,
+}
+
+impl NewFiles<'_> {
+    fn append(&mut self, group: RowGroup, stats: &Stats) -> Result<()> {
+        let size = self.open.as_ref().map_or(0, |open| open.bytes);
+        if rolls_before(size, group.encoded_bytes, self.target) {
+            self.roll()?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let path = self.merger.new_path(self.folder, self.number, self.parquet.codec());
+                let writer = DataFileWriter::create(self.merger.table.store().as_ref(), self.parquet, &path)?;
+                none.insert(Open { writer, bytes: 0, notes: Vec::new(), stats: Stats::default() })
+            }
+        };
+        open.bytes += group.encoded_bytes;
+        open.notes.push(group.note());
+        open.stats = if open.notes.len() == 1 { stats.clone() } else { open.stats.united(stats, &self.merger.types) };
+        open.writer.append(group)
+    }
+
+    fn roll(&mut self) -> Result<()> {
+        let Some(Open { writer, notes, stats, .. }) = self.open.take() else { return Ok(()) };
+        let (staged, bytes) = writer.finish()?;
+        prove_staged(self.merger.table.store(), &staged, bytes, &notes)?;
+        self.merger.observer.event(Event::Shard { bytes });
+        self.files.push(NewFile { staged: Some(staged), bytes, stats });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_end_where_they_have_enough_bytes() {
+        let items = || [3_u64, 4, 1, 9, 2].into_iter().map(Ok);
+        let groups: Vec<Vec<u64>> = grouped(items(), 5, |item| *item).map(Result::unwrap).collect();
+        assert_eq!(groups, [vec![3, 4], vec![1, 9], vec![2]]);
+        let failing = items().chain([Err(Error::internal("x"))]);
+        assert!(grouped(failing, 100, |item| *item).next().unwrap().is_err());
+    }
+}
