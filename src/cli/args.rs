@@ -488,17 +488,19 @@ pub(super) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct VacuumArgs {
-    /// Dataset [default: ./shards].
+    /// Dataset, or a Delta table [default: ./shards].
     pub(super) dataset: Option<String>,
-    /// Time that replaced versions stay readable.
+    /// Time that replaced versions stay readable [default: 7d].
     ///
-    /// A number with a unit: s, m, h, d or w; 0 needs --force.
-    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = retain, help_heading = "Selection")]
-    retain: Duration,
-    /// Allow a retention of less than a day.
+    /// A number with a unit: s, m, h, d or w; 0 needs --force. The default for a Delta table is its property
+    /// delta.deletedFileRetentionDuration; less than that needs --force.
+    #[arg(long, value_name = "DURATION", value_parser = retain, help_heading = "Selection")]
+    retain: Option<Duration>,
+    /// Allow a retention of less than a day, or than a Delta table states.
     ///
     /// Use it only while no other command runs on the dataset: files that a command has written but not committed yet would be
-    /// deleted, except in local folders, where they are locked.
+    /// deleted, except in local folders, where they are locked. Files of a Delta table that running queries still read would be
+    /// deleted.
     #[arg(long, help_heading = "Selection")]
     force: bool,
     /// Print what would be deleted without deleting anything.

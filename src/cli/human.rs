@@ -12,7 +12,7 @@ pub(super) use self::{
     convert::{committed, convert},
     inspect::inspect,
     plan::{nothing_planned, planned},
-    table::table,
+    table::{table, vacuumed},
     undo::{block, remove, revert},
 };
 use crate::{

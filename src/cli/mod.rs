@@ -517,6 +517,19 @@ impl Session<'_> {
 
     fn vacuum(&self, args: &VacuumArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
+        if let Some(table) = ops::compact::table_at(&self.context, &dataset)? {
+            let report = ops::vacuum::vacuum_table(&self.context, &table, &args.options())?;
+            self.progress.stop();
+            self.report(|w| {
+                if !self.global.json {
+                    return human::vacuumed(w, &report, self.global.verbose > 0);
+                }
+                report.deleted.iter().try_for_each(|file| json::object(w, "object", file))?;
+                report.unknown.iter().try_for_each(|path| json::object(w, "unknown", &json!({ "path": path })))?;
+                json::summary(w, &report)
+            })?;
+            return Ok(Outcome::Done);
+        }
         let report = ops::vacuum::vacuum(&self.context, &dataset, &args.options())?;
         self.progress.stop();
         self.report(|w| {

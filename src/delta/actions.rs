@@ -49,6 +49,9 @@ pub struct Action {
     /// A data file is not live any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<Remove>,
+    /// A file of changed rows, which is never written.
+    #[serde(skip_serializing)]
+    pub cdc: Option<Changed>,
     /// A part of a V2 checkpoint, which is never written.
     #[serde(skip_serializing)]
     pub sidecar: Option<Sidecar>,
@@ -278,6 +281,13 @@ pub struct CommitInfo {
     /// Identifies the commit.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub txn_id: Option<String>,
+}
+
+/// A file of rows that a commit has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Changed {
+    /// Path below the table, percent-encoded.
+    pub path: String,
 }
 
 /// A part of a V2 checkpoint.

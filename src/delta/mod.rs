@@ -3,7 +3,8 @@
 //! ```text
 //! _delta_log --list--> LogFiles --replay checkpoint, then commits--> Snapshot --> DataFile: columns, values, vector
 //!                          `----- commits after a version ---------> Changes        `--> TableReader
-//!                          `----- for merges of files -------------> LiveTable --> replace: the next commit
+//!                          |----- for merges of files -------------> LiveTable --> replace: the next commit
+//!                          `----- of all commits ------------------> Removals --> vacuum: what is deleted
 //! ```
 //!
 //! The log alone decides: a file in the table's folder that it does not name is no part of the table. A log is trusted
@@ -20,6 +21,7 @@ mod replace;
 mod schema;
 pub mod stats;
 pub mod types;
+mod vacuum;
 mod vectors;
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
@@ -38,6 +40,7 @@ pub use self::{
     reader::TableReader,
     replace::{Arranged, Replaced, Replacement, gone, replace},
     schema::arrow_type,
+    vacuum::{FileRole, Removals, Removed, Terms, Vacuuming, is_left_alone},
 };
 use crate::{
     error::{Error, Result},

@@ -57,13 +57,12 @@ pub(super) fn check_rewrite(protocol: &Protocol, metadata: &Metadata) -> Result<
     let features = protocol.writer_features.as_deref().unwrap_or_default();
     let mut refused: Vec<&str> =
         features.iter().map(String::as_str).filter(|feature| !REWRITABLE.contains(feature)).collect();
-    // Catalogs decide which commits of such a table count.
     refused.extend(
         metadata
             .configuration
             .keys()
             .map(String::as_str)
-            .filter(|key| key.starts_with("delta.coordinatedCommits.") || *key == "delta.enableRowTracking")
+            .filter(|key| is_coordinated(key) || *key == "delta.enableRowTracking")
             .filter(|key| metadata.property(key) != Some("false")),
     );
     if refused.is_empty() {
@@ -81,6 +80,44 @@ pub(super) fn check_rewrite(protocol: &Protocol, metadata: &Metadata) -> Result<
     .hint(why)
     .hint(OPTIMIZE))
 }
+
+/// Features that say nothing about which files may be deleted, beyond those that files may be merged with.
+const VACUUMABLE: &[&str] = &["clustering", "materializePartitionColumns", "rowTracking"];
+
+/// Checks that files which the log has removed may be deleted; [`check`] says whether the table can be read.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that prevent it.
+pub(super) fn check_vacuum(protocol: &Protocol, metadata: &Metadata) -> Result<()> {
+    let version = protocol.min_writer_version;
+    if version > NEWEST_WRITER {
+        return Err(Error::usage(format!(
+            "expected a Delta table for writers of at most version {NEWEST_WRITER}, found version {version}"
+        ))
+        .hint(VACUUM));
+    }
+    let features = protocol.writer_features.iter().flatten().map(String::as_str);
+    let mut refused: Vec<&str> =
+        features.filter(|feature| !REWRITABLE.contains(feature) && !VACUUMABLE.contains(feature)).collect();
+    refused.extend(metadata.configuration.keys().map(String::as_str).filter(|key| is_coordinated(key)));
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "expected a Delta table whose files may be deleted, found one with {}",
+        refused.join(", ")
+    ))
+    .hint("the table asks something of writers that shardify does not do; nothing was deleted")
+    .hint(VACUUM))
+}
+
+/// Whether a property says that a catalog decides which commits of the table count.
+fn is_coordinated(key: &str) -> bool {
+    key.starts_with("delta.coordinatedCommits.")
+}
+
+/// What to do with a table whose files cannot be deleted here.
+const VACUUM: &str = "use a program that supports it, such as Spark: VACUUM delta.`PATH`";
 
 /// What to do with a table whose files cannot be merged here.
 const OPTIMIZE: &str = "merge its files with a program that supports it, such as Spark: OPTIMIZE delta.`PATH`";

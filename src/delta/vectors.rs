@@ -50,6 +50,19 @@ pub(super) fn read(store: &dyn Store, descriptor: &Descriptor) -> Result<Roaring
     Ok(rows)
 }
 
+/// Returns the path of the file that has a deletion vector; `None` if the log itself has it.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) if it is at an absolute path, or the place is none.
+pub(super) fn file_of(descriptor: &Descriptor) -> Result<Option<String>> {
+    match descriptor.storage_type.as_str() {
+        "i" => Ok(None),
+        "u" => path_of(&descriptor.path_or_inline_dv).map(Some),
+        // An absolute path is refused by name.
+        _ => data_path(&descriptor.path_or_inline_dv).map(Some),
+    }
+}
+
 fn inline(text: &str) -> Result<Vec<u8>> {
     z85::decode(text.as_bytes())
         .map_err(|e| Error::input("expected a deletion vector in Z85, found other text").cause(e))

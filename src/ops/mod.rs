@@ -149,24 +149,50 @@ const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Warns if the clock of this machine, the clock of the store and the times of the log contradict each other.
 fn warn_about_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp) {
-    let tell = |text: String| context.observer.event(Event::Note(text));
-    let here = Timestamp::now().duration_since(now);
-    if here.abs() > CLOCK_TOLERANCE {
-        tell(format!("the clock of this machine and that of the store differ by {here:#}; the store's is used"));
-    }
+    warn_about_this_clock(context, now);
     let entry = snapshot.entry();
     let ahead = snapshot.committed_at(entry.version, entry.committed_at).duration_since(now);
-    if ahead > CLOCK_TOLERANCE {
-        tell(format!(
-            "version {} is dated {ahead:#} after the present: the clock of the machine that committed it was wrong, or \
-             this one is",
-            entry.version
-        ));
-    }
+    warn_about_version_ahead(context, &entry.version, ahead);
     for wrong in &entry.corrections {
-        tell(format!(
+        context.observer.event(Event::Note(format!(
             "versions {} to {} were committed by a clock that was ahead; they count as of {:.0}",
             wrong.first, wrong.last, wrong.at
-        ));
+        )));
+    }
+}
+
+/// As [`warn_about_clocks`], for a Delta table with the time of its newest commit, and the number of files that are removed in the
+/// future.
+fn warn_about_table_clocks(
+    context: &Context<'_>,
+    newest: Option<(u64, Timestamp)>,
+    removed_ahead: u64,
+    now: Timestamp,
+) {
+    warn_about_this_clock(context, now);
+    if let Some((version, time)) = newest {
+        warn_about_version_ahead(context, &format_args!("v{version}"), time.duration_since(now));
+    }
+    if removed_ahead > 0 {
+        context.observer.event(Event::Note(format!(
+            "files removed at a time after the present: {removed_ahead}; they stay until then, because some clock was wrong"
+        )));
+    }
+}
+
+fn warn_about_this_clock(context: &Context<'_>, now: Timestamp) {
+    let here = Timestamp::now().duration_since(now);
+    if here.abs() > CLOCK_TOLERANCE {
+        let text = format!("the clock of this machine and that of the store differ by {here:#}; the store's is used");
+        context.observer.event(Event::Note(text));
+    }
+}
+
+fn warn_about_version_ahead(context: &Context<'_>, version: &dyn std::fmt::Display, ahead: SignedDuration) {
+    if ahead > CLOCK_TOLERANCE {
+        context.observer.event(Event::Note(format!(
+            "version {version} is dated {ahead:#} after the present: the clock of the machine that committed it was wrong, or \
+             this one is"
+        )));
     }
 }

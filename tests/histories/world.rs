@@ -576,7 +576,7 @@ impl World {
                 Some(report.version).filter(|_| report.records_erased > 0)
             }
             Command::Vacuum => {
-                let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: false };
+                let options = VacuumOptions { retain: Some(Duration::ZERO), force: true, dry_run: false };
                 Some(vacuum(context, &ds, &options)?.version)
             }
             Command::Remove(n) => {
@@ -894,7 +894,7 @@ impl World {
                 return Err(format!("verify {at}: {:?}", report.problems));
             }
         }
-        let options = VacuumOptions { retain: Duration::ZERO, force: true, dry_run: true };
+        let options = VacuumOptions { retain: Some(Duration::ZERO), force: true, dry_run: true };
         let report = vacuum(&self.context(None), &self.dataset(), &options).map_err(|e| describe(&e))?;
         if report.objects_deleted + report.objects_young + report.objects_in_use > 0 {
             return Err(format!("a vacuum left something behind: {:?}", report.deleted));

@@ -169,7 +169,7 @@ proptest! {
                     compact::compact(&context, &out, &options).unwrap();
                 }
                 Step::Vacuum => {
-                    let options = VacuumOptions { retain: std::time::Duration::ZERO, force: true, dry_run: false };
+                    let options = VacuumOptions { retain: Some(std::time::Duration::ZERO), force: true, dry_run: false };
                     vacuum(&context, &out, &options).unwrap();
                 }
             }

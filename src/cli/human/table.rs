@@ -1,11 +1,11 @@
-//! Report of `compact` of a Delta table.
+//! Reports of `compact` and `vacuum` of a Delta table.
 
 use std::{collections::BTreeMap, io::Write};
 
-use super::{clean, count, grouped, line, plural, speed};
+use super::{SOME_LINES, clean, count, grouped, line, more, plural, speed};
 use crate::{
     error::Result,
-    ops::{compact::TableReport, inspect::TableFacts},
+    ops::{compact::TableReport, inspect::TableFacts, vacuum::TableVacuumReport},
     units::Size,
 };
 
@@ -55,7 +55,7 @@ pub(in crate::cli) fn table(w: &mut dyn Write, report: &TableReport, verbose: bo
     line(w, "bytes", format_args!("{} in, {} out", Size(report.bytes_in), Size(report.bytes_out)))?;
     let copied = Size(report.bytes_copied + report.bytes_spliced);
     line(w, "copied", format_args!("{copied}, re-encoded {}", Size(report.bytes_reencoded)))?;
-    line(w, "old files", "stay for older versions until the table's own VACUUM")?;
+    line(w, "old files", "stay for older versions until the table is vacuumed")?;
     line(w, "took", speed(report.bytes_in, report.seconds))
 }
 
@@ -76,6 +76,43 @@ pub(in crate::cli) fn inspected(w: &mut dyn Write, facts: &TableFacts) -> Result
     if facts.vectors > 0 {
         let files = plural(facts.vectors, "file");
         line(w, "deleted", format_args!("{} in {files} with deletion vectors", plural(facts.deleted_rows, "row")))?;
+    }
+    Ok(())
+}
+
+/// Writes what `vacuum` did to a Delta table.
+pub(in crate::cli) fn vacuumed(w: &mut dyn Write, report: &TableVacuumReport, verbose: bool) -> Result<()> {
+    let limit = if verbose { usize::MAX } else { SOME_LINES };
+    if report.dry_run || verbose {
+        for file in report.deleted.iter().take(limit) {
+            let (kind, size) = (file.kind.name(), Size(file.bytes).to_string());
+            writeln!(w, "delete {kind:<15} {size:>10}  {}", clean(&file.path))?;
+        }
+        more(w, report.deleted.len(), limit, "file")?;
+    }
+    let files = plural(report.files_deleted, "file");
+    if report.dry_run {
+        writeln!(w, "would delete {files}, {}", Size(report.bytes_deleted))?;
+    } else if report.files_deleted == 0 {
+        writeln!(w, "nothing to delete, still at v{}", report.version)?;
+    } else {
+        writeln!(w, "v{} of {}", report.version, clean(&report.table))?;
+        line(w, "deleted", format_args!("{files}, {}", Size(report.bytes_deleted)))?;
+    }
+    for (kind, amount) in &report.by_kind {
+        writeln!(w, "    {:<16} {}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
+    }
+    line(w, "readable", format_args!("v{} and later", report.retained_from))?;
+    count(w, "kept", report.files_retained, "removed file", "within the retention")?;
+    count(w, "kept", report.files_added_again, "file", "that another program added again")?;
+    let unknown = format!("that the log does not name, {}", Size(report.bytes_unknown));
+    count(w, "kept", report.files_unknown, "file", &unknown)?;
+    for path in report.unlisted.iter().take(limit) {
+        line(w, "unreadable", format_args!("{} (kept)", clean(path)))?;
+    }
+    more(w, report.unlisted.len(), limit, "place")?;
+    for path in report.unknown.iter().take(if verbose { usize::MAX } else { 0 }) {
+        line(w, "unknown", clean(path))?;
     }
     Ok(())
 }

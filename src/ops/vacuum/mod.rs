@@ -1,9 +1,11 @@
-//! `vacuum`: deletes what no retained version needs, or reports what it would delete.
+//! `vacuum`: deletes what no retained version of a dataset needs, or reports what it would delete; `table.rs` does so for Delta tables.
 //!
 //! First the log records which versions are no longer readable and which runs can no longer commit; then objects are
 //! deleted, shards first and lists last. An interrupted run leaves a consistent dataset, and the next one finishes the
 //! work. If the store supports locks, active runs are detected, and whatever they may have written is kept regardless
 //! of its age.
+
+mod table;
 
 use std::{
     collections::BTreeMap,
@@ -13,6 +15,7 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub use self::table::{DeletedFile, TableVacuumReport, vacuum_table};
 use super::Context;
 use crate::{
     dataset::{
@@ -36,9 +39,10 @@ const DELETIONS_AT_ONCE: usize = 32;
 /// Options of `vacuum`.
 #[derive(Debug, Clone)]
 pub struct VacuumOptions {
-    /// Versions that were current within this time before now stay readable.
-    pub retain: Duration,
-    /// Allow retaining less than a day.
+    /// Versions that were current within this time before now stay readable; `None` for [`DEFAULT_RETAIN`], or what a Delta table
+    /// states.
+    pub retain: Option<Duration>,
+    /// Allow retaining less than a day, or less than a Delta table states.
     pub force: bool,
     /// Plan without changing anything.
     pub dry_run: bool,
@@ -113,7 +117,8 @@ pub struct VacuumReport {
 /// When there is no dataset, the log cannot be read, or the store fails; running it again finishes the work.
 pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOptions) -> Result<VacuumReport> {
     let started = Instant::now();
-    if options.retain < SHORTEST_RETAIN && !options.force {
+    let retain = options.retain.unwrap_or(DEFAULT_RETAIN);
+    if retain < SHORTEST_RETAIN && !options.force {
         return Err(Error::usage("expected --retain of a day or more, found less")
             .hint("otherwise, what a running command has written but not committed yet could be deleted")
             .hint("when no other command runs on this dataset, add --force"));
@@ -125,9 +130,8 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     }
     let now = dataset.now()?;
     super::warn_about_clocks(context, &newest, now);
-    let cutoff = now
-        .checked_sub(options.retain)
-        .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
+    let cutoff =
+        now.checked_sub(retain).map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
     let holders = leases::holders(&dataset, now)?;
     let leased = holders.iter().map(|(_, version)| *version).min();
@@ -179,7 +183,8 @@ fn carry_out(
     report: &mut VacuumReport,
 ) -> Result<()> {
     if found.needs_entry() {
-        let arguments = BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.as_secs()))]);
+        let arguments =
+            BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.unwrap_or(DEFAULT_RETAIN).as_secs()))]);
         report.version = expire(dataset, found, &arguments)?.version();
     }
     let newest = dataset.open()?;
@@ -255,10 +260,7 @@ fn check_files(
 fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
     let bytes = objects.iter().map(|o| o.facts.bytes).sum();
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(DELETIONS_AT_ONCE)
-        .build()
-        .map_err(|e| Error::internal("starting threads failed").cause(e))?;
+    let pool = pool()?;
     for kind in objects.chunk_by(|a, b| a.kind == b.kind) {
         pool.install(|| {
             kind.par_iter().try_for_each(|object| {
@@ -270,6 +272,14 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject])
         })?;
     }
     Ok(())
+}
+
+/// Returns threads for deletions.
+fn pool() -> Result<rayon::ThreadPool> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(DELETIONS_AT_ONCE)
+        .build()
+        .map_err(|e| Error::internal("starting threads failed").cause(e))
 }
 
 fn delete_one(dataset: &Dataset, object: &DeletableObject) -> Result<()> {
