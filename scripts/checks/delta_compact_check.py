@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """`compact` of Delta tables, as readers of Delta tables see them.
 
-Random tables that delta-rs writes (partitions, nulls, nested columns, deletes, later columns, checkpoints) are compacted again and again:
-every version has the same rows before and after in delta-rs, the newest one in DuckDB and Polars, also where they skip files by their
-statistics; a second run finds nothing to do. Tables of the corpus, with every file many times, so that those with deletion vectors are
+Random tables that delta-rs writes (partitions, nulls, nested columns, deletes, later columns, checkpoints) are compacted, sorted and put
+into Z-orders again and again: every version has the same rows before and after in delta-rs, the newest one in DuckDB and Polars, also where they
+skip files by their statistics; rows of new files are in order; a second run finds nothing to do. Tables of the corpus, with every file many times, so that those with deletion vectors are
 merged, too, are compacted or refused. Then delta-rs appends, deletes and merges beside compactions that are killed: a model says which rows
 the table has to have. Last, damaged logs: an error, and nothing is written.
 
     python3 scripts/checks/delta_compact_check.py --shardify target/release/shardify [--corpus ../shared/corpus] [--rounds 10]
     python3 scripts/checks/delta_compact_check.py --timing 2000     # beside `optimize.compact` of delta-rs; nothing else
+    python3 scripts/checks/delta_compact_check.py --timing 2000 --zorder    # beside `optimize.z_order`, and which files range queries read
 """
 
 import argparse
@@ -25,12 +26,14 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.parse
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_check import Corpus, by_delta_rs, rows_of
+from duckdb_delta import DuckDB
 from harness import CONFLICT, INPUT, OK, ROOT, USAGE, Failure, Shardify, expect, finish, not_run
 from stores_check import bucket_of
 
@@ -51,18 +54,8 @@ def readers():
     except ImportError as why:
         not_run("Polars", why)
     try:
-        import duckdb
-        import duckdb_extension_delta
-
-        place = pathlib.Path(duckdb_extension_delta.__file__).parent / "extensions" / f"v{duckdb.__version__}" / "delta.duckdb_extension"
-        connection = duckdb.connect(config={"allow_unsigned_extensions": True})
-        connection.execute(f"load '{place}'; set timezone = 'UTC'")
-
-        def by_duckdb(folder, condition):
-            return connection.execute(f"select * from delta_scan('{folder}') where {condition or 'true'}").to_arrow_table()
-
-        found["DuckDB"] = by_duckdb
-    except Exception as why:  # the extension is made for one release of DuckDB
+        found["DuckDB"] = DuckDB().scan
+    except ImportError as why:
         not_run("DuckDB", why)
     return found
 
@@ -161,6 +154,30 @@ class Random:
             self.has_later = True
 
 
+# Columns, and whether files are sorted by them; None for a merge in the order of the files.
+ORDERS = (None, None, ("--sort-by", "n"), ("--sort-by", "text,x"), ("--sort-by", "at"), ("--zorder", "x,n"), ("--zorder", "text,at,amount"))
+
+
+def check_order(what, table, version, order):
+    """Rows of each new file are sorted, files of a partition do not overlap, and tags name the order."""
+    adds = [action["add"] for action in actions_of(table, version) if "add" in action]
+    for add in adds:
+        tag = json.loads(add["tags"]["shardify.order"])
+        expect(f"{what}: the order in the tags", (tag["by"], tag["columns"]), ({"--sort-by": "sort", "--zorder": "zorder"}[order[0]], order[1].split(",")))
+    if order[0] != "--sort-by":
+        return
+    ends = {}
+    key = lambda row: tuple((value is not None, value) for value in row.values())
+    for add in adds:
+        rows = pq.ParquetFile(table / urllib.parse.unquote(add["path"])).read(columns=order[1].split(",")).select(order[1].split(",")).to_pylist()
+        keys = [key(row) for row in rows]
+        expect(f"{what}: rows of {add['path']} are sorted", keys == sorted(keys), True)
+        ends.setdefault(json.dumps(add["partitionValues"]), []).append((keys[0], keys[-1]))
+    for of_partition in ends.values():
+        of_partition.sort()
+        expect(f"{what}: files overlap", [one for one, other in zip(of_partition, of_partition[1:]) if one[1] > other[0]], [])
+
+
 CONDITIONS = ("n > 100", "n < 20", "text = 'short'", "text > 't3'", "x < -1", "amount > 0", "later >= 50", "kind is null",
               "day = date '2026-01-02'")
 
@@ -177,15 +194,18 @@ def check_random(shardify, work, seed, others):
         names = [field.name for field in table.schema().fields]
         conditions = [one for one in CONDITIONS if one.split()[0] in names]
         counts = {one: filtered(folder, one) for one in conditions}
-        target = random_table.rng.choice(["20kb", "100kb", "128MiB"])
-        what = f"seed {seed}, v{table.version()}, target {target}"
-        code, objects, errors = shardify.run("compact", folder, "--min-inputs", "2", "--target-shard", target)
+        target, order = random_table.rng.choice(["20kb", "100kb", "128MiB"]), random_table.rng.choice(ORDERS)
+        what = f"seed {seed}, v{table.version()}, target {target}, {order}"
+        command = ("compact", folder, "--min-inputs", "2", "--target-shard", target, *(order or ()))
+        code, objects, errors = shardify.run(*command)
         expect(f"{what}: exit code ({errors})", code, OK)
         summary = objects[-1]
         expect(f"{what}: rows", summary["records_in"], summary["records_out"])
         if summary["files_removed"]:
             compactions += 1
             check_commit(what, folder, summary["version"])
+            if order:
+                check_order(what, folder, summary["version"], order)
         for version, rows in before.items():
             same(f"{what}: version {version}", by_delta_rs(folder, version), rows)
         newest = before[max(before)]
@@ -198,7 +218,7 @@ def check_random(shardify, work, seed, others):
             same(f"{what}: {name}", some(read(folder, None)), some(newest))
             for condition in conditions[:4]:
                 same(f"{what}: {name}, {condition}", some(read(folder, condition)), some(counts[condition]))
-        code, objects, errors = shardify.run("compact", folder, "--min-inputs", "2", "--target-shard", target)
+        code, objects, errors = shardify.run(*command)
         expect(f"{what}: a second run ({errors})", (code, objects[-1]["files_removed"], objects[-1]["version"]), (OK, 0, summary["version"]))
         leftovers = [path.name for path in folder.iterdir() if path.name == "_shardify"]
         expect(f"{what}: folders left", leftovers, [])
@@ -334,7 +354,10 @@ def check_beside(shardify, folder, seed, commits, where):
     writer.start()
     rng, killed, ended = random.Random(seed), 0, {}
     while writer.is_alive():
-        process = subprocess.Popen(shardify.command("compact", folder, "--min-inputs", "2"), env=shardify.environment,
+        words = rng.choice([("compact", folder, "--min-inputs", "2"), ("compact", folder, "--min-inputs", "2"),
+                            ("compact", folder, "--sort-by", "text,n"), ("compact", folder, "--zorder", "n,text"),
+                            ("vacuum", folder, "--retain", "10s", "--force")])
+        process = subprocess.Popen(shardify.command(*words), env=shardify.environment,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             _, errors = process.communicate(timeout=rng.choice([0.01, 0.03, 0.06, 0.1, 30, 30]))
@@ -344,7 +367,7 @@ def check_beside(shardify, folder, seed, commits, where):
             killed += 1
         ended[process.returncode] = ended.get(process.returncode, 0) + 1
         if process.returncode not in (OK, CONFLICT, INTERRUPTED):
-            raise Failure(f"beside, seed {seed}: exit code {process.returncode}: {errors}")
+            raise Failure(f"beside, seed {seed}: {words}: exit code {process.returncode}: {errors}")
     writer.join()
     if writer.failure:
         raise Failure(f"beside, seed {seed}: delta-rs failed: {writer.failure!r}")
@@ -353,9 +376,13 @@ def check_beside(shardify, folder, seed, commits, where):
     table = by_delta_rs(folder)
     found = sorted(zip(table["n"].to_pylist(), table["text"].to_pylist()))
     expect(f"beside, seed {seed}: rows", found, sorted(writer.rows.items()))
+    code, objects, errors = shardify.run("vacuum", folder, "--retain", "0", "--force")
+    expect(f"beside, seed {seed}: vacuum ({errors})", code, OK)
+    table = by_delta_rs(folder)
+    expect(f"beside, seed {seed}: rows after vacuum", sorted(zip(table["n"].to_pylist(), table["text"].to_pylist())), sorted(writer.rows.items()))
     history = deltalake.DeltaTable(str(folder)).history()
-    ours = sum(one.get("engineInfo", "").startswith("shardify") for one in history)
-    print(f"{where}, beside {commits} commits of delta-rs: {ours} compactions committed, {killed} killed, "
+    ours = sum(one.get("engineInfo", "").startswith("shardify") and one["operation"] == "OPTIMIZE" for one in history)
+    print(f"{where}, beside {commits} commits of delta-rs: {ours} compactions committed, {objects[-1]['files_deleted']} files deleted last, {killed} killed, "
           f"delta-rs tried again {writer.conflicts} times; exit codes {ended}", flush=True)
 
 
@@ -371,8 +398,9 @@ def check_on_s3(shardify, seed, commits):
         os.environ.update({**bucket.settings, "AWS_CONDITIONAL_PUT": "etag"})
         on_s3 = Shardify(shardify.binary, bucket.settings)
         check_beside(on_s3, f"{bucket.root}/lake/beside", seed, commits, "S3")
-        # A run that is killed while it tests the store leaves what it races for.
-        left = [key for key in bucket.keys("lake/") if "/_shardify/" in key and not key.endswith("store.json") and "/proof/" not in key]
+        # A run that is killed while it tests the store leaves what it races for; `vacuum` asks for the time of the store.
+        kept = ("/store.json", "/clock")
+        left = [key for key in bucket.keys("lake/") if "/_shardify/" in key and not key.endswith(kept) and "/proof/" not in key]
         expect("S3: objects left", left, [])
         for name in [*bucket.settings, "AWS_CONDITIONAL_PUT"]:
             del os.environ[name]
@@ -389,11 +417,15 @@ def check_damaged(shardify, work):
         folder, commit = table(name)
         damage(folder, commit)
         tree = tree_of(folder)
-        code, _, errors = shardify.run("compact", folder, "--min-inputs", "2")
-        expect(f"{name}: exit code ({errors})", code, INPUT)
-        if place not in errors:
-            raise Failure(f"{name}: the error does not name {place}: {errors}")
-        expect(f"{name}: files", tree_of(folder), tree)
+        of_data = name in ("gone", "cut")
+        for words in (("compact", "--min-inputs", "2"), ("compact", "--sort-by", "n"), ("vacuum", "--retain", "0", "--force")):
+            if of_data and words[0] == "vacuum":
+                continue
+            code, _, errors = shardify.run(words[0], folder, *words[1:])
+            expect(f"{name}, {words}: exit code ({errors})", code, INPUT)
+            if place not in errors:
+                raise Failure(f"{name}, {words}: the error does not name {place}: {errors}")
+            expect(f"{name}, {words}: files", tree_of(folder), tree)
 
     def other_path(path):
         def damage(_, commit):
@@ -417,7 +449,7 @@ def check_damaged(shardify, work):
     broken("cut", cut_data, ".parquet")
 
 
-def timing(binary, files, rows, work):
+def timing(binary, files, rows, work, is_zorder):
     """Times both on copies of a table of small files, in turns."""
     source, rng = work / "source", random.Random(1)
     adds = []
@@ -435,22 +467,48 @@ def timing(binary, files, rows, work):
                                         "dataChange": True, "stats": json.dumps(stats)}}))
     (source / "_delta_log" / f"{1:020d}.json").write_text("\n".join([json.dumps({"commitInfo": {"operation": "WRITE"}}), *adds]) + "\n")
     size = sum(path.stat().st_size for path in source.glob("*.parquet")) / files
+    columns, target = ["x", "id"], 128 << 20 if not is_zorder else 16 << 20
     ours, theirs = [], []
-    for number in range(5):
+    for number in range(3 if is_zorder else 5):
         for name, times in (("ours", ours), ("theirs", theirs)):
             folder = work / name
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(source, folder, copy_function=os.link)
             began = time.perf_counter()
             if name == "ours":
-                subprocess.run([binary, "compact", folder, "--quiet"], check=True)
+                more = ["--zorder", ",".join(columns), "--target-shard", str(target)] if is_zorder else []
+                subprocess.run([binary, "compact", folder, "--quiet", *more], check=True)
+            elif is_zorder:
+                deltalake.DeltaTable(str(folder)).optimize.z_order(columns, target_size=target)
             else:
-                deltalake.DeltaTable(str(folder)).optimize.compact(target_size=128 << 20)
+                deltalake.DeltaTable(str(folder)).optimize.compact(target_size=target)
             times.append(time.perf_counter() - began)
     counts = [deltalake.DeltaTable(str(work / name)).to_pyarrow_dataset().count_rows() for name in ("ours", "theirs")]
     expect("timing: rows", counts, [files * rows] * 2)
     print(f"{files} files of {size / 1e3:.0f} kB: shardify {min(ours):.2f} to {max(ours):.2f} s, delta-rs {min(theirs):.2f} to {max(theirs):.2f} s, "
-          f"ratio of the medians {sorted(theirs)[2] / sorted(ours)[2]:.2f}")
+          f"ratio of the medians {sorted(theirs)[len(theirs) // 2] / sorted(ours)[len(ours) // 2]:.2f}")
+    if is_zorder:
+        for name in ("ours", "theirs"):
+            print(f"{name}: {read_by_ranges(work / name, columns)}")
+
+
+def read_by_ranges(folder, columns):
+    """How many files range queries of one in a hundred rows read, by the statistics in the log and by the bytes they have, for each column."""
+    adds = deltalake.DeltaTable(str(folder)).get_add_actions(flatten=True)
+    adds = pa.table(adds)
+    sizes, out = adds["size_bytes"].to_pylist(), [f"{len(adds)} files"]
+    for column in columns:
+        ends = list(zip(adds[f"min.{column}"].to_pylist(), adds[f"max.{column}"].to_pylist()))
+        values = sorted(pq.read_table(next(folder.glob("part-*.parquet")), columns=[column])[column].to_pylist())
+        shares = []
+        for number in range(50):
+            low = values[number * (len(values) * 98 // 100) // 50]
+            high = values[min(len(values) - 1, number * (len(values) * 98 // 100) // 50 + len(values) // 100)]
+            read = [size for size, (least, greatest) in zip(sizes, ends) if least is None or (least <= high and greatest >= low)]
+            shares.append((len(read) / len(sizes), sum(read) / sum(sizes)))
+        files, read_bytes = (sum(share[at] for share in shares) / len(shares) for at in (0, 1))
+        out.append(f"{column}: {files:.1%} of the files, {read_bytes:.1%} of the bytes")
+    return ", ".join(out)
 
 
 def main():
@@ -461,13 +519,14 @@ def main():
     parser.add_argument("--commits", type=int, default=60, help="commits of delta-rs beside compactions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timing", type=int, help="small files of the timed table")
+    parser.add_argument("--zorder", action="store_true", help="time Z-orders in place of merges")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of each of them")
     options = parser.parse_args()
     shardify = Shardify(options.shardify)
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         if options.timing:
-            timing(shardify.binary, options.timing, options.rows, work)
+            timing(shardify.binary, options.timing, options.rows, work, options.zorder)
             return
         others = readers()
         done = sum(check_random(shardify, work, seed, others) for seed in range(options.seed, options.seed + options.rounds))
