@@ -122,6 +122,7 @@ ALL = [
     Check("many_files", "a million files in 512 MiB, or a quarter in a quarter", "--files 250000 --memory 128MiB", "--files 1000000", alone=True, group="scale"),
     Check("many_parquet", "10 large and many small Parquet files compacted in 512 MiB, 64 of them open", "--files 10,20000", "--files 10,100000",
           alone=True, group="scale"),
+    Check("delta_replay", "the log of a Delta table of 100,000 files, or a fifth, is read in 2 s and 512 MiB", "--files 20000 --commits 200", "", alone=True, group="scale"),
     Check("stores_check", "S3 and Azure: same bytes as locally, failures, no secrets", "--files 8000 --azure-files 600", "--azure-files 2000", group="stores", cost=150),
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ use arrow::{
     array::{Array, AsArray, RecordBatch, StructArray},
     datatypes::{DataType, Fields},
 };
+use rayon::prelude::*;
 
 use super::{
     actions::{Action, data_path},
@@ -81,6 +82,9 @@ pub const WRITTEN: Columns = &[
 /// Rows that are decoded at once; statistics of a file may be large.
 const BATCH_ROWS: usize = 1024;
 
+/// Batches that are made into actions side by side.
+const BATCHES_AT_ONCE: usize = 16;
+
 /// Calls `visit` with each action of a checkpoint, given its files and the columns wanted.
 ///
 /// # Errors
@@ -124,15 +128,21 @@ fn each_row(
     })?;
     let input = RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes));
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    for batch in parquet::open(input, &place)?.with_columns(&names).batches(BATCH_ROWS) {
-        rows_of(&batch?, columns, visit).map_err(at)?;
+    let mut batches = parquet::open(input, &place)?.with_columns(&names).batches(BATCH_ROWS);
+    loop {
+        let some: Vec<RecordBatch> = batches.by_ref().take(BATCHES_AT_ONCE).collect::<Result<_>>()?;
+        if some.is_empty() {
+            return Ok(());
+        }
+        let read: Vec<Vec<Action>> =
+            some.par_iter().map(|batch| rows_of(batch, columns)).collect::<Result<_>>().map_err(at)?;
+        read.into_iter().flatten().try_for_each(&mut *visit).map_err(at)?;
     }
-    Ok(())
 }
 
-fn rows_of(batch: &RecordBatch, columns: Columns, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+fn rows_of(batch: &RecordBatch, columns: Columns) -> Result<Vec<Action>> {
     let damaged = || Error::input("expected actions in a checkpoint, found other values");
-    let mut text = Vec::new();
+    let (mut text, mut out) = (Vec::new(), Vec::new());
     for (name, wanted) in columns {
         let Some(column) = batch.column_by_name(name) else { continue };
         let DataType::Struct(_) = column.data_type() else { return Err(damaged().column(*name)) };
@@ -142,10 +152,10 @@ fn rows_of(batch: &RecordBatch, columns: Columns, visit: &mut dyn FnMut(Action) 
             text.extend_from_slice(format!("{{\"{name}\":").as_bytes());
             write_value(&column, row, &mut text);
             text.push(b'}');
-            visit(serde_json::from_slice(&text).map_err(|e| damaged().column(*name).cause(e))?)?;
+            out.push(serde_json::from_slice(&text).map_err(|e| damaged().column(*name).cause(e))?);
         }
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Returns a struct with the wanted fields alone.

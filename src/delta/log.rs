@@ -15,6 +15,8 @@ use std::{
     ops::RangeInclusive,
 };
 
+use rayon::prelude::*;
+
 use super::actions::Action;
 use crate::{
     error::{Error, Kind, Result},
@@ -26,6 +28,12 @@ pub const FOLDER: &str = "_delta_log";
 
 /// Maximum bytes of an action.
 const MAX_LINE: u64 = 64 << 20;
+
+/// Commits that are read at once: each is a request of its own, and mostly waits.
+const READS_AT_ONCE: usize = 16;
+
+/// Bytes of commits that are read at once; a larger one is read alone, line by line.
+const BYTES_AT_ONCE: u64 = 8 << 20;
 
 /// Digits of a version in file names.
 const DIGITS: usize = 20;
@@ -39,11 +47,18 @@ enum Name {
     Part(u64, u32, u32),
 }
 
+/// The file of a commit.
+#[derive(Debug, Clone, Copy)]
+struct CommitFile {
+    /// Its time in milliseconds since 1970.
+    modified: i64,
+    bytes: u64,
+}
+
 /// Files of a log.
 #[derive(Debug, Default)]
 pub struct LogFiles {
-    /// For each commit, the time of the file in milliseconds since 1970.
-    commits: BTreeMap<u64, i64>,
+    commits: BTreeMap<u64, CommitFile>,
     /// For each complete checkpoint, its files.
     checkpoints: BTreeMap<u64, Vec<String>>,
 }
@@ -64,7 +79,8 @@ impl LogFiles {
             };
             match facts.path.strip_prefix(FOLDER).and_then(|path| name_of(path.trim_start_matches('/'))) {
                 Some(Name::Commit(version)) => {
-                    out.commits.insert(version, facts.modified.as_millisecond());
+                    let modified = facts.modified.as_millisecond();
+                    out.commits.insert(version, CommitFile { modified, bytes: facts.bytes });
                 }
                 Some(Name::Checkpoint(version)) => {
                     // Checkpoints of one version have the same content.
@@ -108,7 +124,54 @@ impl LogFiles {
 
     /// Returns the commits in ascending order, each with the time of its file in milliseconds since 1970.
     pub(super) fn commits(&self) -> impl DoubleEndedIterator<Item = (u64, i64)> + '_ {
-        self.commits.iter().map(|(version, modified)| (*version, *modified))
+        self.commits.iter().map(|(version, file)| (*version, file.modified))
+    }
+
+    /// Calls `visit` with each action of some commits, in order. Commits are read ahead, within bounds.
+    ///
+    /// # Errors
+    /// As [`each_action`]; of several errors, the first in the log.
+    pub(super) fn each_action(
+        &self,
+        store: &dyn Store,
+        versions: RangeInclusive<u64>,
+        visit: &mut dyn FnMut(Action) -> Result<()>,
+    ) -> Result<()> {
+        let batches = self.batches(versions);
+        let pool = if batches.iter().any(|batch| batch.len() > 1) { Some(pool()?) } else { None };
+        for batch in batches {
+            let (Some(pool), [_, _, ..]) = (&pool, batch.as_slice()) else {
+                for version in batch {
+                    each_action(store, &commit_path(version), visit)?;
+                }
+                continue;
+            };
+            let read: Vec<Result<Vec<(u64, Action)>>> =
+                pool.install(|| batch.par_iter().map(|version| numbered(store, &commit_path(*version))).collect());
+            for (version, actions) in batch.into_iter().zip(read) {
+                for (line, action) in actions? {
+                    visit(action).map_err(|e| at_line(e, store, &commit_path(version), line))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns versions in groups that are read at once.
+    fn batches(&self, versions: RangeInclusive<u64>) -> Vec<Vec<u64>> {
+        let (mut out, mut bytes): (Vec<Vec<u64>>, u64) = (Vec::new(), 0);
+        for version in versions {
+            let more = self.commits.get(&version).map_or(0, |file| file.bytes);
+            bytes = bytes.saturating_add(more);
+            match out.last_mut() {
+                Some(batch) if bytes <= BYTES_AT_ONCE && batch.len() < READS_AT_ONCE => batch.push(version),
+                _ => {
+                    out.push(vec![version]);
+                    bytes = more;
+                }
+            }
+        }
+        out
     }
 }
 
@@ -147,11 +210,41 @@ pub fn version_of(path: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
+/// Returns threads that wait for requests.
+pub(super) fn pool() -> Result<rayon::ThreadPool> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(READS_AT_ONCE)
+        .build()
+        .map_err(|e| Error::internal("starting threads failed").cause(e))
+}
+
+/// Returns an error with its place, unless it has one or the store failed.
+fn at_line(error: Error, store: &dyn Store, path: &str, line: u64) -> Error {
+    if error.kind() == Kind::Storage || error.place().line.is_some() {
+        return error;
+    }
+    error.at(store.location().join(path).to_string()).line(line)
+}
+
+/// Returns the actions of a file of JSON lines, with the numbers of their lines.
+fn numbered(store: &dyn Store, path: &str) -> Result<Vec<(u64, Action)>> {
+    let mut out = Vec::new();
+    each_line(store, path, &mut |number, action| {
+        out.push((number, action));
+        Ok(())
+    })?;
+    Ok(out)
+}
+
 /// Calls `visit` with each action of a file of JSON lines.
 ///
 /// # Errors
 /// [`Kind::Input`] with the line that is damaged; those of `visit`; if the store fails.
 pub fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) -> Result<()>) -> Result<()> {
+    each_line(store, path, &mut |_, action| visit(action))
+}
+
+fn each_line(store: &dyn Store, path: &str, visit: &mut dyn FnMut(u64, Action) -> Result<()>) -> Result<()> {
     let place = || store.location().join(path).to_string();
     let mut input = BufReader::new(store.read(path)?);
     let mut line = Vec::new();
@@ -162,9 +255,7 @@ pub fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) 
         if read == 0 {
             break;
         }
-        let at = |e: Error| {
-            if e.kind() == Kind::Storage || e.place().line.is_some() { e } else { e.at(place()).line(number) }
-        };
+        let at = |e: Error| at_line(e, store, path, number);
         if read as u64 > MAX_LINE {
             return Err(at(Error::input(format!(
                 "expected an action of at most {MAX_LINE} bytes, found a longer line"
@@ -178,7 +269,7 @@ pub fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) 
                 .cause(e)
                 .hint("the log is damaged: restore the file from a copy, or convert an older version with --as-of")
         });
-        action.and_then(&mut *visit).map_err(at)?;
+        action.and_then(|action| visit(number, action)).map_err(at)?;
     }
     Ok(())
 }
@@ -186,6 +277,23 @@ pub fn each_action(store: &dyn Store, path: &str, visit: &mut dyn FnMut(Action) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commits_are_read_at_once_within_bounds() {
+        let file = |bytes| CommitFile { modified: 0, bytes };
+        let files = |sizes: &[u64]| LogFiles {
+            commits: (0..).zip(sizes.iter().map(|bytes| file(*bytes))).collect(),
+            ..LogFiles::default()
+        };
+        let mib = |mib: u64| mib << 20;
+        assert_eq!(
+            files(&[mib(3), mib(5), mib(1), mib(90), 1]).batches(0..=4),
+            [vec![0, 1], vec![2], vec![3], vec![4]]
+        );
+        let many = files(&[1; 40]).batches(3..=39);
+        assert_eq!(many.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 5]);
+        assert_eq!((many[0][0], many[2][4]), (3, 39));
+    }
 
     #[test]
     fn names_of_logs() {

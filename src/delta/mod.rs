@@ -283,9 +283,7 @@ impl Table {
         if let Some((_, files)) = checkpoint {
             checkpoint::each(&self.store, files, columns, &mut |action| state.apply(action))?;
         }
-        for version in first..=version {
-            each_action(self.store.as_ref(), &commit_path(version), &mut |action| state.apply(action))?;
-        }
+        self.files.each_action(self.store.as_ref(), first..=version, &mut |action| state.apply(action))?;
         Ok(state)
     }
 

@@ -26,7 +26,7 @@ use super::{
     actions::{Action, Add, data_path},
     checkpoint::{self, Columns},
     head::{Head, RACES, Remarks},
-    log::{FOLDER, commit_path, each_action},
+    log::{FOLDER, commit_path, each_action, pool},
     protocol, vectors,
 };
 use crate::{
@@ -111,8 +111,8 @@ impl Table {
             out.needed.extend(named_by(&file.add)?);
         }
         let commits: Vec<(u64, i64)> = self.files.commits().filter(|(version, _)| *version <= live.version()).collect();
-        let read: Vec<OfCommit> =
-            commits.par_iter().map(|(version, _)| self.of_commit(*version)).collect::<Result<_>>()?;
+        let read: Vec<OfCommit> = pool()?
+            .install(|| commits.par_iter().map(|(version, _)| self.of_commit(*version)).collect::<Result<_>>())?;
         let mut last = i64::MIN;
         for ((version, modified), commit) in commits.into_iter().zip(read) {
             // Times of files may run backwards; those of versions do not.

@@ -276,7 +276,7 @@ fn stored(context: &Context<'_>, source: &str) -> Result<Option<InspectReport>> 
         return Ok(Some(planned(&location, plans)));
     }
     let Some(found) = compact::table_at(context, &location)? else { return Ok(None) };
-    table::inspect(context, source, &found).map(Some)
+    table::inspect(source, &found).map(Some)
 }
 
 /// Divides files into shards, by their format, and others.

@@ -20,7 +20,7 @@ pub use self::{
     options::{DEFAULT_MIN_INPUTS, Options, Proof},
     planned::{commit as commit_plan, plan as store_plan, run_tasks},
     report::{CompactReport, FileChoice, ShardChoice, TableReport},
-    table::{compact_table, table_at},
+    table::{compact_table, plan_table, table_at},
 };
 use super::{Context, segments, sort::Sorting};
 use crate::{

@@ -90,6 +90,16 @@ pub fn compact_table(context: &Context<'_>, table: &delta::Table, options: &Opti
     Ok(report)
 }
 
+/// Plans the compaction of a table by the default options.
+///
+/// # Errors
+/// [`Kind::Usage`] if the table has a feature that prevents it.
+pub fn plan_table(live: &LiveTable) -> Result<TableReport> {
+    live.check_rewritable()?;
+    let options = Options { dry_run: true, ..Options::default() };
+    Ok(FilePlan::make(live, target(live, &options)?, &options, None)?.report(live, true, None))
+}
+
 /// Refuses options that have no meaning for a table.
 fn refuse_options(options: &Options) -> Result<()> {
     let option = match options {

@@ -6,7 +6,7 @@ use super::{FormatReport, InspectReport, quoted, report};
 use crate::{
     delta::{self, LiveFile},
     error::{Error, Result},
-    ops::{Context, compact},
+    ops::compact,
     units::Size,
 };
 
@@ -27,12 +27,11 @@ pub struct TableFacts {
 ///
 /// # Errors
 /// When its log is damaged or needs a feature that is not supported, or the store fails.
-pub(super) fn inspect(context: &Context<'_>, source: &str, table: &delta::Table) -> Result<InspectReport> {
+pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectReport> {
     let live = table.live(u64::MAX)?;
     let files = live.files();
     let sizes: Vec<u64> = files.iter().map(LiveFile::bytes).collect();
-    let options = compact::Options { dry_run: true, ..compact::Options::default() };
-    let plan = live.check_rewritable().and_then(|()| compact::compact_table(context, table, &options));
+    let plan = compact::plan_table(&live);
     let target = plan.as_ref().map_or(compact::DEFAULT_TABLE_TARGET, |plan| Size(plan.target));
     let mut out = report(source, &sizes, Size(target.0 / 8));
     let deleted_rows = files.iter().filter_map(LiveFile::deleted).sum::<u64>();
