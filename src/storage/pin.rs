@@ -45,9 +45,9 @@ impl Pin {
     }
 }
 
-/// Returns a tag without its weakness mark.
+/// Returns a tag without its weakness mark and its quotes, which the listings of Azure leave out.
 fn strong(etag: &str) -> &str {
-    etag.strip_prefix("W/").unwrap_or(etag)
+    etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
 #[cfg(test)]
@@ -55,7 +55,17 @@ fn strong(etag: &str) -> &str {
 mod tests {
     use std::{io::Read as _, sync::Arc};
 
-    use crate::storage::{Object, RemoteStore, Store};
+    use super::Pin;
+    use crate::storage::{Location, Object, RemoteStore, Store};
+
+    #[test]
+    fn a_listing_may_leave_out_the_quotes_of_a_tag() {
+        let location = Location::parse("az://lake", std::path::Path::new("/")).unwrap();
+        for (listed, found) in [("0x8D", "\"0x8D\""), ("\"0x8D\"", "\"0x8D\""), ("W/\"1\"", "\"1\"")] {
+            Pin::new(Some(listed)).check(Some(found), &location, "a.csv").unwrap();
+        }
+        assert!(Pin::new(Some("0x8D")).check(Some("\"0x8E\""), &location, "a.csv").is_err());
+    }
 
     #[test]
     fn an_object_that_is_overwritten_while_it_is_read_is_an_error() {
