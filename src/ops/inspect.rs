@@ -240,6 +240,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                     context.observer.event(Event::Note(note));
                 }
             }
+            // There is nothing else to say of a single file that cannot be read.
+            Err(e) if others.len() == 1 && shards.is_empty() => return Err(e),
             Err(e) => {
                 let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
                 let described = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
@@ -248,6 +250,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             }
         }
     }
+    report.problems.extend(problems::of_names(&sources_of_records, &shards));
     sample.describe(&mut report)?;
     check_id(&mut report, &|id| {
         unique::unique_in(context, &sources_of_records, shards.get(&OutputFormat::Parquet), id)

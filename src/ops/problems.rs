@@ -1,11 +1,14 @@
 //! What `inspect` says about files that can be converted, but seldom well as they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::inspect::{ColumnReport, InspectReport};
 use crate::{
-    format::files::{Samples, TreeFile as _},
-    scan::{self, SourceFile},
+    format::{
+        OutputFormat,
+        files::{Samples, TreeFile as _},
+    },
+    scan::{self, InputFormat, RecordSource, SourceFile},
     units::{Size, grouped},
 };
 
@@ -42,6 +45,23 @@ pub(super) fn of_files(files: &[SourceFile]) -> Vec<String> {
         ));
     }
     out
+}
+
+/// Returns which names of files state another format than the content has.
+pub(super) fn of_names(sources: &[RecordSource], shards: &BTreeMap<OutputFormat, Vec<SourceFile>>) -> Vec<String> {
+    let of_shard = |format: OutputFormat, file: &SourceFile| {
+        let format = match format {
+            OutputFormat::Parquet => InputFormat::Parquet,
+            OutputFormat::Tar => InputFormat::Tar,
+            OutputFormat::TfRecord => InputFormat::TfRecord,
+        };
+        scan::contradiction(file.name(), "", format)
+    };
+    let of_shards = shards.iter().flat_map(|(format, files)| files.iter().filter_map(|file| of_shard(*format, file)));
+    let mut all = sources.iter().filter_map(scan::misnamed).chain(of_shards);
+    let Some(first) = all.next() else { return Vec::new() };
+    let others = all.count();
+    vec![if others == 0 { first } else { format!("{first}; and {others} more like this") }]
 }
 
 /// Returns what is wrong with samples of files: parts that are missing, and labels.

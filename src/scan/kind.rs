@@ -11,7 +11,7 @@ use arrow::datatypes::Fields;
 use rayon::prelude::*;
 
 use super::{
-    SourceFile, selected,
+    SourceFile, foreign, selected,
     sniff::{self, SniffOptions},
 };
 use crate::{
@@ -309,7 +309,7 @@ fn detect(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSour
             .at(file.uri())
             .hint("name the right format with --from, or skip the file with --exclude")),
         // A truncated or damaged table is not treated as a file of a sample, whatever is next to it.
-        (None, None) if names_records(file.name()) => Err(not_as_named(file)),
+        (None, None) if names_records(file.name()) => Err(foreign::not_as_named(file)),
         (found, _) => Ok(found),
     });
     match (found, file.fault()) {
@@ -320,20 +320,6 @@ fn detect(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSour
         }
         (found, None) => found,
     }
-}
-
-/// Returns the error for a file whose content does not match its name.
-fn not_as_named(file: &SourceFile) -> Error {
-    let head = file.head(sniff::MAGIC_BYTES).map(|head| head.bytes).unwrap_or_default();
-    let found = match sniff::unread_format(&head) {
-        _ if file.bytes() == 0 => "nothing, the file is empty".to_owned(),
-        Some(format) => format!("{format}, which is not supported"),
-        None => "something else".to_owned(),
-    };
-    Error::input(format!("expected records, as the name states, found {found}"))
-        .at(file.uri())
-        .hint("the file may be damaged: download it again, or skip it with --exclude")
-        .hint("if it has another format, name it with --from; --from files converts all files as samples")
 }
 
 /// Returns whether the sources are NumPy arrays next to JSON documents that describe them.

@@ -4,7 +4,9 @@
 //! other datasets and the output dataset are ignored and counted, never silently. Files are sorted by name, so the same
 //! inputs always have the same order.
 
+mod foreign;
 mod kind;
+mod misnamed;
 mod partitions;
 mod parts;
 mod rows;
@@ -25,6 +27,7 @@ use rayon::{
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records};
+pub use misnamed::{contradiction, misnamed};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;

@@ -7,7 +7,7 @@ use std::{
 
 use arrow::datatypes::Fields;
 
-use super::{Head, InputFormat, RecordSource, SourceFile, rows::RowsInTar};
+use super::{Head, InputFormat, RecordSource, SourceFile, foreign, rows::RowsInTar};
 use crate::{
     array::{Arrays, records::ArrayOptions},
     codec::encoding::{self, Encoding},
@@ -92,24 +92,6 @@ pub(super) const PACKED: &[&str] =
 
 /// How names of JSON Lines end.
 pub(super) const JSON_LINES: &[&str] = &[".geojsonl", ".geojsons", ".jsonl", ".jsonlines", ".ndjson"];
-
-/// Bytes that tell formats that are not read.
-pub(super) const MAGIC_BYTES: usize = 16;
-
-/// What begins so and is not read.
-pub(super) fn unread_format(head: &[u8]) -> Option<&'static str> {
-    const MAGIC: [(&[u8], &str); 8] = [
-        (b"\x1f\x9d", "data compressed by compress (.Z)"),
-        (b"\x1f\xa0", "data compressed by compress (.Z)"),
-        (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop"),
-        (b"LZIP", "data compressed by lzip"),
-        (b"\x5d\0\0", "data compressed by lzma"),
-        (b"PK\x03\x04", "a zip archive"),
-        (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-        (b"Rar!", "a rar archive"),
-    ];
-    MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name)
-}
 
 /// How to read sources, where their content does not say.
 #[derive(Debug, Clone, Default)]
@@ -363,6 +345,9 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
             text
         }
     };
+    if options.from.is_none() && foreign::holds_no_records(&head) {
+        return Ok(None);
+    }
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
     let (file, fields) = (file.clone(), Fields::empty());
@@ -395,6 +380,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
             }
             // What is left of a document is no table, although commas are all over it.
             match json_name(&lower) {
+                Some(json::Mode::Lines) if foreign::is_table(head, complete) => return Ok(None),
                 Some(json::Mode::Lines) if !is_csv_name && !head.is_empty() => {
                     return Ok(Some((InputFormat::Jsonl, json_source(json::Mode::Lines))));
                 }

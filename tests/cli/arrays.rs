@@ -163,7 +163,11 @@ fn inspect_says_what_is_wrong_with_a_file_and_why_that_may_be() {
     let folder = Folder::new();
     let whole = std::fs::read(testdata_path("arrays/grid.nc")).unwrap();
     folder.write("cut.nc", &whole[..whole.len() / 2]);
-    let shown = folder.run("inspect cut.nc").ok().stdout;
+    let ran = folder.run("inspect cut.nc");
+    assert!(ran.code == 6 && ran.stderr.contains("cut.nc\n") && ran.stderr.contains("cut short"), "{ran:?}");
+    folder.copy("arrays/grid.nc", "in/a.nc");
+    folder.write("in/cut.nc", &whole[..whole.len() / 2]);
+    let shown = folder.run("inspect in").ok().stdout;
     assert!(shown.contains("cut.nc: expected") && shown.contains("cut short"), "{shown}");
 }
 

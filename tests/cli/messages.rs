@@ -317,9 +317,9 @@ fn a_folder_of_jsonl() {
      hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
     [6]
     $ shardify convert named.jsonl
-    error: expected JSON, found a fault: expected value
-       at: [FOLDER]/named.jsonl, line 1, byte 0
-     hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
+    error: expected records, as the name states, found a PDF document
+       at: [FOLDER]/named.jsonl
+     hint: if it belongs to a sample, convert it with --from files, or skip it with --exclude
     [6]
     $ shardify convert logs --schema schema.json
     error: expected the columns of the schema, found another one
@@ -507,6 +507,107 @@ fn an_existing_webdataset() {
      hint: use a path or one of file:, s3:, gs:, az:, http:, https:
     [2]
     "#);
+}
+
+#[test]
+fn files_that_are_not_what_their_names_say() {
+    let mut session = Session::new();
+    let folder = &session.folder;
+    folder.write("doc.jsonl", "%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\n");
+    folder.write("scan.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    folder.write("page.csv", "<!DOCTYPE html>\n<html><title>404, not found</title></html>\n");
+    folder.write("large.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n");
+    folder.write("lines.csv", "{\"id\":1,\"x\":2}\n{\"id\":2,\"x\":3}\n");
+    folder.write("rows.jsonl", "id,x\n1,2\n3,4\n");
+    folder.write("base.tsv", b"SQLite format 3\0\x10\0\x01\x01");
+    folder.write("sheet.csv", b"PK\x03\x04\x14\0\x06\0");
+    for words in [
+        "convert doc.jsonl",
+        "inspect doc.jsonl",
+        "inspect scan.csv",
+        "inspect page.csv",
+        "inspect large.parquet",
+        "inspect lines.csv",
+        "inspect rows.jsonl",
+        "inspect base.tsv",
+        "inspect sheet.csv",
+    ] {
+        session.fails(&words.split(' ').collect::<Vec<_>>());
+    }
+    assert_snapshot!(session.said, @r#"
+    $ shardify convert doc.jsonl
+    error: expected records, as the name states, found a PDF document
+       at: [FOLDER]/doc.jsonl
+     hint: if it belongs to a sample, convert it with --from files, or skip it with --exclude
+    [6]
+    $ shardify inspect doc.jsonl
+    error: expected records, as the name states, found a PDF document
+       at: [FOLDER]/doc.jsonl
+     hint: if it belongs to a sample, convert it with --from files, or skip it with --exclude
+    [6]
+    $ shardify inspect scan.csv
+    error: expected records, as the name states, found a PNG picture
+       at: [FOLDER]/scan.csv
+     hint: if it belongs to a sample, convert it with --from files, or skip it with --exclude
+    [6]
+    $ shardify inspect page.csv
+    error: expected records, as the name states, found an HTML page
+       at: [FOLDER]/page.csv
+     hint: a download may have saved the page of an error: open it in an editor, and download the file again
+    [6]
+    $ shardify inspect large.parquet
+    error: expected records, as the name states, found a pointer of Git LFS
+       at: [FOLDER]/large.parquet
+     hint: fetch the file that it stands for: git lfs pull
+    [6]
+    $ shardify inspect lines.csv
+    error: expected records, as the name states, found JSON Lines
+       at: [FOLDER]/lines.csv
+     hint: name the format with --from jsonl, or rename the file
+    [6]
+    $ shardify inspect rows.jsonl
+    error: expected records, as the name states, found delimited text
+       at: [FOLDER]/rows.jsonl
+     hint: name the format with --from csv, or rename the file
+    [6]
+    $ shardify inspect base.tsv
+    error: expected records, as the name states, found an SQLite database
+       at: [FOLDER]/base.tsv
+     hint: export it as CSV or Parquet first
+    [6]
+    $ shardify inspect sheet.csv
+    error: expected records, as the name states, found a zip archive, which is not supported
+       at: [FOLDER]/sheet.csv
+     hint: unpack it and convert what is in it
+    [6]
+    "#);
+}
+
+#[test]
+fn content_that_contradicts_a_name_is_read_and_told() {
+    let folder = Folder::new();
+    let rows: String = (0..100).map(|row| format!("{row},{row}\n")).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, format!("id,x\n{rows}").as_bytes()).unwrap();
+    folder.write("in/a.parquet", packed.finish().unwrap());
+    let told = "`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv\n";
+    let shown = folder.run("inspect in").ok();
+    assert!(shown.stdout.contains(told), "{shown:?}");
+    let converted = folder.run("convert in --out d").ok();
+    assert!(converted.stderr.contains(&format!("note: {told}")), "{converted:?}");
+    let silent = folder.run("convert in --out e --from csv").ok();
+    assert!(!silent.stderr.contains("the name states"), "{silent:?}");
+    folder.write("b.csv", &folder.only_shards("d")[0].1);
+    let shown = folder.run("inspect b.csv").ok();
+    assert!(shown.stdout.contains("`b.csv`: the name states delimited text, and the content is parquet"), "{shown:?}");
+}
+
+#[test]
+fn forty_messages_and_more_differ_by_their_first_line() {
+    let text = include_str!("messages.rs");
+    let lines = text.lines().map(str::trim).filter(|line| line.starts_with("error: "));
+    let different: std::collections::BTreeSet<&str> = lines.collect();
+    assert!(different.len() >= 40, "{different:#?}");
 }
 
 #[test]

@@ -41,6 +41,14 @@ pub(super) fn tell(job: &Job<'_>, settings: &Settings) {
 /// Tells what is seldom meant, once the inputs are known.
 pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
+    if let Inputs::Records(sources) = &plan.inputs
+        && job.options.from.is_none()
+    {
+        let mut misnamed = sources.iter().filter_map(scan::misnamed);
+        if let Some(first) = misnamed.next() {
+            note(with_others(first, misnamed.count()));
+        }
+    }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
             let mut archives = files.iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name));
@@ -65,6 +73,14 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
             }
         }
         _ => {}
+    }
+}
+
+/// Adds to a note about a source how many others there are.
+fn with_others(note: String, others: usize) -> String {
+    match others {
+        0 => note,
+        others => format!("{note}; and {others} more like this"),
     }
 }
 

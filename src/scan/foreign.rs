@@ -1,0 +1,155 @@
+//! Files without records whose name says that they have some: what they are instead, and what to do about it.
+//!
+//! Names are what people go by, so a picture named `.csv` or an error page saved as `.jsonl` is named as what it is. The first
+//! bytes decide:
+//!
+//! ```text
+//! %PDF-1.7 ...                    a PDF document
+//! <!DOCTYPE html> ...             an HTML page, usually that of an error
+//! version https://git-lfs. ...    a pointer of Git LFS
+//! ```
+
+use super::SourceFile;
+use crate::{
+    error::Error,
+    format::{csv, json},
+};
+
+/// Bytes that tell what a file is: the marks below, or whether text is JSON or delimited.
+const HEAD_BYTES: usize = 32 << 10;
+
+/// What the content is that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Packed,
+    Archive,
+    Sample,
+    Page,
+    Pointer,
+    Database,
+}
+
+impl Kind {
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Packed => "decompress it first",
+            Self::Archive => "unpack it and convert what is in it",
+            Self::Sample => "if it belongs to a sample, convert it with --from files, or skip it with --exclude",
+            Self::Page => {
+                "a download may have saved the page of an error: open it in an editor, and download the file again"
+            }
+            Self::Pointer => "fetch the file that it stands for: git lfs pull",
+            Self::Database => "export it as CSV or Parquet first",
+        }
+    }
+}
+
+/// Beginnings of files, names of what they are, and kinds.
+const MAGIC: [(&[u8], &str, Kind); 26] = [
+    (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
+    (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
+    (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
+    (b"LZIP", "data compressed by lzip, which is not supported", Kind::Packed),
+    (b"\x5d\0\0", "data compressed by lzma, which is not supported", Kind::Packed),
+    (b"PK\x03\x04", "a zip archive, which is not supported", Kind::Archive),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not supported", Kind::Archive),
+    (b"Rar!", "a rar archive, which is not supported", Kind::Archive),
+    (b"%PDF-", "a PDF document", Kind::Sample),
+    (b"\x89PNG\r\n\x1a\n", "a PNG picture", Kind::Sample),
+    (b"\xff\xd8\xff", "a JPEG picture", Kind::Sample),
+    (b"GIF87a", "a GIF picture", Kind::Sample),
+    (b"GIF89a", "a GIF picture", Kind::Sample),
+    (b"II*\0", "a TIFF picture", Kind::Sample),
+    (b"MM\0*", "a TIFF picture", Kind::Sample),
+    (b"fLaC", "a FLAC recording", Kind::Sample),
+    (b"OggS", "an Ogg recording", Kind::Sample),
+    (b"ID3", "an MP3 recording", Kind::Sample),
+    (b"\x7fELF", "a program", Kind::Sample),
+    (b"SQLite format 3\0", "an SQLite database", Kind::Database),
+    (b"Obj\x01", "an Avro file", Kind::Database),
+    (b"ORC", "an ORC file", Kind::Database),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of older Microsoft Office", Kind::Database),
+    (b"version https://git-lfs.github.com/", "a pointer of Git LFS", Kind::Pointer),
+    (b"<?xml", "an XML document", Kind::Page),
+    (b"\xef\xbb\xbf<?xml", "an XML document", Kind::Page),
+];
+
+/// Beginnings of HTML, in lower case.
+const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];
+
+/// Returns what begins so and holds no records.
+fn told(head: &[u8]) -> Option<(&'static str, Kind)> {
+    let begins = |magic: &[u8]| match magic {
+        // Three letters may begin a text, too.
+        b"ORC" | b"ID3" => head.starts_with(magic) && head.contains(&0),
+        _ => head.starts_with(magic),
+    };
+    let of_magic = || MAGIC.iter().find(|(magic, ..)| begins(magic)).map(|(_, name, kind)| (*name, *kind));
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let is_html = HTML.iter().any(|mark| text.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark)));
+    if is_html { Some(("an HTML page", Kind::Page)) } else { of_magic() }
+}
+
+/// Returns whether the first bytes are those of something that holds no records, however much it looks like text.
+pub(super) fn holds_no_records(head: &[u8]) -> bool {
+    told(head).is_some()
+}
+
+/// Returns the error for a file whose content is not what its name states.
+pub(super) fn not_as_named(file: &SourceFile) -> Error {
+    let (head, complete, packed) = match file.head(HEAD_BYTES) {
+        Ok(head) => (head.bytes, head.complete, head.packed),
+        Err(_) => (Vec::new(), false, false),
+    };
+    let error =
+        |found: &str| Error::input(format!("expected records, as the name states, found {found}")).at(file.uri());
+    if file.bytes() == 0 {
+        return error("nothing, the file is empty").hint("write or download it again, or skip it with --exclude");
+    }
+    if let Some((name, kind)) = told(&head) {
+        return error(name).hint(kind.hint());
+    }
+    if let Some(source) = json::sniff(&head, complete) {
+        let (what, from) = match source.mode() {
+            json::Mode::Lines => ("JSON Lines", "jsonl"),
+            json::Mode::Document => ("a JSON document", "json"),
+        };
+        return error(what).hint(format!("name the format with --from {from}, or rename the file"));
+    }
+    if is_table(&head, complete) {
+        return error("delimited text").hint("name the format with --from csv, or rename the file");
+    }
+    let what = if packed { "compressed data of an unknown format" } else { "something else" };
+    error(what)
+        .hint("the file may be damaged: download it again, or skip it with --exclude")
+        .hint("if it has another format, name it with --from; --from files converts all files as samples")
+}
+
+/// Returns whether text named JSON Lines is a table instead: no line is an object, and each has the same fields.
+pub(super) fn is_table(head: &[u8], complete: bool) -> bool {
+    let has_objects = head.split(|byte| *byte == b'\n').any(|line| line.trim_ascii_start().starts_with(b"{"));
+    !has_objects && csv::sniff(head, complete, &csv::CsvOptions::default()).is_some_and(|source| source.is_convincing())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_so_is_named() {
+        let name = |head: &[u8]| told(head).map(|(name, _)| name);
+        assert_eq!(name(b"%PDF-1.7\n1 0 obj"), Some("a PDF document"));
+        assert_eq!(name(b"\n<!DocType HTML>\n<html>"), Some("an HTML page"));
+        assert_eq!(name(b"version https://git-lfs.github.com/spec/v1\n"), Some("a pointer of Git LFS"));
+        assert_eq!(name(b"ORC\x0a\0\0"), Some("an ORC file"));
+        assert_eq!(name(b"ORC,ID3\n1,2\n"), None, "a header");
+        assert_eq!(name(b"ID3,b\n1,2\n"), None, "a header");
+        assert_eq!(name(b"id,x\n1,2\n"), None);
+    }
+
+    #[test]
+    fn tables_are_told_from_damaged_json() {
+        assert!(is_table(b"id,x\n1,2\n3,4\n", true));
+        assert!(!is_table(b"{\"id\":1,\"x\":2}\n{\"id\":1,\n", true));
+    }
+}

@@ -1,0 +1,56 @@
+//! Sources whose content is another format than their name states. They are read as what they are, and the user is told.
+
+use super::{InputFormat, RecordSource, sniff};
+use crate::record::key::split_key;
+
+/// Returns the formats that a name states; `None` if it states none.
+fn stated(name: &str) -> Option<(&'static str, &'static [InputFormat])> {
+    use InputFormat::{Arrow, Csv, Hdf5, Json, Jsonl, NetCdf, Npy, Parquet, Tar, TfRecord, Tsv};
+    let (_, extension) = split_key(name);
+    let mut words =
+        extension.rsplit('.').map(str::to_ascii_lowercase).skip_while(|w| sniff::PACKED.contains(&w.as_str()));
+    Some(match words.next()?.as_str() {
+        "csv" | "tsv" | "psv" | "tab" => ("delimited text", &[Csv, Tsv]),
+        "jsonl" | "jsonlines" | "ndjson" | "json" | "geojson" | "geojsonl" | "geojsons" => ("JSON", &[Json, Jsonl]),
+        "parquet" | "parq" | "pq" => ("Parquet", &[Parquet]),
+        "arrow" | "arrows" | "ipc" | "feather" => ("Arrow", &[Arrow]),
+        "tar" | "tgz" | "tbz" | "tbz2" | "txz" | "tzst" => ("tar", &[Tar]),
+        "tfrec" | "tfrecord" | "tfrecords" => ("TFRecord", &[TfRecord]),
+        "nc" | "nc4" | "netcdf" | "h5" | "hdf5" => ("NetCDF or HDF5", &[NetCdf, Hdf5]),
+        "npy" | "npz" => ("NumPy", &[Npy]),
+        "jpg" | "jpeg" | "png" | "gif" | "pdf" | "zip" | "mp3" | "wav" => ("no records", &[]),
+        _ => return None,
+    })
+}
+
+/// Returns a sentence about a source whose content is another format than its name states, which is read nonetheless.
+pub fn misnamed(source: &RecordSource) -> Option<String> {
+    let (name, packed) = (source.file.name(), if source.packed { "compressed " } else { "" });
+    contradiction(name, packed, source.format)
+}
+
+/// Returns the same for a name and a format, with a word before the format.
+pub fn contradiction(name: &str, packed: &str, format: InputFormat) -> Option<String> {
+    let (states, formats) = stated(name)?;
+    let found = format.name();
+    (!formats.contains(&format)).then(|| {
+        format!("`{name}`: the name states {states}, and the content is {packed}{found}: it is read as {found}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradictions_are_told() {
+        let told = |name: &str, format| contradiction(name, "", format);
+        assert_eq!(told("a.csv", InputFormat::Csv), None);
+        assert_eq!(told("a.json.gz", InputFormat::Jsonl), None);
+        assert_eq!(told("a", InputFormat::Csv), None);
+        assert_eq!(
+            contradiction("a.parquet", "compressed ", InputFormat::Csv).as_deref(),
+            Some("`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv")
+        );
+    }
+}
