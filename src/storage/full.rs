@@ -1,4 +1,4 @@
-//! What a user has to know when a disk is full, or when files may not grow.
+//! What a user has to know when a disk is full, when files may not grow, or when a server refuses.
 
 use std::{
     io::{Error as IoError, ErrorKind},
@@ -19,10 +19,11 @@ pub fn is_full(error: &Error) -> bool {
     cause_of(error).is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
-/// Adds to the error of a full disk how much is free there, and to that of a file which may not grow what limits it.
+/// Adds to the error of a full disk how much is free there, to that of a file which may not grow what limits it, and to the
+/// answer of a server without a bucket or permission what to look at.
 #[must_use]
 pub fn explained(error: Error) -> Error {
-    let Some(kind) = cause_of(&error).map(IoError::kind) else { return error };
+    let Some(kind) = cause_of(&error).map(IoError::kind) else { return of_store(error) };
     match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {}
         ErrorKind::FileTooLarge => {
@@ -30,7 +31,7 @@ pub fn explained(error: Error) -> Error {
                 "files may not grow further there: raise `ulimit -f`, or make smaller shards with --target-shard",
             );
         }
-        _ => return error,
+        _ => return of_store(error),
     }
     let place = error.place().source.clone().map(PathBuf::from).filter(|path| path.is_absolute());
     let Some((folder, free, all)) = place.and_then(|path| free_at(&path)) else { return error };
@@ -41,6 +42,26 @@ pub fn explained(error: Error) -> Error {
         Size(all),
         folder.display()
     ))
+}
+
+/// Adds what to do to an error of a store that has no hint, if the answer of the server says what is wrong.
+fn of_store(error: Error) -> Error {
+    if !error.hints().is_empty() {
+        return error;
+    }
+    let mut said = String::new();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        said.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    if said.contains("NoSuchBucket") {
+        error.hint("there is no such bucket: check its name, and the endpoint that `$AWS_ENDPOINT_URL` names")
+    } else if said.contains("403 Forbidden") || said.contains("401 Unauthorized") {
+        error.hint("the server does not allow it: check the URL, the credentials and their permissions")
+    } else {
+        error
+    }
 }
 
 /// Returns the dataset, or the closest folder above a path that exists, with the free bytes and all bytes of its file system.
