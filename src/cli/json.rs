@@ -2,7 +2,7 @@
 //!
 //! Fields are only ever added; `schema` grows when the meaning of one changes.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -31,6 +31,20 @@ pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) ->
     }
     w.write_all(b"}\n")?;
     Ok(())
+}
+
+/// Writes one object to standard error, where every line is one with `--json`: `docs/reference/events.schema.json` has their fields.
+pub(super) fn event<T: Serialize>(kind: &str, fields: &T) {
+    let mut line = Vec::new();
+    // At once, so that no other line comes in between. There is nobody to tell that standard error is closed.
+    if object(&mut line, kind, fields).is_ok() {
+        let _ = io::stderr().write_all(&line);
+    }
+}
+
+/// Writes a note or a warning to standard error.
+pub(super) fn message(kind: &str, text: &str) {
+    event(kind, &json!({ "message": text }));
 }
 
 /// Writes the last object.
@@ -117,8 +131,15 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
     summary(w, &json!({ "versions": entries.len() }))
 }
 
-/// Writes an error.
-pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
+/// Writes an error: on standard output as the last object of the answer, and on standard error as an event.
+pub(super) fn error(error: &Error) {
+    let fields = error_fields(error);
+    event("error", &fields);
+    // Nobody is left who could be told that standard output is closed.
+    let _ = object(&mut io::stdout(), "error", &fields);
+}
+
+fn error_fields(error: &Error) -> Value {
     let place = error.place();
     let mut causes = Vec::new();
     let mut cause = std::error::Error::source(error);
@@ -139,5 +160,5 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
     if let Some(character) = place.character {
         fields["character"] = json!(character);
     }
-    object(w, "error", &fields)
+    fields
 }

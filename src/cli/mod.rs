@@ -185,7 +185,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
-        id_key: id_key(&cli.command)?,
+        id_key: id_key(&cli.command, global.json)?,
         observer,
         cancel: cancel.clone(),
     };
@@ -225,7 +225,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
 }
 
 /// The key of private ids, for commands that may need one: from a file, or from the environment.
-fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
+fn id_key(command: &Command, json: bool) -> Result<Option<Arc<IdKey>>> {
     let file = match command {
         Command::Convert(args) => &args.private.id_key,
         Command::Plan(PlanArgs { what: PlanCommand::Convert(args) }) => &args.convert.private.id_key,
@@ -255,24 +255,25 @@ fn id_key(command: &Command) -> Result<Option<Arc<IdKey>>> {
     let place = file.display().to_string();
     let bytes =
         std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
-    warn_of_readers(file);
+    warn_of_readers(file, json);
     Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
 }
 
 /// Warns of a key file that others on this machine can read.
-fn warn_of_readers(file: &Path) {
+fn warn_of_readers(file: &Path, json: bool) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
         let others =
             std::fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o077 != 0);
-        if others {
-            let name = file.display().to_string();
-            let _ = writeln!(
-                io::stderr(),
-                "warning: others on this machine can read the id key {}; `chmod 600` it",
-                human::clean(&name)
-            );
+        if !others {
+            return;
+        }
+        let text = format!("others on this machine can read the id key {}; `chmod 600` it", file.display());
+        if json {
+            json::message("warning", &text);
+        } else {
+            let _ = writeln!(io::stderr(), "warning: {}", human::clean(&text));
         }
     }
 }
@@ -726,12 +727,13 @@ fn closed_pipe_is_fine(result: io::Result<()>) -> Result<()> {
 
 /// Reports an error and returns its exit code.
 fn fail(error: &Error, json: bool) -> ExitCode {
-    let mut text = Vec::new();
-    // Writing to memory cannot fail, and there is nobody to tell that standard error is closed.
-    let _ = human::error(&mut text, error);
-    let _ = io::stderr().write_all(&text);
     if json {
-        let _ = json::error(&mut io::stdout(), error);
+        json::error(error);
+    } else {
+        let mut text = Vec::new();
+        // Writing to memory cannot fail, and there is nobody to tell that standard error is closed.
+        let _ = human::error(&mut text, error);
+        let _ = io::stderr().write_all(&text);
     }
     exit::code(error.kind()).into()
 }

@@ -2,7 +2,8 @@
 //!
 //! Workers only add to counters; a thread of its own draws. It draws nothing in the first quarter of a second, so that
 //! quick commands stay quiet, and nothing at all where standard error is not a terminal. With `--progress always`, a
-//! line a second is written there: text, or an object with `--json`.
+//! line a second is written there: text, or an object with `--json`. Notes are objects with `--json`, too, so that every line of
+//! standard error is one.
 
 use std::{
     io::{IsTerminal, Write},
@@ -33,6 +34,7 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Progress {
     mode: Mode,
     quiet: bool,
+    json: bool,
     bytes: AtomicU64,
     records: AtomicU64,
     shards: AtomicU64,
@@ -58,7 +60,7 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let mode = match when {
             ProgressWhen::Never => Mode::Off,
-            ProgressWhen::Auto if quiet || !terminal => Mode::Off,
+            ProgressWhen::Auto if quiet || json || !terminal => Mode::Off,
             ProgressWhen::Always if json => Mode::Objects,
             ProgressWhen::Always if !terminal => Mode::Lines,
             ProgressWhen::Auto | ProgressWhen::Always => Mode::Bar,
@@ -66,6 +68,7 @@ impl Progress {
         Self {
             mode,
             quiet,
+            json,
             bytes: AtomicU64::new(0),
             records: AtomicU64::new(0),
             shards: AtomicU64::new(0),
@@ -111,10 +114,7 @@ impl Progress {
                 }
                 Mode::Objects if last_line.elapsed() >= LINE_EVERY => {
                     last_line = Instant::now();
-                    let mut line = Vec::new();
-                    // At once, so that no note comes in between.
-                    let _ = json::object(&mut line, "progress", &self.object(phase));
-                    let _ = std::io::stderr().write_all(&line);
+                    json::event("progress", &self.object(phase));
                 }
                 Mode::Lines | Mode::Objects => {}
             }
@@ -208,7 +208,9 @@ impl Observer for Progress {
             Event::Shard { .. } => {
                 self.shards.fetch_add(1, Ordering::Relaxed);
             }
-            Event::Note(note) if !self.quiet => {
+            Event::Note(_) if self.quiet => {}
+            Event::Note(note) if self.json => json::message("note", &note),
+            Event::Note(note) => {
                 let line = format!("note: {}", super::human::clean(&note));
                 match self.bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
                     Some(bar) => bar.println(line),
@@ -217,7 +219,6 @@ impl Observer for Progress {
                     }
                 }
             }
-            Event::Note(_) => {}
         }
     }
 }

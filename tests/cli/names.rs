@@ -93,7 +93,11 @@ fn lines_around_a_table_are_noted() {
         let columns = summary["columns"].as_array().unwrap().iter().map(|c| c[0].as_str().unwrap().to_owned());
         let count = |name: &str| summary[name].as_u64().unwrap();
         let counts = [count("records_in"), count("blank_lines"), count("records_padded")];
-        (columns.collect::<Vec<_>>().join(" "), counts, folder.redact(&ran.stderr).trim_end().to_owned())
+        let events = ran.stderr.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let told = |event: serde_json::Value| {
+            format!("{}: {}", event["type"].as_str().unwrap(), event["message"].as_str().unwrap())
+        };
+        (columns.collect::<Vec<_>>().join(" "), counts, events.map(told).collect::<Vec<_>>().join("\n"))
     };
     let none = String::new;
     assert_eq!(read("\n\na,b\n1,2\n\n"), ("a b".into(), [1, 3, 0], none()));
