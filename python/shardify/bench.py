@@ -239,7 +239,7 @@ def measure(side: str, name: str, loader: Callable[[Options], Counts], options: 
             drop_cached(files)
         stepped = once(read(loader, options), options.step, options.seconds)
     except ImportError as error:
-        return Result(side, name, missing=f"{error.name or error} is not installed")
+        return Result(side, name, missing=f"{error.name} is not installed" if error.name else str(error))
     records, size, seconds, first, _ = rate
     _, _, time_of_steps, first_of_steps, waited = stepped
     after = time_of_steps - first_of_steps

@@ -33,16 +33,13 @@ impl Session<'_> {
         let report = bench(&self.context, &options)?;
         self.progress.stop();
         let page = args.html.as_ref().map(|file| (file, html::bench_page(&report)));
-        if let Some((file, page)) = &page {
-            let bytes = page.clone().into_bytes().into();
-            storage::save(&self.context.location(file)?, &self.context.settings, bytes)?;
-        }
-        if self.global.json {
-            self.print(|w| as_json(w, &report))?;
-        } else {
-            self.print(|w| text(w, &report))?;
-            if let Some((file, page)) = &page {
-                self.report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(page.len() as u64))?))?;
+        // First the answer: it took minutes, and the page may not be writable.
+        self.print(|w| if self.global.json { as_json(w, &report) } else { text(w, &report) })?;
+        if let Some((file, page)) = page {
+            let bytes = page.len() as u64;
+            storage::save(&self.context.location(file)?, &self.context.settings, page.into_bytes().into())?;
+            if !self.global.json {
+                self.report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(bytes))?))?;
             }
         }
         Ok(Outcome::Done)

@@ -31,14 +31,15 @@ impl Session<'_> {
         })?;
         self.progress.stop();
         let metrics = args.prometheus.as_ref().map(|file| (file, prometheus::text(&report)));
-        if let Some((file, metrics)) = metrics.as_ref().filter(|(file, _)| *file != "-") {
-            storage::save(&self.context.location(file)?, &self.context.settings, metrics.clone().into_bytes().into())?;
-        }
+        // First the answer: what was found counts even if the metrics cannot be written.
         self.print(|w| match &metrics {
             Some((file, metrics)) if *file == "-" => Ok(w.write_all(metrics.as_bytes())?),
             _ if self.global.json => as_json(w, &report),
             _ => text(w, &report, self.global.quiet, self.global.verbose > 0),
         })?;
+        if let Some((file, metrics)) = metrics.filter(|(file, _)| *file != "-") {
+            storage::save(&self.context.location(file)?, &self.context.settings, metrics.into_bytes().into())?;
+        }
         Ok(if report.status == Status::Fail { Outcome::No } else { Outcome::Done })
     }
 }

@@ -47,7 +47,7 @@ fn tables_and_a_page() {
     let (runs, summary) = self::runs(&folder, "in d");
     let mut complete = runs.iter().filter(|run| run["cache"] == "cold" && ended_early(run));
     assert!(complete.all(|run| run["records"] == 5_000), "{runs:?}");
-    assert!(summary["notes"][0].as_str().unwrap().contains("keep at most 1 of 2 readers busy"), "{summary}");
+    assert!(summary["notes"][0].as_str().unwrap().contains("keeps at most 1 of 2 readers busy"), "{summary}");
     let told = folder.run("bench in/a<b>.csv d --time 50ms --step 1ms --readers 1 --html page.html").ok();
     assert!(told.stdout.contains("records/s"), "{}", told.stdout);
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();

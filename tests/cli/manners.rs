@@ -94,6 +94,71 @@ fn json_is_one_object_a_line_with_type_and_schema_first() {
     }
     let failed = folder.run("convert missing.csv --json");
     assert_eq!(failed.objects().last().unwrap()["type"], "error");
+    assert_eq!(failed.stdout, failed.stderr, "the same object on both");
+}
+
+#[test]
+fn with_json_each_line_of_standard_error_is_an_object() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,x\n1,2\n\"3,4\n");
+    folder.write("b.parquet", "id,x\n1,2\n3,4\n");
+    folder.write("key", "0123456789abcdef".repeat(4));
+    for (command, code, kind) in [
+        ("convert b.parquet --out b --memory 16MiB", 0, "note"),
+        ("convert b.parquet --out p --id id --id-mode hmac --id-key key", 0, "warning"),
+        ("convert a.csv", 6, "error"),
+        ("convert a.csv --on-error skip --type x=int64 --type y=int64", 2, "error"),
+        ("convert a.csv --nothing", 2, "error"),
+        ("inspect nothing.csv", 2, "error"),
+    ] {
+        let ran = folder.run(&format!("{command} --json"));
+        assert_eq!(ran.code, code, "{ran:?}");
+        let events: Vec<serde_json::Value> = ran.stderr.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert!(events.iter().all(|event| event["schema"] == 1 && event["message"].is_string()), "{ran:?}");
+        assert!(events.iter().any(|event| event["type"] == kind), "{ran:?}");
+        let quiet = folder.run(&format!("{command} --json --quiet"));
+        assert!(kind != "note" || quiet.stderr.is_empty(), "{quiet:?}");
+    }
+}
+
+/// Asserts that a file that cannot be written is named, and that what was there before is still there.
+#[track_caller]
+fn fails_to_write(folder: &Folder, command: &str, file: &str) {
+    let ran = folder.run(&format!("{command} /dev/full"));
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.stderr.contains("at: /dev/full") && ran.stderr.contains("No space left"), "{ran:?}");
+    folder.write(file, "before");
+    let line = format!("ulimit -f 1; exec {} {command} {file}", env!("CARGO_BIN_EXE_shardify"));
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &line]).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(5) && said.contains(&format!("/{file}\n")), "{said}");
+    assert_eq!(std::fs::read_to_string(folder.path().join(file)).unwrap(), "before", "{command}");
+    let names =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<String> = names.filter(|name| name.starts_with(".shardify-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn pages_and_metrics_are_written_whole_or_not_at_all() {
+    let folder = Folder::new();
+    folder.write("a.csv", "id,x\n1,2\n3,4\n");
+    // Metrics of many rules are longer than what may be written.
+    let rules: String = (0..40).map(|n| format!("[columns.c{n}]\nnot_null = true\nmin = 0\n")).collect();
+    let header: Vec<String> = (0..40).map(|n| format!("c{n}")).collect();
+    folder.write("wide.csv", format!("{}\n{}\n", header.join(","), vec!["1"; 40].join(",")));
+    folder.write("rules.toml", rules);
+    folder.run("convert a.csv --quiet").ok();
+    folder.run("convert wide.csv --out wide --quiet").ok();
+    fails_to_write(&folder, "report shards --html", "report.html");
+    fails_to_write(&folder, "bench a.csv shards --time 10ms --step 1ms --readers 1 --html", "bench.html");
+    fails_to_write(&folder, "check wide --rules rules.toml --prometheus", "metrics.prom");
+    // What was measured or checked is told all the same.
+    let told = folder.run("bench a.csv shards --time 10ms --step 1ms --readers 1 --html /dev/full");
+    assert!(told.stdout.contains("records/s"), "{told:?}");
+    let told = folder.run("check wide --rules rules.toml --prometheus /dev/full");
+    assert!(told.stdout.contains("80 rules"), "{told:?}");
 }
 
 #[test]

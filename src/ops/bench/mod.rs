@@ -187,9 +187,9 @@ impl Side<'_> {
     fn measure(&self, report: &mut BenchReport) -> Result<()> {
         if self.feed.len() < self.options.readers && self.feed.noun() != "sample" {
             let (items, noun) = (self.feed.len(), self.feed.noun());
-            let ending = if items == 1 { "" } else { "s" };
+            let (ending, keep) = if items == 1 { ("", "keeps") } else { ("s", "keep") };
             report.notes.push(format!(
-                "the {} has {items} {noun}{ending}, which keep at most {items} of {} readers busy",
+                "the {} has {items} {noun}{ending}, which {keep} at most {items} of {} readers busy",
                 self.name, self.options.readers
             ));
         }
