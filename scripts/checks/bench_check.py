@@ -6,10 +6,11 @@ the records and bytes. The readers of `shardify bench` are compared with a loop 
 all that a loader does: files of a MiB, one reader, a full page cache. The share of time that a step waits is compared with the rates that
 were measured. Rates are medians of several alternating runs; on a busy machine an attempt that fails is repeated.
 
-    python3 scripts/checks/bench_check.py --shardify target/release/shardify [--attempts N] [--shots FOLDER]
+    python3 scripts/checks/bench_check.py --shardify target/release/shardify [--attempts N] [--rounds N] [--seconds S] [--shots FOLDER]
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -29,11 +30,18 @@ import pages
 from harness import ROOT, Failure, Shardify, expect, finish
 
 TOLERANCE = 0.15
-ROUNDS = 5
-BATCH = 32
 
 
-def rate(loop, seconds=0.8):
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How often an attempt may fail, how many runs make one, and how long each measurement takes."""
+
+    attempts: int
+    rounds: int
+    seconds: float
+
+
+def rate(loop, seconds):
     """Records per second of a loop that yields numbers of records and bytes, over and over until the time is over."""
     records, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -110,11 +118,11 @@ def by_csv(path):
     return loop
 
 
-def compare(what, ours, theirs, attempts):
+def compare(what, ours, theirs, effort):
     """Compares medians of alternating runs; a noisy machine gets several attempts."""
     ratios = []
-    for _ in range(attempts):
-        pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
+    for _ in range(effort.attempts):
+        pairs = [(ours(), theirs()) for _ in range(effort.rounds)]
         mine, other = (statistics.median(side) for side in zip(*pairs))
         ratios.append(mine / other)
         print(f"{what}: {mine:,.0f} records/s by bench, {other:,.0f} by the loop, {ratios[-1]:.3f}", flush=True)
@@ -123,10 +131,10 @@ def compare(what, ours, theirs, attempts):
     raise Failure(f"{what}: expected rates within {TOLERANCE:.0%}, found {', '.join(f'{ratio:.3f}' for ratio in ratios)}")
 
 
-def of_package(shardify, source, dataset, loader, side, *more):
+def of_package(shardify, source, dataset, loader, side, seconds, *more):
     """A measurement of `python -m shardify.bench`."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "SHARDIFY_BINARY": shardify.binary}
-    words = [sys.executable, "-m", "shardify.bench", source, dataset, "--only", loader, "--seconds", "1", "--step", "0.001", "--json", *more]
+    words = [sys.executable, "-m", "shardify.bench", source, dataset, "--only", loader, "--seconds", seconds, "--step", "0.001", "--json", *more]
     done = subprocess.run([*map(str, words)], env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise Failure(f"shardify.bench ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -142,7 +150,7 @@ def images(folder, count, size, rng):
     return [[str(folder / f"{number:05}.cls"), str(folder / f"{number:05}.jpg")] for number in range(count)]
 
 
-def python_loaders(shardify, folder, attempts, rng):
+def python_loaders(shardify, folder, effort, rng):
     source, dataset = folder / "images", folder / "tar"
     samples = images(source, 4000, 8000, rng)
     rng.shuffle(samples)
@@ -150,18 +158,18 @@ def python_loaders(shardify, folder, attempts, rng):
     shards = [str(path) for path in sorted(dataset.rglob("*.tar")) if "_shardify" not in path.parts]
     total = sum(os.path.getsize(path) for files in samples for path in files)
     for loader, side in (("files", "before"), ("tarfile", "after"), ("webdataset", "after")):
-        run = of_package(shardify, source, dataset, loader, side, "--cold", "--seconds", "60")
+        run = of_package(shardify, source, dataset, loader, side, 60, "--cold")
         expect(f"records and bytes of {loader}", (run["records"], run["bytes"]), (4000, total))
     for loader, side, loop in (
         ("files", "before", by_open(samples)),
         ("tarfile", "after", by_tarfile(shards)),
         ("webdataset", "after", by_webdataset(shards)),
     ):
-        ours = lambda loader=loader, side=side: of_package(shardify, source, dataset, loader, side)["records_per_second"]
-        compare(f"{loader}", ours, lambda loop=loop: rate(loop), attempts)
+        ours = lambda loader=loader, side=side: of_package(shardify, source, dataset, loader, side, effort.seconds)["records_per_second"]
+        compare(f"{loader}", ours, lambda loop=loop: rate(loop, effort.seconds), effort)
 
 
-def tables(shardify, folder, attempts, rng):
+def tables(shardify, folder, effort, rng):
     source, dataset = folder / "table.csv", folder / "parquet"
     rows = 600_000
     columns = {"id": range(rows), "x": [rng.random() for _ in range(rows)], "word": [f"word {rng.randrange(1000)}" for _ in range(rows)]}
@@ -169,11 +177,10 @@ def tables(shardify, folder, attempts, rng):
     shardify.ok("convert", source, "--out", dataset, "--target-shard", "2MiB")
     shards = [str(path) for path in sorted(dataset.rglob("*.parquet")) if "_shardify" not in path.parts]
     for side, loop in (("before", by_csv(str(source))), ("after", by_parquet(shards))):
-        run = of_package(shardify, source, dataset, "pyarrow", side)
+        run = of_package(shardify, source, dataset, "pyarrow", side, max(1, effort.seconds))
         expect(f"whole passes {side}", run["records"] > rows, True)
-        ours = lambda side=side: of_package(shardify, source, dataset, "pyarrow", side)["records_per_second"]
         # pyarrow reads ahead in several threads where a loop takes one file after the other, so only an order is expected of it.
-        compare_at_least(f"pyarrow {side}", ours(), rate(loop))
+        compare_at_least(f"pyarrow {side}", run["records_per_second"], rate(loop, effort.seconds))
 
 
 def compare_at_least(what, ours, theirs):
@@ -182,7 +189,7 @@ def compare_at_least(what, ours, theirs):
         raise Failure(f"{what}: expected at least a third of {theirs:,.0f} records/s, found {ours:,.0f}")
 
 
-def own_readers(shardify, folder, attempts, rng):
+def own_readers(shardify, folder, effort, rng):
     """The readers of the program, where reading is all there is to do."""
     source, dataset = folder / "large", folder / "large-tar"
     source.mkdir()
@@ -192,19 +199,19 @@ def own_readers(shardify, folder, attempts, rng):
     shardify.ok("convert", source, "--out", dataset, "--to", "tar", "--target-shard", "32MiB")
 
     def ours():
-        words = ["bench", source, dataset, "--readers", "1", "--batch", "8", "--time", "1s", "--step", "10ms"]
+        words = ["bench", source, dataset, "--readers", "1", "--batch", "8", "--time", f"{effort.seconds * 1000:.0f}ms", "--step", "10ms"]
         runs = [one for one in shardify.ok(*words) if one["type"] == "run"]
         return next(run for run in runs if run["side"] == "source" and run["cache"] == "warm")["records_per_second"]
 
     order = paths[:]
     rng.shuffle(order)
-    compare("files of 1 MiB", ours, lambda: rate(by_read(order)), attempts)
+    compare("files of 1 MiB", ours, lambda: rate(by_read(order), effort.seconds), effort)
     return source, dataset
 
 
-def waiting(shardify, source, dataset):
+def waiting(shardify, source, dataset, effort):
     """A step that takes half of the time that a reader needs for a batch waits for the other half, and a long one does not wait."""
-    words = ["bench", source, dataset, "--readers", "1", "--batch", "16", "--time", "2s"]
+    words = ["bench", source, dataset, "--readers", "1", "--batch", "16", "--time", f"{effort.seconds * 2000:.0f}ms"]
     runs = lambda *more: [one for one in shardify.ok(*words, *more) if one["type"] == "run" and one["cache"] == "warm"]
     for run in runs("--step", "200ms"):
         if not run["waiting"] < 0.05:
@@ -227,15 +234,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardify", type=pathlib.Path, required=True)
     parser.add_argument("--attempts", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--shots", type=pathlib.Path)
     options = parser.parse_args()
     shardify, rng = Shardify(options.shardify), random.Random(1)
+    effort = Effort(options.attempts, options.rounds, options.seconds)
     with tempfile.TemporaryDirectory(prefix="bench_check.") as temporary:
         folder = pathlib.Path(temporary)
-        python_loaders(shardify, folder, options.attempts, rng)
-        tables(shardify, folder, options.attempts, rng)
-        source, dataset = own_readers(shardify, folder, options.attempts, rng)
-        waiting(shardify, source, dataset)
+        python_loaders(shardify, folder, effort, rng)
+        tables(shardify, folder, effort, rng)
+        source, dataset = own_readers(shardify, folder, effort, rng)
+        waiting(shardify, source, dataset, effort)
         page = folder / "bench.html"
         shardify.ok("bench", folder / "images", folder / "tar", "--time", "500ms", "--html", page)
         pages.look_at(page, folder, options.shots, 1900)

@@ -346,6 +346,50 @@ class StoreCheck:
             self.ran("convert", self.at(source), "--out", self.at(f"{name}-cut"), "--patch", "dim_1=16")
         self.ran("verify", self.at("grid-zarr"), "--read-data")
 
+    def seen(self):
+        """A dataset, a folder, an object, a Delta table and what is missing, as `inspect`, `check`, `bench` and `report` see them."""
+        for path, version, records in (
+            ("tables", BATCHES + 2, ROWS + BATCHES * 1_000),
+            ("batches", None, BATCHES * 1_000),
+            ("batches/", None, BATCHES * 1_000),
+            ("batches/*.csv", None, BATCHES * 1_000),
+            ("batches/0.csv", None, 1_000),
+        ):
+            found = self.ran("inspect", self.at(path))
+            expect(f"inspect of {path}", (found["version"], found["records"]), (version, records))
+        expect("samples", self.ran("inspect", self.at("tree/site-01"))["sampled_records"], 0)
+        if self.store.name == "s3":
+            self.delta()
+        self.ran("inspect", self.at("nothing"), code=2)
+        self.store.put("doc.jsonl", b"%PDF-1.7\n1 0 obj\n")
+        found = self.ran("inspect", self.at("doc.jsonl"), code=6)
+        expect("a PDF document is told", (found["message"].endswith("found a PDF document"), found["source"]), (True, self.at("doc.jsonl")))
+        rules = self.local / "rules.toml"
+        rules.write_text("[volume]\nmin_records = 1\n[columns.id]\nunique = true\nnot_null = true\n[columns.value]\nmax = 0.5\n")
+        found = self.ran("check", self.at("tables"), "--rules", rules, "--prometheus", self.at("seen/metrics.prom"), code=1)
+        expect("rules", (found["passed"], found["failed"], found["records"]), (3, 1, ROWS + BATCHES * 1_000))
+        words = ["--time", "300ms", "--step", "5ms", "--readers", "2", "--html", self.at("seen/bench.html")]
+        measured = self.ran("bench", self.at("tree/site-01"), self.at("files"), *words)
+        expect("formats", (measured["source"]["format"], measured["dataset"]["format"]), ("files", "tar"))
+        self.ran("report", self.at("tables"), "--html", self.at("seen/report.html"))
+        starts = {name: self.store.get(f"seen/{name}")[:9] for name in ("metrics.prom", "bench.html", "report.html")}
+        expect("pages", (starts["bench.html"], starts["report.html"]), (b"<!doctype", b"<!doctype"))
+        expect("metrics", starts["metrics.prom"][:2], b"# ")
+
+    def delta(self):
+        try:
+            import deltalake
+            import pyarrow
+        except ImportError as missing:
+            not_run("inspect of a Delta table on S3", f"{missing.name} is not installed")
+            return
+        options = {**self.store.settings, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
+        for start in (0, 500):
+            rows = pyarrow.table({"id": list(range(start, start + 500))})
+            deltalake.write_deltalake(self.at("delta"), rows, mode="append", storage_options=options)
+        found = self.ran("inspect", self.at("delta"))
+        expect("a Delta table", (found["files"], found["records"], found["table"]["version"]), (2, 1_000, 1))
+
     def interrupted(self):
         expect("open uploads of complete runs", self.store.open_uploads(), [])
         options = ["convert", self.at("big.csv"), "--out", self.at("stopped"), "--target-shard", "9MiB", "--codec", "none"]
@@ -399,7 +443,7 @@ class StoreCheck:
         proxy.shutdown()
 
     def run(self):
-        steps = [self.upload, self.tables, self.files, self.arrays, self.interrupted, self.killed]
+        steps = [self.upload, self.tables, self.files, self.arrays, self.seen, self.interrupted, self.killed]
         steps += [self.careless] if self.store.name == "s3" else []
         failed = 0
         for step in [*steps, self.failures, self.secrets]:
