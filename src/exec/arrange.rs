@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use super::{
     encode::sorted_parquet_encoder,
     optimize::{DataFileWriter, FileMerger, Footers, NewFile, Rewritten},
-    ordered::ordered,
+    ordered::{grouped, ordered},
     sort::{
         Sum,
         keys::{self, Keys, Ranks, SAMPLE_ROWS, columns_of, curve_keys},
@@ -158,30 +158,6 @@ impl<'a> Layout<'a> {
         let columns = batch.columns()[..self.data.fields().len()].to_vec();
         Ok(RecordBatch::try_new(Arc::clone(&self.data), columns)?)
     }
-}
-
-/// Collects items until they have a number of bytes; each item of the result is a group of them.
-fn grouped<T: Send>(
-    items: impl Iterator<Item = Result<T>> + Send,
-    limit: u64,
-    bytes_of: impl Fn(&T) -> u64 + Send,
-) -> impl Iterator<Item = Result<Vec<T>>> + Send {
-    let mut items = items.peekable();
-    std::iter::from_fn(move || {
-        items.peek()?;
-        let (mut group, mut bytes) = (Vec::new(), 0);
-        while bytes < limit {
-            match items.next() {
-                None => break,
-                Some(Err(e)) => return Some(Err(e)),
-                Some(Ok(item)) => {
-                    bytes += bytes_of(&item);
-                    group.push(item);
-                }
-            }
-        }
-        Some(Ok(group))
-    })
 }
 
 impl FileMerger<'_> {
@@ -406,20 +382,5 @@ impl NewFiles<'_> {
         self.merger.observer.event(Event::Shard { bytes });
         self.files.push(NewFile { staged: Some(staged), bytes, stats });
         Ok(())
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_end_where_they_have_enough_bytes() {
-        let items = || [3_u64, 4, 1, 9, 2].into_iter().map(Ok);
-        let groups: Vec<Vec<u64>> = grouped(items(), 5, |item| *item).map(Result::unwrap).collect();
-        assert_eq!(groups, [vec![3, 4], vec![1, 9], vec![2]]);
-        let failing = items().chain([Err(Error::internal("x"))]);
-        assert!(grouped(failing, 100, |item| *item).next().unwrap().is_err());
     }
 }

@@ -141,6 +141,31 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     Error::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
 }
 
+/// Collects items until they have a number of bytes; each item of the result is a group of them,
+/// which may be the work of one thread.
+pub fn grouped<T: Send>(
+    items: impl Iterator<Item = Result<T>> + Send,
+    limit: u64,
+    bytes_of: impl Fn(&T) -> u64 + Send,
+) -> impl Iterator<Item = Result<Vec<T>>> + Send {
+    let mut items = items.peekable();
+    std::iter::from_fn(move || {
+        items.peek()?;
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while bytes < limit {
+            match items.next() {
+                None => break,
+                Some(Err(e)) => return Some(Err(e)),
+                Some(Ok(item)) => {
+                    bytes += bytes_of(&item);
+                    group.push(item);
+                }
+            }
+        }
+        Some(Ok(group))
+    })
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -207,5 +232,14 @@ mod tests {
             assert_eq!(error.kind(), crate::error::Kind::Interrupted);
             assert!(results.next().is_none());
         });
+    }
+
+    #[test]
+    fn groups_end_where_they_have_enough_bytes() {
+        let items = || [3_u64, 4, 1, 9, 2].into_iter().map(Ok);
+        let groups: Vec<Vec<u64>> = grouped(items(), 5, |item| *item).map(Result::unwrap).collect();
+        assert_eq!(groups, [vec![3, 4], vec![1, 9], vec![2]]);
+        let failing = items().chain([Err(Error::internal("x"))]);
+        assert!(grouped(failing, 100, |item| *item).next().unwrap().is_err());
     }
 }

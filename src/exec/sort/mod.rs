@@ -38,7 +38,7 @@ use self::{
 };
 use super::{
     encode::sorted_parquet_encoder,
-    ordered::ordered,
+    ordered::{grouped, ordered},
     rewrite::{self, Rewriter},
     shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
@@ -315,23 +315,8 @@ impl Sorter<'_> {
     fn spill(&self, inputs: &[&Input], layout: &Layout, keys: &Keys, read: &Sum) -> Result<Vec<Run>> {
         let location = self.rewriter.store().location();
         std::thread::scope(|scope| {
-            let mut batches = inputs.iter().flat_map(|input| self.records(input, layout)).peekable();
-            let limit = self.memory.run_bytes;
-            let chunks = std::iter::from_fn(move || {
-                batches.peek()?;
-                let (mut chunk, mut bytes) = (Vec::new(), 0);
-                while bytes < limit {
-                    match batches.next() {
-                        None => break,
-                        Some(Err(e)) => return Some(Err(e)),
-                        Some(Ok(batch)) => {
-                            bytes += logical_bytes(&batch);
-                            chunk.push(batch);
-                        }
-                    }
-                }
-                Some(Ok(chunk))
-            });
+            let batches = inputs.iter().flat_map(|input| self.records(input, layout));
+            let chunks = grouped(batches, self.memory.run_bytes, logical_bytes);
             let work = move |chunk: Vec<RecordBatch>| {
                 chunk.iter().for_each(|batch| read.add(batch));
                 Run::sort(location, &layout.all, keys, &chunk, self.memory.batch_bytes)
