@@ -1,7 +1,7 @@
 //! Delta tables as sources: what comes of a version, what a later run takes, and what is refused.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
-use crate::support;
+use crate::{delta_log::commit, support};
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -61,11 +61,6 @@ fn ids(records: &BTreeMap<String, Value>) -> Vec<i64> {
     let mut ids: Vec<i64> = records.values().map(|row| row["id"].as_i64().unwrap()).collect();
     ids.sort_unstable();
     ids
-}
-
-fn commit(folder: &Folder, version: u64, actions: &[Value]) {
-    let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
-    folder.write(&format!("table/_delta_log/{version:020}.json"), lines);
 }
 
 fn add(folder: &Folder, path: &str, change: bool) -> Value {

@@ -1,13 +1,12 @@
 //! Compaction of Delta tables: what is merged, what is committed, and what is refused.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
-use crate::support;
-
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
+use crate::{
+    delta_log::{actions, commit, commit_path, tree},
+    support,
 };
+
+use std::fs;
 
 use serde_json::{Value, json};
 use support::{Folder, Ran};
@@ -22,29 +21,6 @@ fn with_table(files: usize) -> Folder {
     }
     fs::remove_dir_all(folder.path().join("table/_shardify")).unwrap();
     folder
-}
-
-fn commit_path(version: u64) -> String {
-    format!("table/_delta_log/{version:020}.json")
-}
-
-fn actions(folder: &Folder, version: u64) -> Vec<Value> {
-    let text = fs::read_to_string(folder.path().join(commit_path(version))).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn commit(folder: &Folder, version: u64, actions: &[Value]) {
-    let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
-    folder.write(&commit_path(version), lines);
-}
-
-/// Everything below a folder.
-fn tree(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut out = BTreeSet::new();
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() { out.extend(tree(&entry)) } else { _ = out.insert(entry) }
-    }
-    out
 }
 
 /// The rows of the table as JSON, sorted.

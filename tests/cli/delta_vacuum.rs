@@ -1,12 +1,13 @@
 //! `vacuum` of Delta tables: what is deleted, what stays, and what is refused.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
-use crate::support;
+use crate::{
+    delta_log::{actions, commit, commit_path, tree},
+    support,
+};
 
 use std::{
-    collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -29,20 +30,6 @@ fn with_table(files: usize) -> Folder {
     folder
 }
 
-fn commit_path(version: u64) -> String {
-    format!("table/_delta_log/{version:020}.json")
-}
-
-fn actions(folder: &Folder, version: u64) -> Vec<Value> {
-    let text = fs::read_to_string(folder.path().join(commit_path(version))).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn commit(folder: &Folder, version: u64, actions: &[Value]) {
-    let lines: String = actions.iter().map(|action| format!("{action}\n")).collect();
-    folder.write(&commit_path(version), lines);
-}
-
 /// The path of the file that a version adds.
 fn added(folder: &Folder, version: u64) -> String {
     actions(folder, version).last().unwrap()["add"]["path"].as_str().unwrap().to_owned()
@@ -58,14 +45,6 @@ fn age(folder: &Folder, days: u64, path: &str) {
     let path = folder.path().join("table").join(path);
     let file = fs::File::options().append(true).open(path).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(days * 86_400)).unwrap();
-}
-
-fn tree(folder: &Path) -> BTreeSet<PathBuf> {
-    let mut out = BTreeSet::new();
-    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() { out.extend(tree(&entry)) } else { _ = out.insert(entry) }
-    }
-    out
 }
 
 /// What a command deletes from the table, as paths below it.

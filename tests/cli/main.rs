@@ -23,6 +23,7 @@ mod damage;
 mod dedup;
 mod delta;
 mod delta_compact;
+mod delta_log;
 mod delta_vacuum;
 mod divide;
 mod erase;
