@@ -188,6 +188,9 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
     }
     let bytes = 134_217_728 + noise(first) % 100_000;
+    // As long as that of a real shard; the sealed object does not exist.
+    let mut beside = Beside::at_new(&path);
+    beside.seals = BTreeMap::from([("records".to_owned(), Seal::whole(bytes, checksum))]).into();
     let meta = ShardMeta {
         path,
         records,
@@ -203,11 +206,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         version: Version(0),
         committed_at: Timestamp::UNIX_EPOCH,
         order: None,
-        // As long as that of a real shard; the sealed object does not exist.
-        beside: Some(Arc::new(Beside {
-            at: None,
-            seals: BTreeMap::from([("records".to_owned(), Seal::whole(bytes, checksum))]).into(),
-        })),
+        beside: Some(Arc::new(beside)),
     };
     NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
 }
