@@ -330,12 +330,15 @@ impl Encoder {
                 report(group.encoded_bytes);
                 let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
-                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
+                let (of_records, of_subjects) = (of(&names.record_ids), of(&names.subject_ids));
                 end_keys = None;
                 let mut hashes = Numbers::default();
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref());
-                (Body::RowGroup(group, SidecarGroups::encode(&rows, rows.fingerprints.is_some())?), rows.hashes.len())
+                let beside = SidecarGroups::encode(&rows, rows.fingerprints.is_some())?;
+                record_hashes = of_records.encoded_in(&beside, IdKind::Record);
+                subject_hashes = of_subjects.encoded_in(&beside, IdKind::Subject);
+                (Body::RowGroup(group, beside), rows.hashes.len())
             }
             Output::Stream(framing) => {
                 for piece in &mut unit.batches {
@@ -348,7 +351,7 @@ impl Encoder {
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
-                (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
+                (record_hashes, subject_hashes) = (of(&names.record_ids).packed()?, of(&names.subject_ids).packed()?);
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());
                 let records = rows.hashes.len();

@@ -1,79 +1,109 @@
-//! Ids of consecutive records that ascend, in a few bytes each, until enough of them make a segment of the id index.
+//! Ids of consecutive records that ascend, as encoded columns of a few bytes each, until enough of them make a segment of the id index.
 //!
 //! ```text
-//! texts      P0000017  P0000018  P0000020  P0000101
-//! shared     0         7         6         5             bytes that a text begins with like the one before
-//! lengths    8         1         2         3
-//! endings    P0000017  8         20        101
+//! worker      texts of a row group -> chunk of the sidecar's column -.
+//!             few texts --------------------------------------------- | -.
+//! gatherer                                           loose texts <----|--'
+//!                                                        | enough     |
+//!                                                        v            v
+//!                                                      chunk ------> groups of a segment
 //! ```
 //!
-//! Whether ids ascend is seen while they are hashed, by the threads that do so; whoever gathers them compares two texts for each part.
-//! Ids that share so little with the one before that a hash would be smaller are not kept.
+//! A column that is encoded for a sidecar is the same in the index, so it is encoded once, by the thread that does so anyway; whoever gathers
+//! ids compares two texts for each part. Ids that would take more than their hashes are not kept.
 
-use arrow::array::{Array, StringArray};
+use crate::{
+    dataset::table::{
+        self,
+        chunks::{self, Chunk, Values},
+    },
+    error::Result,
+};
+use arrow::{
+    array::{Array, StringArray},
+    datatypes::{DataType, Field, Schema},
+};
 
-/// Mean bytes of an ending above which ids are not worth keeping: endings of half-random digits compress to about two thirds, which
-/// is what a hash and a record number take.
-const MOST_ENDING_BYTES: usize = 12;
+/// Rows from which on texts are encoded as a row group of their own.
+pub(in crate::dataset) const LEAST_GROUP_ROWS: usize = 32 << 10;
 
-/// Ids after which the mean counts.
-const TRIAL: usize = 256;
+/// Bytes that an id takes as a hash.
+pub(in crate::dataset) const HASH_BYTES: usize = 8;
 
 /// Ids that ascend; equal ones may follow each other.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(in crate::dataset) struct Ascending {
-    shared: Vec<u8>,
-    lengths: Vec<u8>,
-    endings: String,
+    first: String,
     last: String,
+    form: Form,
+}
+
+/// How ids are kept.
+#[derive(Debug, Clone)]
+pub(in crate::dataset) enum Form {
+    /// As they are.
+    Texts(StringArray),
+    /// As columns of row groups.
+    Encoded(Vec<Chunk>),
 }
 
 impl Ascending {
-    /// Takes ids if they ascend and are similar to each other; `None` if not, if one is missing, or if there are none.
+    /// Takes ids if they ascend; `None` if not, if one is missing, or if there are none.
     pub(in crate::dataset) fn of(texts: &StringArray) -> Option<Self> {
         if texts.is_empty() || texts.null_count() > 0 {
             return None;
         }
-        let mut taken = Self {
-            shared: Vec::with_capacity(texts.len()),
-            lengths: Vec::with_capacity(texts.len()),
-            endings: String::with_capacity(texts.len() * 2),
-            last: String::new(),
-        };
-        let mut before = "";
-        for row in 0..texts.len() {
+        let mut before = texts.value(0);
+        for row in 1..texts.len() {
             let text = texts.value(row);
-            let shared = shared(before, text);
-            if row > 0 && text.as_bytes()[shared..] < before.as_bytes()[shared..] {
-                return None;
-            }
-            // A part begins with a whole text, so that parts can be put together.
-            let ending = &text[shared..];
-            taken.shared.push(u8::try_from(shared).ok()?);
-            taken.lengths.push(u8::try_from(ending.len()).ok()?);
-            taken.endings.push_str(ending);
-            if row >= TRIAL && taken.endings.len() > row * MOST_ENDING_BYTES {
+            if text < before {
                 return None;
             }
             before = text;
         }
-        before.clone_into(&mut taken.last);
-        Some(taken)
+        Some(Self { first: texts.value(0).to_owned(), last: before.to_owned(), form: Form::Texts(texts.clone()) })
+    }
+
+    /// Takes the ids as columns that were encoded elsewhere; `None` if hashes would take less.
+    pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>) -> Option<Self> {
+        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let rows: usize = chunks.iter().map(Chunk::rows).sum();
+        (rows == self.len() && bytes <= rows * HASH_BYTES).then(|| Self { form: Form::Encoded(chunks), ..self })
+    }
+
+    /// Encodes the ids if they are many; `None` if hashes would take less.
+    ///
+    /// # Errors
+    /// If an id is longer than Parquet allows.
+    pub(in crate::dataset) fn packed(self) -> Result<Option<Self>> {
+        match &self.form {
+            Form::Texts(texts) if texts.len() >= LEAST_GROUP_ROWS => {
+                let chunk = encode(texts)?;
+                Ok(self.encoded_as(vec![chunk]))
+            }
+            _ => Ok(Some(self)),
+        }
     }
 
     /// Number of ids.
     pub(in crate::dataset) fn len(&self) -> usize {
-        self.lengths.len()
+        match &self.form {
+            Form::Texts(texts) => texts.len(),
+            Form::Encoded(chunks) => chunks.iter().map(Chunk::rows).sum(),
+        }
     }
 
     /// Bytes in memory.
     pub(in crate::dataset) fn bytes(&self) -> usize {
-        2 * self.lengths.len() + self.endings.len()
+        match &self.form {
+            Form::Texts(texts) => text_bytes(texts),
+            Form::Encoded(chunks) => chunks.iter().map(|chunk| chunk.bytes.len()).sum(),
+        }
     }
 
     /// The first id.
     pub(in crate::dataset) fn first(&self) -> &str {
-        self.lengths.first().map_or("", |length| &self.endings[..usize::from(*length)])
+        &self.first
     }
 
     /// The last id.
@@ -81,83 +111,68 @@ impl Ascending {
         &self.last
     }
 
-    /// Passes the ids to `visit` in order.
-    ///
-    /// # Errors
-    /// Those of `visit`.
-    pub(in crate::dataset) fn each<E>(&self, visit: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        let (mut text, mut at) = (String::new(), 0);
-        for (shared, length) in self.shared.iter().zip(&self.lengths) {
-            let end = at + usize::from(*length);
-            text.truncate(usize::from(*shared));
-            text.push_str(&self.endings[at..end]);
-            at = end;
-            visit(&text)?;
-        }
-        Ok(())
+    /// The ids.
+    pub(in crate::dataset) fn form(&self) -> &Form {
+        &self.form
     }
 }
 
-/// Bytes at the beginning of two texts that are equal, as whole characters and at most as many as a number of one byte can say.
-fn shared(before: &str, text: &str) -> usize {
-    let most = before.len().min(text.len()).min(usize::from(u8::MAX));
-    let (a, b) = (&before.as_bytes()[..most], &text.as_bytes()[..most]);
-    let (words_a, words_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    let whole = 8 * words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count();
-    let same = whole + a[whole..].iter().zip(&b[whole..]).take_while(|(a, b)| a == b).count();
-    text.floor_char_boundary(same)
+/// Bytes of some texts with their offsets.
+pub(in crate::dataset) fn text_bytes(texts: &StringArray) -> usize {
+    let offsets = texts.value_offsets();
+    let ends = offsets.first().zip(offsets.last());
+    ends.map_or(0, |(first, last)| usize::try_from(last - first).unwrap_or(0)) + size_of_val(offsets)
+}
+
+/// Encodes ids as the column of a row group.
+pub(in crate::dataset) fn encode(texts: &StringArray) -> Result<Chunk> {
+    let columns = table::describe(&Schema::new(vec![field()]))?;
+    chunks::encode(&columns.column(0), texts.len(), &Values::Texts(texts))
+}
+
+/// The column of a segment that has the ids. By its type values may be missing, as in sidecars, but none is.
+pub(in crate::dataset) fn field() -> Field {
+    Field::new("id", DataType::Utf8, true)
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
-    fn all(ids: &Ascending) -> Vec<String> {
-        let mut found = Vec::new();
-        let Ok(()) = ids.each::<Infallible>(&mut |id| {
-            found.push(id.to_owned());
-            Ok(())
-        });
-        found
+    fn texts(count: usize) -> StringArray {
+        (0..count).map(|n| Some(format!("P{n:07}"))).collect()
     }
 
     #[test]
-    fn ids_that_ascend_come_back() {
-        let long = "x".repeat(300);
-        let cases: [Vec<String>; 6] = [
-            (0..70_000).map(|n| format!("P{n:07}")).collect(),
-            (1_000_000..1_050_000).map(|n| n.to_string()).collect(),
-            ["a", "a", "a", "b", "b\u{e4}", "b\u{e5}", "b\u{e5}\u{1f600}", "b\u{e5}\u{1f601}"]
-                .map(str::to_owned)
-                .to_vec(),
-            vec![String::new(), "\u{0}".into(), "\u{7f}".into(), "\u{80}".into()],
-            vec!["one".into()],
-            (0..3).map(|n| format!("{}{n}", &long[..200])).collect(),
-        ];
-        for ids in cases {
+    fn ids_that_ascend_are_taken() {
+        for ids in
+            [vec!["one"], vec!["", "\u{0}", "\u{7f}", "\u{80}"], vec!["a", "a", "b", "b\u{e4}", "b\u{e5}", "\u{1f600}"]]
+        {
             let taken = Ascending::of(&ids.iter().map(Some).collect()).unwrap();
-            assert_eq!(all(&taken), ids);
-            assert_eq!((taken.len(), taken.first(), taken.last()), (ids.len(), &*ids[0], &*ids[ids.len() - 1]));
+            assert_eq!((taken.len(), taken.first(), taken.last()), (ids.len(), ids[0], ids[ids.len() - 1]));
         }
-        let consecutive: StringArray = (1_000_000..1_100_000).map(|n| Some(n.to_string())).collect();
-        assert!(Ascending::of(&consecutive).unwrap().bytes() < 100_000 * 4);
-    }
-
-    #[test]
-    fn others_are_not_taken() {
         let taken = |ids: &[Option<&str>]| Ascending::of(&StringArray::from(ids.to_vec())).is_some();
         assert!(!taken(&[]));
         assert!(!taken(&[Some("a"), None]));
         assert!(!taken(&[Some("b"), Some("a")]));
         assert!(!taken(&[Some("10"), Some("9"), Some("10")]));
         assert!(!taken(&[Some("\u{e5}"), Some("\u{e4}")]));
-        assert!(!taken(&[Some(&"x".repeat(300))]));
-        let random: StringArray = (0..5_000_u64)
+    }
+
+    #[test]
+    fn many_are_encoded_unless_hashes_take_less() {
+        let few = Ascending::of(&texts(LEAST_GROUP_ROWS - 1)).unwrap().packed().unwrap().unwrap();
+        assert!(matches!(few.form(), Form::Texts(_)) && few.bytes() > 12 * few.len());
+        let many = Ascending::of(&texts(LEAST_GROUP_ROWS)).unwrap().packed().unwrap().unwrap();
+        assert!(matches!(many.form(), Form::Encoded(_)) && many.bytes() < many.len());
+        assert_eq!((many.len(), many.first(), many.last()), (LEAST_GROUP_ROWS, "P0000000", "P0032767"));
+        let random: StringArray = (0..40_000_u64)
             .map(|n| Some(format!("{n:05}{:032x}", u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 60)))
             .collect();
-        assert!(Ascending::of(&random).is_none());
+        assert!(Ascending::of(&random).unwrap().packed().unwrap().is_none());
+        // Chunks of other rows are never taken for these.
+        let chunk = encode(&texts(7)).unwrap();
+        assert!(Ascending::of(&texts(8)).unwrap().encoded_as(vec![chunk]).is_none());
     }
 }

@@ -12,7 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     codec::sha256,
-    dataset::ids::{ascending::Ascending, private::Pseudonymizer},
+    dataset::{
+        ids::{IdKind, ascending::Ascending, private::Pseudonymizer},
+        sidecar::SidecarGroups,
+    },
     error,
     format::parquet,
     id::IdHash,
@@ -215,6 +218,22 @@ impl IdHashes {
     /// Returns the hash of every record if all records have an id.
     pub(in crate::dataset) fn all(&self) -> Option<&[IdHash]> {
         self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
+    }
+
+    /// Takes ids that ascend from the encoded rows that have them, so that they are encoded once.
+    #[must_use]
+    pub fn encoded_in(self, groups: &SidecarGroups, kind: IdKind) -> Self {
+        let ascending = self.ascending.and_then(|ids| ids.encoded_as(groups.ids(kind)));
+        Self { ascending, ..self }
+    }
+
+    /// Encodes ids that ascend, if there are many; can run on any thread.
+    ///
+    /// # Errors
+    /// If an id is longer than Parquet allows.
+    pub fn packed(self) -> error::Result<Self> {
+        let ascending = self.ascending.map(Ascending::packed).transpose()?.flatten();
+        Ok(Self { ascending, ..self })
     }
 
     /// Returns the ids if they ascend.

@@ -32,16 +32,20 @@ use super::{
 use crate::{
     codec::{hex::hex, sha256},
     dataset::{
-        ids::Wanted,
+        ids::{
+            Wanted,
+            ascending::{self, LEAST_GROUP_ROWS},
+        },
         table::{
             self, Group, GroupWriter,
-            chunks::{self, Values},
+            chunks::{self, Chunk, Values},
             column,
             fetch::{Parts, group_range},
             sealed,
         },
     },
     error::{Error, Result},
+    record::numbers::Progression,
     storage::Store,
 };
 
@@ -50,7 +54,6 @@ pub(super) const MOST_PAIRS: u64 = 16 << 20;
 
 /// Row groups that a segment is divided into, if they do not get too small or too large.
 const GROUPS: u64 = 32;
-const LEAST_GROUP_ROWS: u64 = 32 << 10;
 const MOST_GROUP_ROWS: u64 = 512 << 10;
 
 /// Row groups that are encoded at the same time.
@@ -70,12 +73,12 @@ const FOOTER_BYTES: u64 = 2 << 10;
 const SMALL_BYTES: u64 = 128 << 10;
 
 fn schema() -> Schema {
-    Schema::new(vec![Field::new("id", DataType::Utf8, false), Field::new("record", DataType::UInt64, false)])
+    Schema::new(vec![ascending::field(), Field::new("record", DataType::UInt64, false)])
 }
 
 /// Rows of a row group of a segment.
 fn group_rows(pairs: u64) -> usize {
-    let rows = pairs.div_ceil(GROUPS).next_power_of_two().clamp(LEAST_GROUP_ROWS, MOST_GROUP_ROWS);
+    let rows = pairs.div_ceil(GROUPS).next_power_of_two().clamp(LEAST_GROUP_ROWS as u64, MOST_GROUP_ROWS);
     usize::try_from(rows).unwrap_or(BATCH_ROWS)
 }
 
@@ -95,6 +98,13 @@ impl OrderedWriter {
         let table = GroupWriter::create(store, &segment.bucket_path(0), &columns)?;
         let group_rows = group_rows(segment.pairs);
         Ok(Self { table, columns, group_rows, ids: StringBuilder::new(), records: Vec::new(), full: Vec::new() })
+    }
+
+    /// Appends the next ids, which are encoded, with their record numbers, as a row group.
+    pub(super) fn append(&mut self, ids: &Chunk, records: &[Progression]) -> Result<()> {
+        let rows = ids.rows();
+        let records = chunks::encode(&self.columns.column(1), rows, &Values::Counted(records))?;
+        self.table.append(Group { chunks: vec![ids.of(&self.columns.column(0))?, records], rows: rows as u64 })
     }
 
     /// Appends the next id.
@@ -326,7 +336,7 @@ pub(super) fn lookup(
     visit: &mut dyn FnMut(usize, u64),
 ) -> Result<()> {
     let object = segment.bucket(0);
-    let groups = segment.pairs / group_rows(segment.pairs) as u64 + 1;
+    let groups = segment.pairs / LEAST_GROUP_ROWS as u64 + 1;
     let all = if segment.bytes > 0 && segment.bytes < SMALL_BYTES { segment.bytes } else { 0 };
     let mut parts = Parts::open(store, &object, FOOTER_BYTES + groups * FOOTER_GROUP_BYTES + all, None)?;
     let read = || {
@@ -387,13 +397,17 @@ mod tests {
         *,
     };
     use crate::{
-        dataset::ids::{
-            IdKind,
-            column::IdColumn,
-            numbers::{NumberSet, Renumbering},
+        dataset::{
+            ids::{
+                IdKind,
+                column::{IdColumn, IdHashes},
+                numbers::{NumberSet, Renumbering},
+            },
+            sidecar::{SidecarColumns, SidecarGroups, SourceRuns},
         },
         events::Cancel,
         id::{IdHash, TransactionId},
+        record::numbers::Numbers,
         storage::RemoteStore,
     };
 
@@ -470,11 +484,11 @@ mod tests {
     #[test]
     fn pairs_come_in_the_order_of_hashes_however_few_are_held() {
         let store = memory();
-        let ids: Vec<String> = (0..20_000).map(|n| format!("{n:05}")).collect();
+        let ids: Vec<String> = (0..5_000).map(|n| format!("{n:05}")).collect();
         let [segment] = written(&store, &[ids], 0, false).try_into().unwrap();
         let all: Vec<(u64, u64)> = read_segment(&store, &segment).unwrap().iter().map(|(h, r)| (h.0, *r)).collect();
         let (third, half) = (u64::MAX / 3, u64::MAX / 2);
-        for held in [50, 900, 7_000, 1 << 20] {
+        for held in [50, 900, 4_000, 1 << 20] {
             for range in [0..=u64::MAX, third..=half, 0..=0, u64::MAX..=u64::MAX, third..=third + 1] {
                 let (mut sorted, mut batch) = (Vec::new(), Vec::new());
                 let mut stream = HashOrder::new(&store, &segment, &range, held);
@@ -548,6 +562,53 @@ mod tests {
         let random = |n: u64| format!("{n:05}{:09x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 28);
         let random: Vec<String> = (0..20_000).map(random).collect();
         assert!(written(&store, &[random], 0, false)[0].bytes < 20_000 * 10);
+    }
+
+    /// Ids as the thread that encodes rows has them, in columns of the sidecar.
+    fn encoded(texts: &StringArray) -> IdHashes {
+        let (rows, ids) = (texts.len(), IdColumn::join(std::slice::from_ref(texts)).unwrap());
+        let columns = SidecarColumns {
+            record_ids: None,
+            subject_ids: Some(ids.clone()),
+            extents: None,
+            sources: SourceRuns::one(&"a.csv".into(), rows),
+            rows: None,
+            hashes: Numbers::same(0, rows),
+            fingerprints: None,
+        };
+        ids.hashes().encoded_in(&SidecarGroups::encode(&columns, false).unwrap(), IdKind::Subject)
+    }
+
+    #[test]
+    fn columns_of_sidecars_are_taken_as_they_are() {
+        let store = memory();
+        // Subjects have many records, so their column has a dictionary; the sidecar of many rows has several row groups.
+        for repeats in [1, 40] {
+            let parts = [0..300_000_u64, 300_000..300_010, 300_010..340_000, 340_000..340_020];
+            let text = |n: u64| format!("PAT-{:07}", n / repeats);
+            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            for (part, form) in parts.iter().zip([0, 1, 2, 1]) {
+                let texts: StringArray = part.clone().map(|n| Some(text(n))).collect();
+                let hashes = match form {
+                    0 => encoded(&texts),
+                    1 => IdColumn::from(texts).hashes(),
+                    _ => IdColumn::from(texts).hashes().packed().unwrap(),
+                };
+                writer.push_all(&hashes, part.start).unwrap();
+            }
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+            store.publish(staged).unwrap();
+            let [segment] = refs.try_into().unwrap();
+            assert!(segment.ordered && segment.pairs == 340_020, "{segment:?}");
+            for n in [0, 39, 150_001, 299_999, 300_000, 300_009, 300_010, 339_999, 340_000, 340_019] {
+                let same: Vec<u64> =
+                    (n / repeats * repeats..340_020).take_while(|m| m / repeats == n / repeats).collect();
+                assert_eq!(find(&store, &segment, &text(n)), same);
+            }
+            assert!(find(&store, &segment, "PAT-").is_empty());
+            // The root is that of the same pairs in the order of hashes.
+            assert_eq!(read_segment(&store, &segment).unwrap().len(), 340_020);
+        }
     }
 
     #[test]

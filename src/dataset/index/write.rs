@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, thread::JoinHandle};
 
+use arrow::{
+    array::{Array, AsArray, StringArray},
+    compute::concat,
+};
 use rayon::prelude::*;
 
 use super::{
@@ -10,12 +14,19 @@ use super::{
 };
 use crate::{
     dataset::{
-        ids::{IdKind, ascending::Ascending, column::IdHashes},
-        table::paths::segment_path,
+        ids::{
+            IdKind,
+            ascending::{self, Ascending, Form, HASH_BYTES, LEAST_GROUP_ROWS, text_bytes},
+            column::IdHashes,
+        },
+        table::{chunks::Chunk, paths::segment_path},
     },
     error::{Error, Result},
     id::{IdHash, Writer},
-    record::side::{Side, Sides},
+    record::{
+        numbers::Progression,
+        side::{Side, Sides},
+    },
     storage::{Staged, Store},
 };
 
@@ -28,11 +39,8 @@ const LEAST_ORDERED: usize = 1 << 20;
 /// Bytes of ids in memory that make a segment.
 const MOST_ORDERED_BYTES: usize = 24 << 20;
 
-/// Bytes of a pair with its hash: ids that take more are stored as hashes.
-const HASH_BYTES: u64 = 8;
-
 /// Bytes of headers of pages, which count for little beside many ids.
-const HEADER_BYTES: u64 = 1 << 10;
+const HEADER_BYTES: usize = 1 << 10;
 
 /// Parts that are sorted at the same time where all pairs are hashed one after the other.
 const PARTS_AT_ONCE: usize = 16;
@@ -179,18 +187,18 @@ impl SegmentWriter {
     fn take_order(&mut self, ids: Option<&Ascending>, first: u64) -> Result<()> {
         let fits = |ids: &Ascending| ids.len() <= self.most_pairs;
         let ids = ids.filter(|ids| fits(ids));
-        if let (Some(ids), Ids::Ascend { bytes, .. }) = (ids, &self.order) {
+        if let (Some(ids), Ids::Ascend(kept)) = (ids, &self.order) {
             // A segment has whole parts.
-            if self.pending.len + ids.len() > self.most_pairs || bytes + ids.bytes() > MOST_ORDERED_BYTES {
+            if self.pending.len + ids.len() > self.most_pairs || kept.bytes + ids.bytes() > MOST_ORDERED_BYTES {
                 self.flush()?;
             }
         }
-        if self.order.push(ids, first, self.pending.len == 0) {
+        if self.order.push(ids, first, self.pending.len == 0)? {
             return Ok(());
         }
-        if self.pending.len >= LEAST_ORDERED && matches!(self.order, Ids::Ascend { .. }) {
+        if self.pending.len >= LEAST_ORDERED && matches!(self.order, Ids::Ascend(_)) {
             self.flush()?;
-            if self.order.push(ids, first, true) {
+            if self.order.push(ids, first, true)? {
                 return Ok(());
             }
         }
@@ -222,16 +230,14 @@ impl SegmentWriter {
         self.started += 1;
         let store = Arc::clone(&self.store);
         let write = move || {
-            let ordered = match order {
-                Ids::Ascend { parts, .. } if count(&parts) == pairs.len => {
-                    write_ordered(store.as_ref(), &segment, &parts, &pairs)?
-                }
-                _ => None,
+            let groups = match order {
+                Ids::Ascend(kept) => kept.finish(pairs.len)?,
+                Ids::Mixed => None,
             };
-            let buckets: Vec<WrittenBucket> = match ordered {
-                Some(bucket) => {
+            let buckets: Vec<WrittenBucket> = match groups {
+                Some(groups) => {
                     (segment.ordered, segment.buckets) = (true, 1);
-                    vec![bucket]
+                    vec![write_ordered(store.as_ref(), &segment, &groups, &pairs)?]
                 }
                 None => (0..segment.buckets)
                     .into_par_iter()
@@ -355,8 +361,8 @@ impl Pairs {
     fn part(&self, part: usize) -> Vec<(u64, u64)> {
         let range = |run: &Run| run.starts[part] as usize..run.starts[part + 1] as usize;
         let count: usize = self.runs.iter().map(|run| range(run).len()).sum();
-        // As many piles as give them a few pairs each, so that little is left to sort.
-        let bits = (count / 4).max(2).ilog2().min(u64::BITS - PART_BITS);
+        // As many piles as pairs, so that hardly anything is left to sort.
+        let bits = count.max(2).ilog2().min(u64::BITS - PART_BITS);
         let pile = |hash: u64| usize::try_from((hash << PART_BITS) >> (u64::BITS - bits)).unwrap_or(0);
         let mut starts = vec![0_u32; (1 << bits) + 1];
         for run in &self.runs {
@@ -373,75 +379,137 @@ impl Pairs {
                 *at += 1;
             }
         }
-        // Each pile's start has advanced to its end.
-        let mut from = 0;
-        for end in &starts[..1 << bits] {
-            let end = *end as usize;
-            sorted[from..end].sort_unstable();
-            from = end;
-        }
+        sort_nearly_sorted(&mut sorted);
         sorted
+    }
+}
+
+/// Places that a pair is moved by at most before all pairs are sorted in another way.
+const MOST_MOVES: usize = 64;
+
+/// Sorts pairs hardly any of which is more than a few places from its own.
+fn sort_nearly_sorted(pairs: &mut [(u64, u64)]) {
+    for at in 1..pairs.len() {
+        let pair = pairs[at];
+        let mut to = at;
+        while to > 0 && pairs[to - 1] > pair {
+            pairs[to] = pairs[to - 1];
+            to -= 1;
+        }
+        pairs[to] = pair;
+        if at - to > MOST_MOVES {
+            return pairs.sort_unstable();
+        }
     }
 }
 
 /// The ids of the pending pairs.
 #[derive(Debug)]
 enum Ids {
-    /// They ascend: the number of the first record of each part, and its ids. Only if these are all pending pairs do they make a segment.
-    Ascend { parts: Vec<(u64, Ascending)>, bytes: usize },
+    /// They ascend. Only if these are all pending pairs do they make a segment.
+    Ascend(Kept),
     /// They do not, or not all of them are known.
     Mixed,
 }
 
+/// Ids that ascend.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those that are encoded.
+    groups: Vec<IdGroup>,
+    /// Those that follow and are too few for a row group, with the number of the first record of each part.
+    loose: Vec<(u64, StringArray)>,
+    loose_rows: usize,
+    bytes: usize,
+    last: Option<String>,
+}
+
+/// Ids of a row group, and the numbers of their records.
+#[derive(Debug)]
+struct IdGroup {
+    ids: Chunk,
+    records: Vec<Progression>,
+}
+
 impl Default for Ids {
     fn default() -> Self {
-        Self::Ascend { parts: Vec::new(), bytes: 0 }
+        Self::Ascend(Kept::default())
     }
 }
 
 impl Ids {
     /// Adds ids; returns false if they do not follow those before. `first` is the number of their first record, and `is_first` whether no pairs are
     /// before them.
-    fn push(&mut self, ids: Option<&Ascending>, first: u64, is_first: bool) -> bool {
-        let (Self::Ascend { parts, bytes }, Some(ids)) = (self, ids) else { return false };
-        let follows = parts.last().map_or(is_first, |(_, before)| before.last() <= ids.first());
+    fn push(&mut self, ids: Option<&Ascending>, first: u64, is_first: bool) -> Result<bool> {
+        let (Self::Ascend(kept), Some(ids)) = (self, ids) else { return Ok(false) };
+        let follows = kept.last.as_deref().map_or(is_first, |last| last <= ids.first());
         if follows {
-            *bytes += ids.bytes();
-            parts.push((first, ids.clone()));
+            kept.push(ids, first)?;
         }
-        follows
+        Ok(follows)
     }
 }
 
-fn count(parts: &[(u64, Ascending)]) -> usize {
-    parts.iter().map(|(_, ids)| ids.len()).sum()
+impl Kept {
+    fn push(&mut self, ids: &Ascending, first: u64) -> Result<()> {
+        self.last = Some(ids.last().to_owned());
+        self.bytes += ids.bytes();
+        match ids.form() {
+            Form::Texts(texts) => {
+                self.loose.push((first, texts.clone()));
+                self.loose_rows += texts.len();
+                if self.loose_rows < LEAST_GROUP_ROWS { Ok(()) } else { self.pack() }
+            }
+            Form::Encoded(chunks) => {
+                self.pack()?;
+                let mut first = first;
+                for ids in chunks {
+                    let count = ids.rows();
+                    self.groups
+                        .push(IdGroup { ids: ids.clone(), records: vec![Progression { first, step: 1, count }] });
+                    first += count as u64;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Encodes what is loose.
+    fn pack(&mut self) -> Result<()> {
+        let (loose, _) = (std::mem::take(&mut self.loose), std::mem::take(&mut self.loose_rows));
+        if loose.is_empty() {
+            return Ok(());
+        }
+        let progression =
+            |(first, texts): &(u64, StringArray)| Progression { first: *first, step: 1, count: texts.len() };
+        let records = loose.iter().map(progression).collect();
+        self.bytes -= loose.iter().map(|(_, texts)| text_bytes(texts)).sum::<usize>();
+        let texts: Vec<&dyn Array> = loose.iter().map(|(_, texts)| texts as &dyn Array).collect();
+        let ids = ascending::encode(concat(&texts)?.as_string())?;
+        self.bytes += ids.bytes.len();
+        self.groups.push(IdGroup { ids, records });
+        Ok(())
+    }
+
+    /// Returns the row groups if they are of so many pairs, and take less than hashes.
+    fn finish(mut self, pairs: usize) -> Result<Option<Vec<IdGroup>>> {
+        self.pack()?;
+        let rows: usize = self.groups.iter().map(|group| group.ids.rows()).sum();
+        Ok((rows == pairs && self.bytes <= pairs * HASH_BYTES + HEADER_BYTES).then_some(self.groups))
+    }
 }
 
-/// Writes the only bucket of a segment whose ids ascend; `None` if hashes take less.
-fn write_ordered(
-    store: &dyn Store,
-    segment: &SegmentRef,
-    parts: &[(u64, Ascending)],
-    pairs: &Pairs,
-) -> Result<Option<WrittenBucket>> {
+/// Writes the only bucket of a segment whose ids ascend.
+fn write_ordered(store: &dyn Store, segment: &SegmentRef, groups: &[IdGroup], pairs: &Pairs) -> Result<WrittenBucket> {
     let mut writer = OrderedWriter::create(store, segment)?;
-    for (first, ids) in parts {
-        let mut record = *first;
-        ids.each(&mut |id| {
-            record += 1;
-            writer.push(id, record - 1)
-        })?;
-    }
-    if writer.end()? > segment.pairs * HASH_BYTES + HEADER_BYTES {
-        return Ok(None);
-    }
+    groups.iter().try_for_each(|group| writer.append(&group.ids, &group.records))?;
     let mut sum = PairSum::default();
     let all: Vec<usize> = (0..PARTS).collect();
     for some in all.chunks(PARTS_AT_ONCE) {
         let sorted: Vec<Vec<(u64, u64)>> = some.par_iter().map(|part| pairs.part(*part)).collect();
         sorted.iter().for_each(|pairs| sum.add(pairs));
     }
-    writer.finish(&sum).map(Some)
+    writer.finish(&sum)
 }
 
 fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pairs) -> Result<WrittenBucket> {
@@ -451,4 +519,26 @@ fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pa
         writer.push_all(&pairs.part(usize::try_from(part).unwrap_or(0)))?;
     }
     writer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_sorted_however_far_they_are_from_their_place() {
+        let noise = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for (len, step) in [(0, 1), (1, 1), (2, 1), (1_000, 1), (1_000, 7), (1_000, 400), (5_000, 1_u64 << 40)] {
+            // Ascends but for noise of `step`.
+            let mut pairs: Vec<(u64, u64)> = (0..len).map(|n| (10 * n + noise(n) % (10 * step), n % 3)).collect();
+            let mut expected = pairs.clone();
+            expected.sort_unstable();
+            sort_nearly_sorted(&mut pairs);
+            assert!(pairs == expected, "{len} {step}");
+        }
+        let mut same: Vec<(u64, u64)> = (0..100_000).map(|n| (7, n)).collect();
+        let expected = same.clone();
+        sort_nearly_sorted(&mut same);
+        assert_eq!(same, expected);
+    }
 }

@@ -33,7 +33,10 @@ use parquet::{
 use crate::{
     codec::seal::Seal,
     dataset::{
-        ids::column::{IdColumn, Texts},
+        ids::{
+            IdKind,
+            column::{IdColumn, Texts},
+        },
         sidecar::frames::{FrameTable, METADATA_KEY},
         table::{
             self, Group,
@@ -432,6 +435,17 @@ impl SidecarGroups {
         let parts = rows.div_ceil(MAX_GROUP_ROWS).max(1);
         let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
         bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl SidecarGroups {
+    /// Returns the encoded ids of a kind.
+    pub(in crate::dataset) fn ids(&self, kind: IdKind) -> Vec<Chunk> {
+        let column = match kind {
+            IdKind::Record => 0,
+            IdKind::Subject => 1,
+        };
+        self.0.iter().filter_map(|group| group.chunks.get(column)).cloned().collect()
     }
 }
 

@@ -50,9 +50,35 @@ const BOUND_BYTES: usize = 64;
 const SAMPLED_PAIRS: usize = 256;
 
 /// An encoded column chunk in memory.
+#[derive(Debug, Clone)]
 pub(in crate::dataset) struct Chunk {
     pub(in crate::dataset) bytes: Bytes,
     pub(in crate::dataset) close: ColumnCloseResult,
+}
+
+impl Chunk {
+    /// Number of rows.
+    pub(in crate::dataset) fn rows(&self) -> usize {
+        usize::try_from(self.close.rows_written).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the chunk as one of another column of the same type.
+    pub(in crate::dataset) fn of(&self, column: &ColumnDescPtr) -> Result<Self> {
+        let known = &self.close.metadata;
+        let mut builder = ColumnChunkMetaData::builder(std::sync::Arc::clone(column))
+            .set_compression(known.compression())
+            .set_total_compressed_size(known.compressed_size())
+            .set_total_uncompressed_size(known.uncompressed_size())
+            .set_num_values(known.num_values())
+            .set_data_page_offset(known.data_page_offset())
+            .set_dictionary_page_offset(known.dictionary_page_offset())
+            .set_encodings(known.encodings().collect());
+        if let Some(statistics) = known.statistics() {
+            builder = builder.set_statistics(statistics.clone());
+        }
+        let close = ColumnCloseResult { metadata: builder.build().map_err(failed)?, ..self.close.clone() };
+        Ok(Self { bytes: self.bytes.clone(), close })
+    }
 }
 
 /// The values of a chunk.

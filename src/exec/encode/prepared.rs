@@ -235,7 +235,7 @@ impl Encoder {
         };
         let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
         let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
-        let (record_hashes, subject_hashes) = (of(&names.record_ids), of(&names.subject_ids));
+        let (record_hashes, subject_hashes) = (of(&names.record_ids).packed()?, of(&names.subject_ids).packed()?);
         let sidecar =
             sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).batch(layout.has_fingerprints())?;
         Ok(Prepared { side, ranks: ranks(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
