@@ -300,23 +300,57 @@ pub(crate) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
 const BLOCK: usize = 128;
 const MINI: usize = 32;
 
-/// Appends integers as packed differences. `narrow` means that they have 32 bits, so that differences wrap around at 32
-/// bits.
-pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64], narrow: bool) {
-    put_varint(out, BLOCK as u64);
-    put_varint(out, (BLOCK / MINI) as u64);
-    put_varint(out, values.len() as u64);
-    let Some((&first, rest)) = values.split_first() else { return put_zigzag(out, 0) };
+/// Appends numbers as differences.
+pub(super) fn put_delta(out: &mut Vec<u8>, values: &[i64]) {
+    let Some((&first, rest)) = put_delta_header(out, values) else { return };
     put_zigzag(out, first);
     let mut before = first;
     let mut differences = [0_i64; BLOCK];
     for block in rest.chunks(BLOCK) {
         for (difference, &value) in differences.iter_mut().zip(block) {
-            *difference = difference_of(value, before, narrow);
+            *difference = value.wrapping_sub(before);
             before = value;
         }
-        put_delta_block(out, &differences[..block.len()], narrow);
+        put_delta_block(out, &differences[..block.len()]);
     }
+}
+
+/// Appends numbers of 32 bits as differences, which wrap at this width.
+pub(super) fn put_delta_narrow(out: &mut Vec<u8>, values: &[i32]) {
+    let Some((&first, rest)) = put_delta_header(out, values) else { return };
+    put_zigzag(out, first.into());
+    let mut before = first;
+    for block in rest.chunks(BLOCK) {
+        let mut differences = [0_i32; BLOCK];
+        for (difference, &value) in differences.iter_mut().zip(block) {
+            *difference = value.wrapping_sub(before);
+            before = value;
+        }
+        let least = differences[..block.len()].iter().copied().min().unwrap_or_default();
+        let mut above = [0_u32; BLOCK];
+        for (above, difference) in above.iter_mut().zip(&differences[..block.len()]) {
+            *above = difference.wrapping_sub(least).cast_unsigned();
+        }
+        put_zigzag(out, least.into());
+        let (parts, _) = above.as_chunks::<MINI>();
+        let widths: [u8; BLOCK / MINI] =
+            std::array::from_fn(|i| width_of(parts[i].iter().fold(0, |all, v| all | v).into()));
+        out.extend_from_slice(&widths);
+        for (part, width) in parts.iter().zip(widths).take(block.len().div_ceil(MINI)) {
+            pack_blocks(out, std::slice::from_ref(part), width);
+        }
+    }
+}
+
+/// Appends what precedes the blocks, and returns the first number and the others.
+fn put_delta_header<'a, T>(out: &mut Vec<u8>, values: &'a [T]) -> Option<(&'a T, &'a [T])> {
+    put_varint(out, BLOCK as u64);
+    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, values.len() as u64);
+    if values.is_empty() {
+        put_zigzag(out, 0);
+    }
+    values.split_first()
 }
 
 /// Appends `count` equally spaced numbers, starting at `first`, in the same form.
@@ -331,16 +365,11 @@ pub(crate) fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
     }
 }
 
-fn difference_of(value: i64, before: i64, narrow: bool) -> i64 {
-    let difference = value.wrapping_sub(before);
-    if narrow { difference << 32 >> 32 } else { difference }
-}
-
-fn put_delta_block(out: &mut Vec<u8>, differences: &[i64], narrow: bool) {
+fn put_delta_block(out: &mut Vec<u8>, differences: &[i64]) {
     let least = differences.iter().copied().min().unwrap_or_default();
     let mut above = [0_u64; BLOCK];
     for (above, &difference) in above.iter_mut().zip(differences) {
-        *above = difference.wrapping_sub(least).cast_unsigned() & if narrow { 0xffff_ffff } else { u64::MAX };
+        *above = difference.wrapping_sub(least).cast_unsigned();
     }
     put_zigzag(out, least);
     let minis = differences.len().div_ceil(MINI);
@@ -500,7 +529,11 @@ mod tests {
         fn differences_round_trip(values in proptest::collection::vec(any::<i64>(), 1..400), shift in 0_u32..64, narrow: bool) {
             let values: Vec<i64> = values.iter().map(|v| if narrow { v << 32 >> 32 } else { v >> shift }).collect();
             let mut out = Vec::new();
-            put_delta(&mut out, &values, narrow);
+            if narrow {
+                put_delta_narrow(&mut out, &values.iter().map(|v| i32::try_from(*v).unwrap()).collect::<Vec<_>>());
+            } else {
+                put_delta(&mut out, &values);
+            }
             prop_assert_eq!(read_delta(&out, narrow), values);
         }
     }
@@ -552,7 +585,7 @@ mod tests {
             let list: Vec<i64> = (0..count).map(|i| i64::try_from(first + step * i).unwrap()).collect();
             let (mut even, mut one_by_one) = (Vec::new(), Vec::new());
             put_even(&mut even, if count == 0 { 0 } else { first }, step, usize::try_from(count).unwrap());
-            put_delta(&mut one_by_one, &list, false);
+            put_delta(&mut one_by_one, &list);
             assert_eq!(even, one_by_one);
         }
     }

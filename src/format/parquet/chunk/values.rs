@@ -10,7 +10,10 @@
 
 use arrow::buffer::BooleanBuffer;
 
-use super::{bits::put_delta, column::Word};
+use super::{
+    bits::{put_delta, put_delta_narrow},
+    column::Word,
+};
 
 /// Appends numbers as byte streams.
 pub(super) fn put_split<W: Word>(values: &[W], out: &mut Vec<u8>) {
@@ -21,8 +24,11 @@ pub(super) fn put_split<W: Word>(values: &[W], out: &mut Vec<u8>) {
 
 /// Appends integers as differences.
 pub(crate) fn put_differences<W: Word>(values: &[W], out: &mut Vec<u8>) {
-    let signed: Vec<i64> = values.iter().map(|value| value.signed()).collect();
-    put_delta(out, &signed, W::WIDTH == 4);
+    if W::WIDTH == 4 {
+        put_delta_narrow(out, &values.iter().map(|value| low_bits(value.signed())).collect::<Vec<i32>>());
+    } else {
+        put_delta(out, &values.iter().map(|value| value.signed()).collect::<Vec<i64>>());
+    }
 }
 
 /// Appends bits, lowest bit first.
@@ -43,8 +49,8 @@ pub(crate) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
 
 /// Appends the lengths of all texts, followed by the texts.
 pub(crate) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
-    let lengths: Vec<i64> = values.iter().map(|value| i64::from(length(value))).collect();
-    put_delta(out, &lengths, true);
+    let lengths: Vec<i32> = values.iter().map(|value| length(value).cast_signed()).collect();
+    put_delta_narrow(out, &lengths);
     out.reserve(values.iter().map(|value| value.len()).sum());
     values.iter().for_each(|value| out.extend_from_slice(value));
 }
@@ -52,27 +58,70 @@ pub(crate) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
 /// Appends of each text the part that it does not share with the previous one.
 pub(crate) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
     let mut before: &[u8] = &[];
-    let mut shared = Vec::with_capacity(values.len());
-    let mut rest = Vec::with_capacity(values.len());
+    let (mut shared, mut lengths) = (Vec::with_capacity(values.len()), Vec::with_capacity(values.len()));
+    let mut rest = Vec::new();
     for &value in values {
         let prefix = shared_prefix(before, value);
-        shared.push(prefix as i64);
-        rest.push(&value[prefix..]);
+        let own = &value[prefix..];
+        shared.push(i32::try_from(prefix).unwrap_or(i32::MAX));
+        lengths.push(length(own).cast_signed());
+        rest.extend_from_slice(own);
         before = value;
     }
-    put_delta(out, &shared, true);
-    put_texts_after_lengths(&rest, out);
+    put_delta_narrow(out, &shared);
+    put_delta_narrow(out, &lengths);
+    out.extend_from_slice(&rest);
 }
 
 /// Returns the length of the common prefix in bytes.
 pub(crate) fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
-    let (one_words, _) = one.as_chunks::<8>();
-    let (other_words, _) = other.as_chunks::<8>();
-    let words = one_words.iter().zip(other_words).take_while(|(a, b)| a == b).count() * 8;
-    words + one[words..].iter().zip(&other[words..]).take_while(|(a, b)| a == b).count()
+    let most = one.len().min(other.len());
+    let (one, other) = (&one[..most], &other[..most]);
+    let (one_words, one_rest) = one.as_chunks::<8>();
+    let (other_words, other_rest) = other.as_chunks::<8>();
+    for (number, (a, b)) in one_words.iter().zip(other_words).enumerate() {
+        if a != b {
+            return number * 8 + same_bytes(a, b);
+        }
+    }
+    match (one.last_chunk(), other.last_chunk()) {
+        // The last whole word, part of which is known to be the same.
+        (Some(a), Some(b)) if a != b => most - 8 + same_bytes(a, b),
+        (Some(_), _) => most,
+        _ => one_rest.iter().zip(other_rest).take_while(|(a, b)| a == b).count(),
+    }
+}
+
+/// Returns how many bytes are the same before the first that differs.
+fn same_bytes(a: &[u8; 8], b: &[u8; 8]) -> usize {
+    (u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b)).trailing_zeros() as usize / 8
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "differences wrap at this width")]
+fn low_bits(value: i64) -> i32 {
+    value as i32
 }
 
 /// Returns the length of a text; longer ones than 31 bits can count are left to the general writer.
 fn length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_end_at_the_first_byte_that_differs() {
+        let text: Vec<u8> = (0..40).collect();
+        for len in 0..=text.len() {
+            assert_eq!(shared_prefix(&text[..len], &text), len);
+            assert_eq!(shared_prefix(&text, &text[..len]), len);
+            for at in 0..len {
+                let mut other = text[..len].to_vec();
+                other[at] ^= 0x80;
+                assert_eq!((shared_prefix(&other, &text), shared_prefix(&text, &other)), (at, at), "{len}");
+            }
+        }
+    }
 }
