@@ -336,8 +336,8 @@ impl Encoder {
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref());
                 let beside = SidecarGroups::encode(&rows, rows.fingerprints.is_some())?;
-                record_hashes = of_records.encoded_in(&beside, IdKind::Record);
-                subject_hashes = of_subjects.encoded_in(&beside, IdKind::Subject);
+                record_hashes = beside.share(IdKind::Record, of_records);
+                subject_hashes = beside.share(IdKind::Subject, of_subjects);
                 (Body::RowGroup(group, beside), rows.hashes.len())
             }
             Output::Stream(framing) => {

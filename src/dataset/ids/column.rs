@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     codec::sha256,
     dataset::{
-        ids::{IdKind, ascending::Ascending, private::Pseudonymizer},
-        sidecar::SidecarGroups,
+        ids::{ascending::Ascending, private::Pseudonymizer},
+        table::chunks::Chunk,
     },
     error,
     format::parquet,
@@ -220,10 +220,10 @@ impl IdHashes {
         self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
     }
 
-    /// Takes ids that ascend from the encoded rows that have them, so that they are encoded once.
+    /// Keeps ids that ascend as columns in which they are encoded already.
     #[must_use]
-    pub fn encoded_in(self, groups: &SidecarGroups, kind: IdKind) -> Self {
-        let ascending = self.ascending.and_then(|ids| ids.encoded_as(groups.ids(kind)));
+    pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>) -> Self {
+        let ascending = self.ascending.and_then(|ids| ids.encoded_as(chunks));
         Self { ascending, ..self }
     }
 

@@ -576,7 +576,7 @@ mod tests {
             hashes: Numbers::same(0, rows),
             fingerprints: None,
         };
-        ids.hashes().encoded_in(&SidecarGroups::encode(&columns, false).unwrap(), IdKind::Subject)
+        SidecarGroups::encode(&columns, false).unwrap().share(IdKind::Subject, ids.hashes())
     }
 
     #[test]

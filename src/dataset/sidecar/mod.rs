@@ -35,7 +35,7 @@ use crate::{
     dataset::{
         ids::{
             IdKind,
-            column::{IdColumn, Texts},
+            column::{IdColumn, IdHashes, Texts},
         },
         sidecar::frames::{FrameTable, METADATA_KEY},
         table::{
@@ -439,13 +439,14 @@ impl SidecarGroups {
 }
 
 impl SidecarGroups {
-    /// Returns the encoded ids of a kind.
-    pub(in crate::dataset) fn ids(&self, kind: IdKind) -> Vec<Chunk> {
+    /// Returns the hashes of the ids of a kind with their columns, for the id index has them in the same form if they ascend.
+    #[must_use]
+    pub fn share(&self, kind: IdKind, hashes: IdHashes) -> IdHashes {
         let column = match kind {
             IdKind::Record => 0,
             IdKind::Subject => 1,
         };
-        self.0.iter().filter_map(|group| group.chunks.get(column)).cloned().collect()
+        hashes.encoded_as(self.0.iter().filter_map(|group| group.chunks.get(column)).cloned().collect())
     }
 }
 
