@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    io::Read,
     ops::Range,
     sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::{
-    error::{Error, Result},
+    error::Result,
     events::{Cancel, Silent},
     exec::convert::with_io_threads,
     format::files::TreeFile,
@@ -47,19 +48,19 @@ const MAX_LOCAL: u64 = 128 << 20;
 /// Maximum weight of a sample of a remote source, and maximum number of its files: as many as a run requests at a time.
 const MAX_REMOTE: u64 = 8 << 20;
 const MAX_REMOTE_FILES: usize = 64;
-/// Number of remote files above which a run has many requests in flight, which the time of a smaller sample does not tell.
+/// Number of files above which a run may have many requests in flight, so that a smaller sample does not take less time.
 const FEW_FILES: u64 = 4;
-/// Bytes that a draw takes of a large remote file.
-const REMOTE_PIECE: u64 = 512 << 10;
 /// Weight that is read first, and of the smaller trial.
 const FIRST: u64 = 2 << 20;
 
-/// Time after which no more of the sample is read for the first time.
+/// Time after which no more of the sample is read for the first time, from a disk and over a network.
 const READING: Duration = Duration::from_millis(60);
+const REMOTE_READING: Duration = Duration::from_millis(250);
 /// Wanted time of the larger trial.
 const WANTED: Duration = Duration::from_millis(300);
-/// Time after which a trial is cut off.
+/// Time after which a trial is cut off, of a local and of a remote source.
 const LIMIT: Duration = Duration::from_millis(500);
+const REMOTE_LIMIT: Duration = Duration::from_secs(1);
 /// How often a trial looks whether it is to be cut off.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -117,7 +118,7 @@ impl Draws {
         if end < SMALL_SOURCE {
             return draws;
         }
-        let (most, piece, most_row) = if is_remote { (MAX_REMOTE, REMOTE_PIECE, 0) } else { (MAX_LOCAL, PIECE, ROW) };
+        let (most, most_row) = (draws.most(), if is_remote { 0 } else { ROW });
         let mut taken: BTreeMap<usize, u64> = BTreeMap::new();
         let mut weight_taken = 0;
         for place in 0..most / OPENING {
@@ -128,16 +129,16 @@ impl Draws {
             let at = u64::try_from((u128::from(end) * u128::from(place.reverse_bits())) >> 64).unwrap_or(0);
             let number = ends.partition_point(|end| *end <= at);
             let row =
-                if files[number].bytes() > piece { number..number + 1 } else { row(files, &ends, number, most_row) };
+                if files[number].bytes() > PIECE { number..number + 1 } else { row(files, &ends, number, most_row) };
             let mut drawn = Vec::new();
             for number in row {
                 let is_new = !taken.contains_key(&number);
                 let before = taken.entry(number).or_default();
-                let more = (files[number].bytes() - *before).min(piece);
+                let more = (files[number].bytes() - *before).min(PIECE);
                 *before += more;
                 if more > 0 || is_new {
                     weight_taken += more + if is_new { OPENING } else { 0 };
-                    drawn.push((files[number].clone(), more));
+                    drawn.push((files[number].apart(), more));
                 }
             }
             if !drawn.is_empty() {
@@ -145,6 +146,16 @@ impl Draws {
             }
         }
         draws
+    }
+
+    /// Returns the maximum weight of a sample.
+    fn most(&self) -> u64 {
+        if self.is_remote { MAX_REMOTE } else { MAX_LOCAL }
+    }
+
+    /// Whether a run reads the files one after the other.
+    fn are_few(&self) -> bool {
+        self.files <= FEW_FILES
     }
 
     /// Returns the sample of the first draws that reach a weight.
@@ -203,33 +214,12 @@ impl Forecast {
             return None;
         }
         let started = Instant::now();
-        let mut read: BTreeMap<String, u64> = BTreeMap::new();
-        let (mut points, mut weight) = (Vec::new(), 0);
-        let mut wanted = match draws.is_remote {
-            true if draws.files <= FEW_FILES => REMOTE_PIECE,
-            true => MAX_REMOTE,
-            false => FIRST,
-        };
-        while started.elapsed() < READING && !context.cancel.is_cancelled() {
-            let mut new = Vec::new();
-            for start in draws.sample(wanted).into_iter().filter(|start| !start.file.is_store()) {
-                let from = read.insert(start.file.name().to_owned(), start.most);
-                weight += start.most - from.unwrap_or(0) + if from.is_none() { OPENING } else { 0 };
-                if from.is_none_or(|from| from < start.most) {
-                    new.push((start.file, from.unwrap_or(0)..start.most));
-                }
-            }
-            if new.is_empty() {
-                break;
-            }
-            read_all(&new).ok()?;
-            points.push((weight as f64, started.elapsed().as_secs_f64()));
-            wanted *= 2;
-        }
-        // What came late is not read again over the network.
-        let most = if draws.is_remote { wanted / 2 } else { MAX_LOCAL };
+        let points = if draws.is_remote { read_remote(context, &draws) } else { read_local(context, &draws) }.ok()?;
         let last = points.last().copied().unwrap_or_default();
-        let first = points.first().copied().filter(|_| draws.files <= FEW_FILES).unwrap_or(last);
+        let first = points.first().copied().filter(|_| draws.are_few()).unwrap_or(last);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that was read")]
+        // What came slowly is not read again over the network.
+        let most = if draws.is_remote && last.0 > 0.0 { last.0 as u64 } else { draws.most() };
         Some(Self { draws, most, listing, first_read: [first, last], taken: started.elapsed() })
     }
 
@@ -260,10 +250,10 @@ impl Forecast {
     /// Converts a small and a large part of the sample, as far as the time allows.
     fn trials(&self, context: &Context<'_>, options: &ConvertOptions) -> Vec<Measured> {
         let run = |wanted: u64| self.run(context, options, wanted).ok();
-        if self.draws.is_remote && self.draws.files > FEW_FILES {
+        if self.draws.is_remote && (!self.draws.are_few() || self.most <= FIRST) {
             return run(self.most).into_iter().collect();
         }
-        let Some(small) = run(FIRST.min(self.most / 4)) else { return Vec::new() };
+        let Some(small) = run(FIRST) else { return Vec::new() };
         let taken = (small.trial.opening + small.trial.converting).as_secs_f64();
         let factor = WANTED.as_secs_f64() / taken.max(1e-4);
         if factor < 2.0 {
@@ -283,7 +273,8 @@ impl Forecast {
         let kept: HashSet<&str> = files.iter().map(SourceFile::name).collect();
         sample.retain(|start| kept.contains(start.file.name()));
         let of = usize::try_from(self.draws.files).unwrap_or(usize::MAX);
-        let trial = within(LIMIT, &context.cancel, |cancel| {
+        let limit = if self.draws.is_remote { REMOTE_LIMIT } else { LIMIT };
+        let trial = within(limit, &context.cancel, |cancel| {
             let context = Context {
                 folder: context.folder.clone(),
                 settings: context.settings.clone(),
@@ -310,19 +301,67 @@ impl Measured {
     }
 }
 
-/// Reads ranges of files: large tables one after the other and everything else at the same time, as a run does.
-fn read_all(ranges: &[(SourceFile, Range<u64>)]) -> Result<()> {
-    let read = |(file, range): &(SourceFile, Range<u64>)| -> Result<()> {
-        let mut input = file.object().read_range(range.clone())?;
-        std::io::copy(&mut input, &mut std::io::sink()).map_err(Error::from)?;
+/// Reads the sample of a local source, more and more of it as long as there is time. Returns weights and the seconds that they took.
+fn read_local(context: &Context<'_>, draws: &Draws) -> Result<Vec<(f64, f64)>> {
+    let started = Instant::now();
+    let mut read: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut points, mut weight, mut wanted) = (Vec::new(), 0, FIRST);
+    while started.elapsed() < READING && !context.cancel.is_cancelled() {
+        let mut new = Vec::new();
+        for start in draws.sample(wanted).into_iter().filter(|start| !start.file.is_store()) {
+            let from = read.insert(start.file.name().to_owned(), start.most);
+            weight += start.most - from.unwrap_or(0) + if from.is_none() { OPENING } else { 0 };
+            if from.is_none_or(|from| from < start.most) {
+                new.push((start.file, from.unwrap_or(0)..start.most));
+            }
+        }
+        if new.is_empty() {
+            break;
+        }
+        read_all(&new, |(file, range)| file.object().read_range(range.clone()))?;
+        points.push((weight as f64, started.elapsed().as_secs_f64()));
+        wanted *= 2;
+    }
+    Ok(points)
+}
+
+/// Reads the sample of a remote source: of a few files a little first, and more if the network is fast.
+fn read_remote(context: &Context<'_>, draws: &Draws) -> Result<Vec<(f64, f64)>> {
+    let mut points = Vec::new();
+    for wanted in if draws.are_few() { &[FIRST, MAX_REMOTE][..] } else { &[MAX_REMOTE] } {
+        context.cancel.check()?;
+        let started = Instant::now();
+        let sample = draws.sample(*wanted).into_iter().filter(|start| !start.file.is_store());
+        let files: Vec<_> = sample.map(|start| (start.file, 0..start.most)).collect();
+        if files.is_empty() {
+            break;
+        }
+        let weight: u64 = files.iter().map(|(_, range)| range.end + OPENING).sum();
+        // As a run does it, which requests several ranges at a time.
+        read_all(&files, |(file, range)| Ok(Box::new(file.object().read()?.take(range.end))))?;
+        points.push((weight as f64, started.elapsed().as_secs_f64()));
+        if started.elapsed() > REMOTE_READING {
+            break;
+        }
+    }
+    Ok(points)
+}
+
+/// Reads parts of files: large tables one after the other and everything else at the same time, as a run does.
+fn read_all(
+    parts: &[(SourceFile, Range<u64>)],
+    open: impl Fn(&(SourceFile, Range<u64>)) -> Result<Box<dyn Read + Send>> + Sync,
+) -> Result<()> {
+    let read = |part| -> Result<()> {
+        std::io::copy(&mut open(part)?, &mut std::io::sink())?;
         Ok(())
     };
     let is_large_table = |file: &SourceFile| file.bytes() > SMALL_TABLE && names_records(file.name());
-    if ranges.iter().all(|(file, _)| is_large_table(file)) {
-        return ranges.iter().try_for_each(read);
+    if parts.iter().all(|(file, _)| is_large_table(file)) {
+        return parts.iter().try_for_each(read);
     }
-    let is_remote = ranges.iter().any(|(file, _)| file.is_remote());
-    with_io_threads(ranges.len(), is_remote, || ranges.par_iter().try_for_each(read))?
+    let is_remote = parts.iter().any(|(file, _)| file.is_remote());
+    with_io_threads(parts.len(), is_remote, || parts.par_iter().try_for_each(read))?
 }
 
 /// Runs work that is cancelled after some time, or with the whole command.
