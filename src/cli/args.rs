@@ -141,6 +141,10 @@ pub(super) enum Command {
     ///
     /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are estimates.
     ///
+    /// If the next command is `convert` and the source has 16 MiB or more, a sample is converted into memory for about half a
+    /// second, to say what the command will take on this machine: the object `cost` of --json. It has no estimate of a sample
+    /// that cannot be converted, and the time to write shards to a slow disk or over a network is not in it.
+    ///
     /// The small-file score is the percentage of the reading time that is spent on opening files, if opening a file takes as
     /// long as reading 4 MiB: files of 128 MiB have 3, files of 4 MiB have 50. Small files are those below 16 MiB, an eighth of
     /// the default target. A column that looks like an id, without repeated values in the sample, is suggested for --id.

@@ -3,10 +3,14 @@
 //! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of
 //! records that cannot be determined exactly this way are estimates and marked as such.
 
+mod cost;
 mod table;
 mod unique;
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
 
 use arrow::{
     array::{Array, RecordBatch, StringArray},
@@ -15,7 +19,8 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-pub use self::table::TableFacts;
+use self::cost::Forecast;
+pub use self::{cost::Cost, table::TableFacts};
 use super::{
     Context, adopt, compact, convert,
     parent::{Look, ParentReport, parent},
@@ -23,7 +28,10 @@ use super::{
     sizes::{SizeBin, Sizes},
 };
 use crate::{
-    array::{Header, Variable, records::Plan},
+    array::{
+        Header, Variable,
+        records::{ArrayOptions, Plan},
+    },
     dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
@@ -31,7 +39,7 @@ use crate::{
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, key_rule::KeyRule},
-    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, schema_of, unite_lists},
     storage::{Location, Object},
     units::{Size, grouped},
@@ -170,6 +178,9 @@ pub struct InspectReport {
     pub command: Option<String>,
     /// Purpose of the command, or the reason why there is none.
     pub advice: String,
+    /// What the command will take, if it is a `convert` of a source that is not small and could be sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// The formats.
     #[serde(skip)]
     pub formats: Vec<FormatReport>,
@@ -204,14 +215,18 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if let Some(report) = stored(context, source)? {
         return Ok(report);
     }
+    let started = Instant::now();
     let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
     scan::ignore_companions(&mut found.files);
+    let listing = started.elapsed();
     if found.files.is_empty() {
         return Err(Error::usage("expected files, found none").at(source));
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
     report.problems = problems::of_files(&found.files);
+    // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
+    let forecast = found.tables.is_empty().then(|| Forecast::new(context, &found.files, listing)).flatten();
     let (shards, others) = by_format(found.files);
     let mut sample = Sample::default();
     for (format, files) in &shards {
@@ -261,6 +276,9 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     let of_whole = problems::of_report(&report, HIGH_SCORE, &|column| !is_float(column) && is_id(&column.column));
     report.problems.extend(of_whole);
     advise(&mut report, shards.len(), others.is_empty(), note);
+    if let (true, Some(forecast), Some(_)) = (shards.is_empty(), forecast, &report.command) {
+        report.cost = forecast.cost(context, &options(&report));
+    }
     Ok(report)
 }
 
@@ -392,6 +410,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         classes: Vec::new(),
         command: None,
         advice: String::new(),
+        cost: None,
         formats: Vec::new(),
         columns: Vec::new(),
         record_dim: None,
@@ -659,6 +678,19 @@ fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, n
                 grouped(report.sampled_records)
             ),
         });
+    }
+}
+
+/// Returns the options of the `convert` that is advised.
+fn options(report: &InspectReport) -> convert::ConvertOptions {
+    convert::ConvertOptions {
+        sources: vec![report.source.clone()],
+        // A sample of files that are parts of samples may look like something else.
+        from: report.formats.iter().any(|format| format.format == "files").then_some(InputFormat::Files),
+        id: report.id.iter().cloned().collect(),
+        subject: report.subject.clone(),
+        arrays: ArrayOptions { record_dim: report.record_dim.clone(), ..ArrayOptions::default() },
+        ..convert::ConvertOptions::default()
     }
 }
 

@@ -5,7 +5,14 @@
 //! other files (images and their `metadata.csv`) have no single reading, and neither have rows next to samples, so
 //! these are errors that name both files.
 
-use std::{collections::HashSet, io::Read, sync::Arc};
+use std::{
+    collections::HashSet,
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use arrow::datatypes::Fields;
 use rayon::prelude::*;
@@ -110,6 +117,8 @@ pub struct RecordSource {
     pub fields: Fields,
     /// The part of it that is read; `None` for all of it.
     pub part: Option<SourcePart>,
+    /// How much of its start is read; `None` if it is read to its end.
+    pub first: Option<Arc<First>>,
     /// Whether the hash of its content is needed, even if that takes reading bytes that the records do not need.
     pub hashed: bool,
 }
@@ -121,6 +130,15 @@ impl RecordSource {
     /// # Errors
     /// Fails if the source cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
+        let mut tap = tap;
+        let first = self.first.clone().filter(|_| self.is_recoded());
+        first.iter().for_each(|first| first.begin());
+        let tap = move |bytes: &[u8]| {
+            if let Some(first) = &first {
+                first.add(bytes.len() as u64);
+            }
+            tap(bytes);
+        };
         if let Some(range) = self.part.as_ref().and_then(SourcePart::byte_range) {
             return self.file.open_range(range, tap);
         }
@@ -131,9 +149,15 @@ impl RecordSource {
         })
     }
 
-    /// Returns the stored bytes that are read: those of the source, or of the part.
+    /// Whether its stored bytes are not those that its reader reads.
+    fn is_recoded(&self) -> bool {
+        self.packed || self.encoding.is_some()
+    }
+
+    /// Returns the stored bytes that are read: those of the source, of the part, or about those of its start.
     pub fn bytes(&self) -> u64 {
-        self.part.as_ref().map_or_else(|| self.file.bytes(), |part| part.bytes)
+        let all = self.part.as_ref().map_or_else(|| self.file.bytes(), |part| part.bytes);
+        self.first.as_ref().map_or(all, |first| first.most.min(all))
     }
 
     /// Cuts the source, or the part of it that is read, into splits. `input` is what [`open`](Self::open) returns.
@@ -143,9 +167,13 @@ impl RecordSource {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        match &self.part {
+        let splits = match &self.part {
             Some(part) => self.reader.splits_of(part, input, split_bytes, max_record_bytes),
             None => self.reader.splits(input, split_bytes, max_record_bytes),
+        };
+        match &self.first {
+            Some(first) => first.of(splits, !self.is_recoded()),
+            None => splits,
         }
     }
 
@@ -162,6 +190,48 @@ impl RecordSource {
     /// Returns whether its records are samples rather than rows.
     pub fn yields_samples(&self) -> bool {
         self.reader.yields_samples()
+    }
+}
+
+/// The start of a source: the splits up to the first one that reaches a number of stored bytes.
+#[derive(Debug)]
+pub struct First {
+    most: u64,
+    read: AtomicU64,
+}
+
+impl First {
+    /// Creates a start of about `most` stored bytes.
+    pub fn new(most: u64) -> Self {
+        Self { most, read: AtomicU64::new(0) }
+    }
+
+    /// Returns the stored bytes that were read.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// The source is read anew.
+    fn begin(&self) {
+        self.read.store(0, Ordering::Relaxed);
+    }
+
+    fn add(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the first splits. Their bytes are counted here, unless those that were stored are counted as they are read.
+    fn of<'a>(&'a self, mut splits: SplitStream<'a>, counts: bool) -> SplitStream<'a> {
+        if counts {
+            self.begin();
+        }
+        Box::new(std::iter::from_fn(move || {
+            let split = if self.read() < self.most { splits.next()? } else { return None };
+            if let (true, Ok(split)) = (counts, &split) {
+                self.add(split.bytes_in());
+            }
+            Some(split)
+        }))
     }
 }
 

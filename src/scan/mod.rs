@@ -26,7 +26,9 @@ use rayon::{
 };
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-pub use kind::{Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records};
+pub use kind::{
+    First, Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records,
+};
 pub use misnamed::{contradiction, misnamed};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
@@ -56,6 +58,8 @@ pub const CONFIG_FILE: &str = "shardify.toml";
 #[derive(Debug)]
 struct Root {
     store: Arc<dyn Store>,
+    /// The same store, without the records.
+    unwatched: Arc<dyn Store>,
     /// Records failures of the store.
     watch: Watch,
     /// The location without secrets. All its sources share the text, because there may be millions.
@@ -69,14 +73,16 @@ struct Root {
 impl Root {
     fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
         let shown = store.location().to_string().into();
+        let unwatched = Arc::clone(&store);
         let (store, watch) = watched(store);
-        Arc::new(Self { store, watch, shown, prefix: prefix.into(), stream: None })
+        Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
     }
 
     /// Returns the same root with another prefix.
     fn named(&self, prefix: String) -> Arc<Self> {
         let (store, watch, shown) = (Arc::clone(&self.store), self.watch.clone(), Arc::clone(&self.shown));
-        Arc::new(Self { store, watch, shown, prefix: prefix.into(), stream: None })
+        let unwatched = Arc::clone(&self.unwatched);
+        Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
     }
 }
 
@@ -120,10 +126,11 @@ impl SourceFile {
     pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
         let spool = Spool::of(input)?;
         let bytes = spool.bytes();
-        let (store, watch) = watched(Arc::clone(spool.store()));
+        let unwatched = Arc::clone(spool.store());
+        let (store, watch) = watched(Arc::clone(&unwatched));
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
-        let root = Root { store, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
+        let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
         Ok(Self {
             root: Arc::new(root),
             name: name.into(),
@@ -165,6 +172,16 @@ impl SourceFile {
     /// treated as complete, whatever a decoder made of it.
     pub fn fault(&self) -> Option<Error> {
         self.root.watch.fault()
+    }
+
+    /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that may fail.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        if self.root.stream.is_some() {
+            return self.clone();
+        }
+        let root = Root::new(Arc::clone(&self.root.unwatched), self.root.prefix.to_string());
+        Self { root, ..self.clone() }
     }
 
     /// Appends all stored bytes to `into`; if that fails, possibly a part of them.

@@ -69,14 +69,22 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
 }
 
 /// Returns the hash of a source whose reader opens it by itself. It is 0, and the source is not read again, if the store's
-/// entity tag identifies the content, if it is remote, or if only some of its columns are read and nobody needs the hash.
+/// entity tag identifies the content, if it is remote, or if only some of its columns are read and nobody needs the hash. Of a source
+/// of which only the start is read, as many bytes are hashed.
 ///
 /// # Errors
 /// Fails if it cannot be read.
 pub fn closed_hash(source: &RecordSource) -> Result<u64> {
     let file = &source.file;
     let known = file.etag().is_some() || file.is_remote();
-    if known || !(source.hashed || source.reader.reads_all()) { Ok(0) } else { content_hash(file) }
+    if known || !(source.hashed || source.reader.reads_all()) {
+        return Ok(0);
+    }
+    let Some(first) = &source.first else { return content_hash(file) };
+    let start = file.object().read_range(0..first.read().min(file.bytes()))?;
+    let mut start = Hashing { inner: start, hasher: Xxh3Default::new() };
+    std::io::copy(&mut start, &mut std::io::sink())?;
+    Ok(start.hasher.digest())
 }
 
 /// Hashes the bytes that pass.

@@ -212,6 +212,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         sample: None,
         fields: Fields::empty(),
         part: None,
+        first: None,
         hashed: false,
     };
     source.sample = first_split(&source)?;
@@ -263,6 +264,7 @@ fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
         sample: None,
         fields,
         part: None,
+        first: None,
         hashed: false,
     };
     source.sample = first_split(&source)?;
@@ -277,7 +279,18 @@ fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
     let sample = Some(reader.first_split());
     let (file, reader, fields) = (file.clone(), Arc::new(reader), Fields::empty());
-    RecordSource { file, format, packed, encoding: None, reader, sample, fields, part: None, hashed: false }
+    RecordSource {
+        file,
+        format,
+        packed,
+        encoding: None,
+        reader,
+        sample,
+        fields,
+        part: None,
+        first: None,
+        hashed: false,
+    }
 }
 
 /// A source that fails with `error` when it is converted.
@@ -294,6 +307,7 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
         sample: None,
         fields: Fields::empty(),
         part: None,
+        first: None,
         hashed: false,
     }
 }
@@ -352,7 +366,18 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     let sample = whole_records(reader.as_ref(), head, complete);
     let (file, fields) = (file.clone(), Fields::empty());
     let reader = reader.into();
-    Ok(Some(RecordSource { file, format, packed, encoding, reader, sample, fields, part: None, hashed: false }))
+    Ok(Some(RecordSource {
+        file,
+        format,
+        packed,
+        encoding,
+        reader,
+        sample,
+        fields,
+        part: None,
+        first: None,
+        hashed: false,
+    }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {

@@ -123,7 +123,7 @@ impl RemoteStore {
         Ok(Self { endpoint: endpoint_of(settings), lacking, ..store })
     }
 
-    /// Creates an in-memory store for tests.
+    /// Creates a store in memory, which nobody else sees and nothing is left of.
     ///
     /// # Errors
     /// Never in practice.

@@ -18,6 +18,7 @@ mod conformance_arrays;
 mod consent;
 mod convert;
 mod corpus;
+mod cost;
 mod daily;
 mod damage;
 mod dedup;

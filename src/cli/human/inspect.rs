@@ -6,7 +6,7 @@ use super::{clean, line, parent, plural, settings, table::inspected};
 use crate::{
     cli::chart::{Style, histogram},
     error::Result,
-    ops::inspect::InspectReport,
+    ops::inspect::{Cost, InspectReport},
     units::{Size, grouped},
 };
 
@@ -60,7 +60,33 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: 
         Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
         None => writeln!(w, "next\n  {}", clean(&report.advice))?,
     }
-    Ok(())
+    report.cost.iter().try_for_each(|cost| writeln!(w, "  {}", estimate(cost)).map_err(Into::into))
+}
+
+/// Returns what the next command will take, in words.
+fn estimate(cost: &Cost) -> String {
+    format!(
+        "about {} and {} in {}, by {:.1} s of work on a sample of {}",
+        duration(cost.seconds),
+        Size(cost.bytes),
+        plural(cost.shards, "shard"),
+        cost.sampled_seconds,
+        Size(cost.sampled_bytes)
+    )
+}
+
+/// Returns a duration with two digits that count.
+fn duration(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
+    let whole = seconds.clamp(0.0, 1e9).round() as u64;
+    match whole {
+        0..10 => format!("{:.1} s", seconds.max(0.1)),
+        10..60 => format!("{whole} s"),
+        60..600 => format!("{} min {} s", whole / 60, whole % 60 / 10 * 10),
+        600..3_600 => format!("{} min", (whole + 30) / 60),
+        3_600..86_400 => format!("{} h {} min", whole / 3_600, whole % 3_600 / 60),
+        _ => format!("{} h", grouped((whole + 1_800) / 3_600)),
+    }
 }
 
 /// Writes the variables of an array source with their attributes.

@@ -38,6 +38,8 @@ pub(super) struct Skipped {
 pub(super) struct Listing {
     /// Files to be converted, in order.
     pub(super) fresh: Vec<SourceFile>,
+    /// Number of sources of the whole conversion, of which these may be a sample.
+    pub(super) of: usize,
     /// Locations that could not be listed; each counts as a rejected record.
     pub(super) faults: Vec<Error>,
     /// Datasets among the sources.
@@ -90,7 +92,7 @@ impl Listing {
         }
         fresh.sort_by(|a, b| a.name().cmp(b.name()));
         let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
-        Ok((Self { fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
+        Ok((Self { of: fresh.len(), fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
     }
 }
 

@@ -37,6 +37,7 @@ mod stack;
 mod subjects;
 mod tables;
 mod task;
+mod trial;
 mod work;
 
 use std::time::Instant;
@@ -46,7 +47,11 @@ use self::{
     listing::{Listing, Skipped},
     plan::{ConvertPlan, Decision, decide},
 };
-pub(super) use self::{keys::collapsed, labels::leave_out_metadata};
+pub(super) use self::{
+    keys::collapsed,
+    labels::leave_out_metadata,
+    trial::{Start, Trial, trial},
+};
 pub use self::{
     options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
@@ -140,19 +145,24 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
         return Ok(report);
     }
     let transaction = TransactionId::fresh();
-    let naming = ShardNaming {
-        tag: transaction.tag().to_owned(),
-        format: plan.settings.shard_format,
-        codec: plan.settings.codec,
-        indexes: plan.settings.indexes.clone(),
-        fingerprints: plan.settings.has_fingerprints(),
-    };
+    let naming = naming(&plan.settings, &transaction);
     let mut report = report_of(job, &plan);
     job.dataset.test_store()?;
     let publication = Publication::begin(job.dataset, &transaction, "convert", plan.base)?;
     let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
     report.columns = plan.columns();
     commit::commit(job, &plan, &naming.tag, publication, made, report)
+}
+
+/// Returns how the shards of a run are named and made.
+fn naming(settings: &Settings, transaction: &TransactionId) -> ShardNaming {
+    ShardNaming {
+        tag: transaction.tag().to_owned(),
+        format: settings.shard_format,
+        codec: settings.codec,
+        indexes: settings.indexes.clone(),
+        fingerprints: settings.has_fingerprints(),
+    }
 }
 
 /// Returns the report of a plan that has not been carried out yet.

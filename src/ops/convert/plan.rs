@@ -130,7 +130,7 @@ pub(super) struct ConvertPlan {
 /// # Errors
 /// When the options contradict the sources, the sources contradict each other, or either contradicts the dataset.
 pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
-    let Listing { fresh, faults, live, replaced, skipped, labels } = listing;
+    let Listing { fresh, of, faults, live, replaced, skipped, labels } = listing;
     let label_hash = labels.as_ref().map(|labels| labels.tell(job));
     if fresh.is_empty() {
         if skipped.unchanged > 0 {
@@ -140,7 +140,7 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
     let settings = Settings { labels: label_hash.or(settings.labels), ..settings };
-    let opened = Opened::new(job, settings, fresh, labels.as_ref())?;
+    let opened = Opened::new(job, settings, (fresh, of), labels.as_ref())?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.files().next().is_none() {
@@ -174,14 +174,18 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(job: &Job<'_>, mut settings: Settings, fresh: Vec<SourceFile>, labels: Option<&Labels>) -> Result<Self> {
+    fn new(
+        job: &Job<'_>,
+        mut settings: Settings,
+        (fresh, of): (Vec<SourceFile>, usize),
+        labels: Option<&Labels>,
+    ) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
             job.tell_settings(&old.entry().settings, &settings);
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job, &settings)?;
-        let of = fresh.len();
         let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
             Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
             Input::Records(_) if job.options.key.is_some() => return Err(keys::refusal()),
