@@ -27,7 +27,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness import INPUT, OK, ROOT, USAGE, Failure, Shardify, expect, finish, not_run
+from harness import INPUT, OK, ROOT, USAGE, Failure, Shardify, error_message, expect, finish, not_run
 
 CHANGED = 8
 # What is refused although delta-rs reads it, by what the message has to name.
@@ -139,7 +139,7 @@ def check_version(shardify, table, version, work):
             raise Failure(f"{what}: it was refused, and something was written")
         if expected is not None and not any(feature in errors for feature in REFUSED):
             raise Failure(f"{what}: delta-rs reads {expected.num_rows} rows, found: {errors}")
-        return next(line for line in errors.splitlines() if line.startswith("error: ")).removeprefix("error: ")
+        return error_message(errors)
     if expected is None:
         raise Failure(f"{what}: delta-rs cannot read it, found shards")
     same(what, shards_of(out), expected)

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 
 from delta_check import Corpus, by_delta_rs, rows_of
 from duckdb_delta import DuckDB
-from harness import CONFLICT, INPUT, OK, ROOT, USAGE, Failure, Shardify, expect, finish, not_run
+from harness import CONFLICT, INPUT, OK, ROOT, USAGE, Failure, Shardify, error_message, expect, finish, not_run
 from stores_check import bucket_of
 
 INTERRUPTED = -signal.SIGKILL
@@ -285,7 +285,7 @@ def check_corpus(shardify, table, work, counts):
             counts["merged but for damaged files"] = counts.get("merged but for damaged files", 0) + 1
             return
         expect(f"{table.name}: files after a refusal", tree_of(copied), tree)
-        line = next(line for line in errors.splitlines() if line.startswith("error: "))
+        line = error_message(errors)
         counts[line] = counts.get(line, 0) + 1
         return
     summary = objects[-1]

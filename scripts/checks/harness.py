@@ -92,6 +92,12 @@ def objects(binary, *words, **more):
     return [json.loads(line) for line in run(binary, *words, "--json", **more).splitlines()]
 
 
+def error_message(errors):
+    """Returns the message of the error among the events that a command printed to standard error."""
+    events = (json.loads(line) for line in errors.splitlines())
+    return next(event["message"] for event in events if event["type"] == "error")
+
+
 class Shardify:
     """The program under test. `wrapped` is what it is run by, `settings` is added to its environment."""
 
