@@ -64,8 +64,11 @@ impl Ascending {
         Some(Self { first: texts.value(0).to_owned(), last: before.to_owned(), form: Form::Texts(texts.clone()) })
     }
 
-    /// Takes the ids as columns that were encoded elsewhere; `None` if hashes would take less.
+    /// Takes the ids, if they are many, as columns that were encoded elsewhere; `None` if hashes would take less.
     pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>) -> Option<Self> {
+        if self.len() < LEAST_GROUP_ROWS {
+            return Some(self);
+        }
         let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let rows: usize = chunks.iter().map(Chunk::rows).sum();
         (rows == self.len() && bytes <= rows * HASH_BYTES).then(|| Self { form: Form::Encoded(chunks), ..self })
@@ -78,8 +81,8 @@ impl Ascending {
     pub(in crate::dataset) fn packed(self) -> Result<Option<Self>> {
         match &self.form {
             Form::Texts(texts) if texts.len() >= LEAST_GROUP_ROWS => {
-                let chunk = encode(texts)?;
-                Ok(self.encoded_as(vec![chunk]))
+                let chunks = vec![encode(texts)?];
+                Ok(self.encoded_as(chunks))
             }
             _ => Ok(Some(self)),
         }
@@ -171,8 +174,10 @@ mod tests {
             .map(|n| Some(format!("{n:05}{:032x}", u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 60)))
             .collect();
         assert!(Ascending::of(&random).unwrap().packed().unwrap().is_none());
-        // Chunks of other rows are never taken for these.
-        let chunk = encode(&texts(7)).unwrap();
-        assert!(Ascending::of(&texts(8)).unwrap().encoded_as(vec![chunk]).is_none());
+        // Few stay as they are, for their own column would be large; chunks of other rows are never taken for these.
+        let chunk = encode(&texts(LEAST_GROUP_ROWS)).unwrap();
+        let few = Ascending::of(&texts(10)).unwrap().encoded_as(vec![encode(&texts(10)).unwrap()]).unwrap();
+        assert!(matches!(few.form(), Form::Texts(_)));
+        assert!(Ascending::of(&texts(LEAST_GROUP_ROWS + 1)).unwrap().encoded_as(vec![chunk]).is_none());
     }
 }

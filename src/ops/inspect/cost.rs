@@ -230,6 +230,11 @@ impl Forecast {
         Some(Self { draws, most, listing, first_read: [first, last], taken: started.elapsed() })
     }
 
+    /// Whether the source is in an object store.
+    pub(super) fn is_remote(&self) -> bool {
+        self.draws.is_remote
+    }
+
     /// Measures what converting the source with these options takes; `None` if its sample cannot be converted.
     pub(super) fn cost(&self, context: &Context<'_>, options: &ConvertOptions) -> Option<Cost> {
         let started = Instant::now();
