@@ -276,8 +276,6 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     let of_whole = problems::of_report(&report, HIGH_SCORE, &|column| !is_float(column) && is_id(&column.column));
     report.problems.extend(of_whole);
     advise(&mut report, shards.len(), others.is_empty(), note);
-    // A part of an array is not read for less than a large part of the object.
-    let forecast = forecast.filter(|forecast| report.variables.is_empty() || !forecast.is_remote());
     if let (true, Some(forecast), Some(_)) = (shards.is_empty(), forecast, &report.command) {
         report.cost = forecast.cost(context, &options(&report));
     }

@@ -23,6 +23,11 @@ fn stated(name: &str) -> Option<(&'static str, &'static [InputFormat])> {
     })
 }
 
+/// Whether a name states that the content is arrays.
+pub fn names_arrays(name: &str) -> bool {
+    stated(name).is_some_and(|(_, formats)| formats.iter().any(|format| format.is_array()))
+}
+
 /// Returns a sentence about a source whose content is another format than its name states, which is read nonetheless.
 pub fn misnamed(source: &RecordSource) -> Option<String> {
     let (name, packed) = (source.file.name(), if source.packed { "compressed " } else { "" });
@@ -48,6 +53,7 @@ mod tests {
         assert_eq!(told("a.csv", InputFormat::Csv), None);
         assert_eq!(told("a.json.gz", InputFormat::Jsonl), None);
         assert_eq!(told("a", InputFormat::Csv), None);
+        assert!(names_arrays("a.nc") && names_arrays("b.NPY") && !names_arrays("c.csv") && !names_arrays("d"));
         assert_eq!(
             contradiction("a.parquet", "compressed ", InputFormat::Csv).as_deref(),
             Some("`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv")

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 pub use kind::{
     First, Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records,
 };
-pub use misnamed::{contradiction, misnamed};
+pub use misnamed::{contradiction, misnamed, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;

@@ -29,7 +29,7 @@ use crate::{
         convert::{ConvertOptions, Start, Trial, leave_out_metadata, trial},
     },
     plan::roll::shard_count,
-    scan::{SourceFile, names_records},
+    scan::{SourceFile, names_arrays, names_records},
 };
 
 /// Weight of a source below which it is not sampled: converting it takes about as long as that.
@@ -217,7 +217,8 @@ impl Forecast {
     /// Reads a sample of the files for the first time; `None` if the source is small or cannot be read.
     pub(super) fn new(context: &Context<'_>, files: &[SourceFile], listing: Duration) -> Option<Self> {
         let draws = Draws::new(files);
-        if draws.pieces.is_empty() {
+        // A record of an array may be in all parts of the object.
+        if draws.pieces.is_empty() || (draws.is_remote && files.iter().any(|file| names_arrays(file.name()))) {
             return None;
         }
         let started = Instant::now();
@@ -228,11 +229,6 @@ impl Forecast {
         // What came slowly is not read again over the network.
         let most = if draws.is_remote && last.0 > 0.0 { last.0 as u64 } else { draws.most() };
         Some(Self { draws, most, listing, first_read: [first, last], taken: started.elapsed() })
-    }
-
-    /// Whether the source is in an object store.
-    pub(super) fn is_remote(&self) -> bool {
-        self.draws.is_remote
     }
 
     /// Measures what converting the source with these options takes; `None` if its sample cannot be converted.
