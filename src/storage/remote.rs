@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::{
     StreamExt, TryStreamExt,
     stream::{self, BoxStream},
@@ -50,6 +50,9 @@ const READ_BYTES: u64 = 8 << 20;
 
 /// Request timeout for web servers, which send a whole file as one response.
 const WEB_TIMEOUT: &str = "1 day";
+
+/// Maximum end of a range for which everything before it is read, too, from a web server that has no ranges.
+const WEB_START: u64 = 16 << 20;
 
 /// A store rooted at a prefix of an object store.
 #[derive(Debug)]
@@ -254,11 +257,37 @@ impl RemoteStore {
                 .byte(range.start)),
             Err(Failed::Version(e)) => Err(e),
             Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
+            Err(Failed::Store(e @ StoreError::NotSupported { .. })) if self.location.is_web() => {
+                if range.end > WEB_START {
+                    return Err(self
+                        .failed(path, "reading", &e)
+                        .byte(range.start)
+                        .hint("the server sends whole files alone: download the file and pass its path"));
+                }
+                self.from_start(path, at, range).await
+            }
             Err(Failed::Store(e)) => match self.inner.head(at).await {
                 // Servers reject ranges that begin after the end.
                 Ok(meta) if meta.size < range.end => Err(beyond(&self.location, path, &range, meta.size)),
                 _ => Err(self.failed(path, "reading", &e).byte(range.start)),
             },
+        }
+    }
+
+    /// Reads a range of what a web server sends from the start on.
+    async fn from_start(&self, path: &str, at: &ObjectPath, range: Range<u64>) -> Result<Bytes> {
+        let failed = |e: StoreError| self.failed(path, "reading", &e).byte(range.start);
+        let mut body = self.inner.get(at).await.map_err(failed)?.into_stream();
+        let mut start = BytesMut::new();
+        while (start.len() as u64) < range.end
+            && let Some(piece) = body.next().await
+        {
+            start.extend_from_slice(&piece.map_err(failed)?);
+        }
+        let within = |at: u64| usize::try_from(at).ok().filter(|at| *at <= start.len());
+        match within(range.start).zip(within(range.end)) {
+            Some((first, end)) => Ok(start.freeze().slice(first..end)),
+            None => Err(beyond(&self.location, path, &range, start.len() as u64)),
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 
 use support::Folder;
 
-/// A server of files that answers ranges, and counts the bytes that it gives, and the requests for some.
+/// A server of files that answers ranges, unless their names begin with `whole/`, and counts the bytes that it gives, and the requests for some.
 struct Server {
     url: String,
     given: Arc<(AtomicU64, AtomicU64)>,
@@ -69,6 +69,7 @@ fn answer(stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, given: &(AtomicU
         }
         let mut words = first.split(' ');
         let (method, path) = (words.next()?, words.next()?);
+        let range = range.filter(|_| !path.starts_with("/whole/"));
         let Some(file) = files.get(path.trim_start_matches('/')) else {
             output.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").ok()?;
             continue;
@@ -245,4 +246,20 @@ fn chunks_between_others_are_fetched_without_them() {
             assert!(!local.is_empty() && remote == local, "{name} {options}: other rows come of it");
         }
     }
+}
+
+#[test]
+fn servers_without_ranges_give_the_start() {
+    let csv: String = (0..5_000).map(|n| format!("P{n},{}\n", n % 7)).collect();
+    let files = [("whole/a.csv", format!("id,x\n{csv}").into_bytes()), ("whole/two.nc", netcdf())];
+    let server = Server::start(files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect());
+    let folder = Folder::new();
+    let shown = folder.run(&format!("inspect {}/whole/a.csv", server.url)).ok().stdout;
+    assert!(shown.contains("csv") && shown.contains("5,000 records"), "{shown}");
+    let shown = folder.run(&format!("inspect {}/whole/two.nc", server.url)).ok().stdout;
+    assert!(shown.contains("16 records"), "{shown}");
+    // What is far behind the start is not fetched in this way.
+    let run = folder.run(&format!("convert {}/whole/two.nc --out out", server.url));
+    assert!(run.stderr.contains("download the file and pass its path"), "{}", run.stderr);
+    assert_eq!(run.code, 5);
 }
