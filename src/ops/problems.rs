@@ -103,12 +103,12 @@ pub(super) fn of_row_groups(largest: u64) -> Option<String> {
 pub(super) fn of_report(report: &InspectReport, high_score: u64, is_id: &dyn Fn(&ColumnReport) -> bool) -> Vec<String> {
     let mut out = Vec::new();
     if report.files > 1 && report.small_file_score > high_score {
-        out.push(format!(
-            "{} of {} files are small: opening files takes some {} % of the time to read them",
-            grouped(report.small_files),
-            grouped(report.files),
-            report.small_file_score
-        ));
+        let share = match report.small_file_score {
+            99.. => "nearly all".to_owned(),
+            score => format!("some {score} %"),
+        };
+        let (small, files) = (grouped(report.small_files), grouped(report.files));
+        out.push(format!("{small} of {files} files are small: opening files takes {share} of the time to read them"));
     }
     let damaged: u64 = report.formats.iter().map(|format| format.damaged).sum();
     if damaged > 0 {

@@ -264,7 +264,7 @@ impl RemoteStore {
                         .byte(range.start)
                         .hint("the server sends whole files alone: download the file and pass its path"));
                 }
-                self.from_start(path, at, range).await
+                self.range_of_whole(path, at, range).await
             }
             Err(Failed::Store(e)) => match self.inner.head(at).await {
                 // Servers reject ranges that begin after the end.
@@ -275,7 +275,7 @@ impl RemoteStore {
     }
 
     /// Reads a range of what a web server sends from the start on.
-    async fn from_start(&self, path: &str, at: &ObjectPath, range: Range<u64>) -> Result<Bytes> {
+    async fn range_of_whole(&self, path: &str, at: &ObjectPath, range: Range<u64>) -> Result<Bytes> {
         let failed = |e: StoreError| self.failed(path, "reading", &e).byte(range.start);
         let mut body = self.inner.get(at).await.map_err(failed)?.into_stream();
         let mut start = BytesMut::new();
