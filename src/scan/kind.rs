@@ -124,6 +124,22 @@ pub struct RecordSource {
 }
 
 impl RecordSource {
+    /// Creates a source that is read whole, is not compressed, and of which nothing is in memory.
+    pub(super) fn new(file: &SourceFile, format: InputFormat, reader: Arc<dyn RecordReader>) -> Self {
+        Self {
+            file: file.clone(),
+            format,
+            packed: false,
+            encoding: None,
+            reader,
+            sample: None,
+            fields: Fields::empty(),
+            part: None,
+            first: None,
+            hashed: false,
+        }
+    }
+
     /// Opens the source, or the part of it that is read, as its reader expects it: decompressed, and text in UTF-8; `tap`
     /// observes the stored bytes.
     ///

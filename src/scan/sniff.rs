@@ -203,18 +203,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
         None
     };
     let Some((format, reader)) = found else { return text(file, Head { bytes: head, complete, packed }, options) };
-    let mut source = RecordSource {
-        file: file.clone(),
-        format,
-        packed,
-        encoding: None,
-        reader: reader.into(),
-        sample: None,
-        fields: Fields::empty(),
-        part: None,
-        first: None,
-        hashed: false,
-    };
+    let mut source = RecordSource { packed, ..RecordSource::new(file, format, reader.into()) };
     source.sample = first_split(&source)?;
     Ok(Some(source))
 }
@@ -254,19 +243,7 @@ fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<Recor
 fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
     let inner = ParquetReader::open_as_stored(RangedInput::Object(file.object()), &file.uri())?;
     let reader = Arc::new(placed(TableReader::open(inner, table), file)?);
-    let (file, format, fields) = (file.clone(), InputFormat::Parquet, Fields::empty());
-    let mut source = RecordSource {
-        file,
-        format,
-        packed: false,
-        encoding: None,
-        reader,
-        sample: None,
-        fields,
-        part: None,
-        first: None,
-        hashed: false,
-    };
+    let mut source = RecordSource::new(file, InputFormat::Parquet, reader);
     source.sample = first_split(&source)?;
     Ok(source)
 }
@@ -278,19 +255,7 @@ fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
 
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
     let sample = Some(reader.first_split());
-    let (file, reader, fields) = (file.clone(), Arc::new(reader), Fields::empty());
-    RecordSource {
-        file,
-        format,
-        packed,
-        encoding: None,
-        reader,
-        sample,
-        fields,
-        part: None,
-        first: None,
-        hashed: false,
-    }
+    RecordSource { packed, sample, ..RecordSource::new(file, format, Arc::new(reader)) }
 }
 
 /// A source that fails with `error` when it is converted.
@@ -298,18 +263,7 @@ pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error
     let format = options.from.unwrap_or(InputFormat::Csv);
     let reader =
         Arc::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
-    RecordSource {
-        file: file.clone(),
-        format,
-        packed: false,
-        encoding: None,
-        reader,
-        sample: None,
-        fields: Fields::empty(),
-        part: None,
-        first: None,
-        hashed: false,
-    }
+    RecordSource::new(file, format, reader)
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
@@ -364,20 +318,7 @@ fn text(file: &SourceFile, head: Head, options: &SniffOptions) -> Result<Option<
     }
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
     let sample = whole_records(reader.as_ref(), head, complete);
-    let (file, fields) = (file.clone(), Fields::empty());
-    let reader = reader.into();
-    Ok(Some(RecordSource {
-        file,
-        format,
-        packed,
-        encoding,
-        reader,
-        sample,
-        fields,
-        part: None,
-        first: None,
-        hashed: false,
-    }))
+    Ok(Some(RecordSource { packed, encoding, sample, ..RecordSource::new(file, format, reader.into()) }))
 }
 
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {
@@ -502,7 +443,7 @@ impl RecordReader for Unreadable {
         true
     }
 
-    fn infer(&self, _: &Split) -> arrow::datatypes::Fields {
+    fn infer(&self, _: &Split) -> Fields {
         Fields::empty()
     }
 

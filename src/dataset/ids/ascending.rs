@@ -12,16 +12,17 @@
 //! A column that is encoded for a sidecar is the same in the index, so it is encoded once, by the thread that does so anyway; whoever gathers
 //! ids compares two texts for each part. Ids that would take more than their hashes are not kept.
 
+use arrow::{
+    array::{Array, StringArray},
+    datatypes::{DataType, Field, Schema},
+};
+
 use crate::{
     dataset::table::{
         self,
         chunks::{self, Chunk, Values},
     },
     error::Result,
-};
-use arrow::{
-    array::{Array, StringArray},
-    datatypes::{DataType, Field, Schema},
 };
 
 /// Rows from which on texts are encoded as a row group of their own.
@@ -69,9 +70,9 @@ impl Ascending {
         if self.len() < LEAST_GROUP_ROWS {
             return Some(self);
         }
-        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        let rows: usize = chunks.iter().map(Chunk::rows).sum();
-        (rows == self.len() && bytes <= rows * HASH_BYTES).then(|| Self { form: Form::Encoded(chunks), ..self })
+        let rows = self.len();
+        let encoded = Self { form: Form::Encoded(chunks), ..self };
+        (encoded.len() == rows && encoded.bytes() <= rows * HASH_BYTES).then_some(encoded)
     }
 
     /// Encodes the ids if they are many; `None` if hashes would take less.
