@@ -2,6 +2,9 @@
 //!
 //! A paused run represents a process: each of its threads waits at its next call. If a run is ended, every further call
 //! fails, as if its machine had crashed; nothing that it would clean up afterwards reaches the store.
+//!
+//! Calls are recorded with the objects they touch, so that a schedule can tell which of them could have changed places
+//! with calls of another run without any difference.
 
 use std::{
     io::{Read, Write},
@@ -28,6 +31,73 @@ enum Signal {
     End,
 }
 
+/// What a call does with its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    /// Reads objects.
+    Read,
+    /// Reads the names in folders.
+    List,
+    /// Creates, replaces or deletes objects, or checks whether they exist while doing so.
+    Write,
+    /// Takes a lock, which is an object, too.
+    Lock,
+    /// Looks whether a lock is taken.
+    LookAtLock,
+    /// Reads the clock.
+    Clock,
+}
+
+/// A call of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    touch: Touch,
+    what: &'static str,
+    /// Full paths.
+    paths: Vec<String>,
+}
+
+impl Call {
+    /// Returns whether the call changes anything that lasts.
+    pub(crate) fn has_effect(&self) -> bool {
+        matches!(self.touch, Touch::Write | Touch::Lock)
+    }
+
+    /// Returns whether each of two calls, of different runs, has the same effect and outcome in either order.
+    pub(crate) fn commutes_with(&self, other: &Self) -> bool {
+        use Touch::{Clock, List, Lock, LookAtLock, Read, Write};
+        let same = || self.paths.iter().any(|path| other.paths.contains(path));
+        match (self.touch, other.touch) {
+            (Read | List, Read | List) | (Clock, Clock | Read | List) | (Read | List, Clock) => true,
+            (LookAtLock, Read | List | LookAtLock | Clock) | (Read | List | Clock, LookAtLock) => true,
+            // Whether an object is young depends on the time of its creation, and so does the expiry of a lease.
+            (Clock, Write | Lock) | (Write | Lock, Clock) => false,
+            (List, Write | Lock) => !other.is_below(self),
+            (Write | Lock, List) => !self.is_below(other),
+            (Read | Write | Lock | LookAtLock, Write | Lock) | (Write | Lock, Read | LookAtLock) => !same(),
+        }
+    }
+
+    /// Returns whether any of its objects is in the listed folders of another call.
+    fn is_below(&self, list: &Self) -> bool {
+        self.paths.iter().any(|path| list.paths.iter().any(|folder| path.starts_with(folder)))
+    }
+
+    /// Returns whether the call takes a lock that the other one takes or looks at. Locks are released between calls, so
+    /// that calls after it do not tell when another run finds it free.
+    pub(crate) fn locks_against(&self, other: &Self) -> bool {
+        self.touch == Touch::Lock
+            && matches!(other.touch, Touch::Lock | Touch::LookAtLock)
+            && !self.commutes_with(other)
+    }
+}
+
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.what, self.paths.join(" "))
+    }
+}
+
 #[derive(Debug)]
 struct State {
     calls: usize,
@@ -35,7 +105,7 @@ struct State {
     /// Whether the run has finished.
     finished: bool,
     /// Calls so far, in order.
-    trace: Vec<String>,
+    trace: Vec<Call>,
 }
 
 /// Lets the calls of a run pass up to a given one.
@@ -59,11 +129,12 @@ impl Gate {
         Self::new(usize::MAX)
     }
 
-    fn call(&self, what: &str, path: &str) -> Result<()> {
+    fn call(&self, call: Call) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         state.calls += 1;
         let number = state.calls;
-        state.trace.push(format!("{what} {path}"));
+        let place = call.paths.first().cloned().unwrap_or_default();
+        state.trace.push(call);
         if number > self.stop_at {
             self.changed.notify_all();
             while state.signal == Signal::Wait {
@@ -71,18 +142,13 @@ impl Gate {
             }
         }
         if state.signal == Signal::End {
-            return Err(Error::storage("this process was ended by the test").at(path.to_owned()));
+            return Err(Error::storage("this process was ended by the test").at(place));
         }
         Ok(())
     }
 
-    /// Returns the number of calls so far.
-    pub(crate) fn calls(&self) -> usize {
-        self.state.lock().unwrap().calls
-    }
-
     /// Returns the calls so far.
-    pub(crate) fn trace(&self) -> Vec<String> {
+    pub(crate) fn trace(&self) -> Vec<Call> {
         self.state.lock().unwrap().trace.clone()
     }
 
@@ -134,11 +200,24 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
+    fn call(&self, touch: Touch, what: &'static str, path: &str) -> Result<()> {
+        self.gate.call(Call { touch, what, paths: vec![self.full(path)] })
+    }
+
+    fn full(&self, path: &str) -> String {
+        self.inner.location().join(path).to_string()
+    }
+
     /// Publishes objects one by one, so that a run may be paused between any two of them.
-    fn one_by_one(&self, what: &str, staged: Vec<Staged>, give: impl Fn(Vec<Staged>) -> Result<()>) -> Result<()> {
+    fn one_by_one(
+        &self,
+        what: &'static str,
+        staged: Vec<Staged>,
+        give: impl Fn(Vec<Staged>) -> Result<()>,
+    ) -> Result<()> {
         let mut staged = staged.into_iter();
         while let Some(one) = staged.next() {
-            if let Err(e) = self.gate.call(what, &one.path) {
+            if let Err(e) = self.call(Touch::Write, what, &one.path) {
                 // Dropping these objects would clean them up, which does not happen after a crash.
                 std::mem::forget(one);
                 staged.for_each(std::mem::forget);
@@ -156,87 +235,91 @@ impl Store for Gated {
     }
 
     fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        self.gate.call("get", path)?;
+        self.call(Touch::Read, "get", path)?;
         self.inner.get(path)
     }
 
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        self.gate.call("range", path)?;
+        self.call(Touch::Read, "range", path)?;
         self.inner.get_range(path, range)
     }
 
     fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.gate.call("ranges", path)?;
+        self.call(Touch::Read, "ranges", path)?;
         self.inner.get_ranges(path, ranges)
     }
 
     fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        self.gate.call("ranges of", path)?;
+        self.call(Touch::Read, "ranges of", path)?;
         self.inner.get_ranges_of(path, ranges, pin)
     }
 
     fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        self.gate.call("read of", path)?;
+        self.call(Touch::Read, "read of", path)?;
         self.inner.read_of(path, pin)
     }
 
     fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        self.gate.call("check present", "")?;
+        self.gate.call(Call {
+            touch: Touch::Read,
+            what: "check present",
+            paths: objects.iter().map(|(path, _)| self.full(path)).collect(),
+        })?;
         self.inner.check_present(objects)
     }
 
     fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        self.gate.call("tail", path)?;
+        self.call(Touch::Read, "tail", path)?;
         self.inner.tail(path, bytes)
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        self.gate.call("head", path)?;
+        self.call(Touch::Read, "head", path)?;
         self.inner.head(path)
     }
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.gate.call("read", path)?;
+        self.call(Touch::Read, "read", path)?;
         self.inner.read(path)
     }
 
     fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.gate.call("begin", path)?;
+        self.call(Touch::Read, "begin", path)?;
         self.inner.read_start(path)
     }
 
     fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.gate.call("read back", path)?;
+        self.call(Touch::Read, "read back", path)?;
         self.inner.read_back(path)
     }
 
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        self.gate.call("read whole", path)?;
+        self.call(Touch::Read, "read whole", path)?;
         self.inner.read_whole(path, bytes, into)
     }
 
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.gate.call("walk", folder)?;
+        self.call(Touch::List, "walk", folder)?;
         self.inner.walk(folder, visit)
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
-        self.gate.call("list", folder)?;
+        self.call(Touch::List, "list", folder)?;
         self.inner.list(folder)
     }
 
     fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        self.gate.call("first", folder)?;
+        self.call(Touch::List, "first", folder)?;
         self.inner.first(folder, wanted)
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.gate.call("put", path)?;
+        self.call(Touch::Write, "put", path)?;
         self.inner.put(path, bytes)
     }
 
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        self.gate.call("put if absent", path)?;
+        self.call(Touch::Write, "put if absent", path)?;
         self.inner.put_if_absent(path, bytes)
     }
 
@@ -245,17 +328,17 @@ impl Store for Gated {
     }
 
     fn delete(&self, path: &str) -> Result<()> {
-        self.gate.call("delete", path)?;
+        self.call(Touch::Write, "delete", path)?;
         self.inner.delete(path)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        self.gate.call("create", path)?;
-        Ok(Box::new(GatedSink { inner: self.inner.create(path)?, gate: Arc::clone(&self.gate), path: path.to_owned() }))
+        self.call(Touch::Write, "create", path)?;
+        Ok(Box::new(GatedSink { inner: self.inner.create(path)?, gate: Arc::clone(&self.gate), path: self.full(path) }))
     }
 
     fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
-        self.gate.call("link", path)?;
+        self.gate.call(Call { touch: Touch::Write, what: "link", paths: vec![self.full(path), source.to_string()] })?;
         self.inner.link(source, path)
     }
 
@@ -268,17 +351,17 @@ impl Store for Gated {
     }
 
     fn now(&self, probe: &str) -> Result<Timestamp> {
-        self.gate.call("now", probe)?;
+        self.call(Touch::Clock, "now", probe)?;
         self.inner.now(probe)
     }
 
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        self.gate.call("is locked", name)?;
+        self.call(Touch::LookAtLock, "is locked", name)?;
         self.inner.is_locked(name)
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
-        self.gate.call("lock", name)?;
+        self.call(Touch::Lock, "lock", name)?;
         self.inner.lock(name)
     }
 }
@@ -310,7 +393,29 @@ impl Sink for GatedSink {
     }
 
     fn finish(self: Box<Self>) -> Result<Staged> {
-        self.gate.call("finish", &self.path)?;
+        self.gate.call(Call { touch: Touch::Write, what: "finish", paths: vec![self.path.clone()] })?;
         self.inner.finish()
     }
+}
+
+#[test]
+fn calls_commute_unless_they_touch_the_same() {
+    let call = |touch, path: &str| Call { touch, what: "", paths: vec![path.to_owned()] };
+    let commute = |one: (Touch, &str), other: (Touch, &str)| {
+        let (one, other) = (call(one.0, one.1), call(other.0, other.1));
+        let either = one.commutes_with(&other);
+        assert_eq!(either, other.commutes_with(&one), "{one:?} {other:?}");
+        either
+    };
+    assert!(commute((Touch::Read, "ds/a"), (Touch::Write, "ds/b")));
+    assert!(!commute((Touch::Read, "ds/a"), (Touch::Write, "ds/a")));
+    assert!(!commute((Touch::Write, "ds/a"), (Touch::Write, "ds/a")));
+    assert!(commute((Touch::Read, "ds/a"), (Touch::Read, "ds/a")));
+    assert!(commute((Touch::List, "ds/x"), (Touch::Write, "ds/a")));
+    assert!(!commute((Touch::List, "ds"), (Touch::Write, "ds/a")));
+    assert!(!commute((Touch::LookAtLock, "ds/l"), (Touch::Lock, "ds/l")));
+    assert!(commute((Touch::LookAtLock, "ds/l"), (Touch::LookAtLock, "ds/l")));
+    assert!(!commute((Touch::Clock, "ds/probe"), (Touch::Write, "ds/a")));
+    assert!(call(Touch::Lock, "ds/l").locks_against(&call(Touch::LookAtLock, "ds/l")));
+    assert!(!call(Touch::Read, "ds/l").locks_against(&call(Touch::Lock, "ds/l")));
 }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! By default, one point of every eighth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of points
-//! of each pair, which `SHARDIFY_SEED` determines. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17`
+//! of each pair, which `SHARDIFY_SEED` determines. Of all points, those are left out that cannot differ from others. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17`
 //! one point of it.
 
 use std::{
@@ -20,7 +20,7 @@ use std::{
 };
 
 use super::dice::Dice;
-use super::gate::Gate;
+use super::gate::{Call, Gate};
 use super::world::{Command, Ended, Ground, World, describe};
 use shardify::format::OutputFormat;
 
@@ -97,36 +97,82 @@ fn start(ground: Ground, format: OutputFormat, pipe: usize) -> World {
     world
 }
 
-/// Pauses `first` at a point, runs `second`, and checks everything.
-fn case(base: &World, first: &Command, second: &Command, point: usize, kill: bool) -> (Option<String>, String) {
-    let mut world = base.copied();
-    world.prepare(first);
-    world.prepare(second);
-    let gate = Gate::new(point);
-    let (mine, theirs) = std::thread::scope(|scope| {
-        let (world, gate) = (&world, &gate);
-        let stopped = scope.spawn(move || {
-            let ended = catch_unwind(AssertUnwindSafe(|| world.run(first, Some(gate))));
-            gate.mark_finished();
-            ended
+/// What happened in a case.
+struct Seen {
+    failure: Option<String>,
+    /// Calls of the first command, and those of the second one until the first continued.
+    calls: [Vec<Call>; 2],
+}
+
+/// A pair of commands.
+struct Pair<'a> {
+    base: &'a World,
+    first: &'a Command,
+    second: &'a Command,
+}
+
+impl Pair<'_> {
+    /// Pauses the first command at a point, runs the second, and checks everything.
+    fn case(&self, point: usize, kill: bool) -> Seen {
+        let Self { base, first, second } = *self;
+        let mut world = base.copied();
+        world.prepare(first);
+        world.prepare(second);
+        let (gate, open) = (Gate::new(point), Gate::open());
+        let (mine, theirs) = std::thread::scope(|scope| {
+            let (world, gate) = (&world, &gate);
+            let stopped = scope.spawn(move || {
+                let ended = catch_unwind(AssertUnwindSafe(|| world.run(first, Some(gate))));
+                gate.mark_finished();
+                ended
+            });
+            gate.wait();
+            let theirs = catch_unwind(AssertUnwindSafe(|| world.run(second, Some(&open))));
+            if kill {
+                gate.end()
+            } else {
+                gate.go()
+            }
+            (stopped.join().unwrap(), theirs)
         });
-        gate.wait();
-        let theirs = catch_unwind(AssertUnwindSafe(|| world.run(second, None)));
-        if kill {
-            gate.end()
-        } else {
-            gate.go()
+        let failure = match (mine, theirs) {
+            (Ok(mine), Ok(theirs)) => check(&mut world, &mine, &theirs),
+            _ => Some("a command panicked".to_owned()),
+        };
+        Seen { failure, calls: [gate.trace(), open.trace()] }
+    }
+
+    /// Runs a case of each outcome that different points can have, and calls `tell` with each; returns the number of all
+    /// cases.
+    ///
+    /// A pause before a call is the same as one after it if the call commutes with all that the second command does there.
+    /// An end before a call is the same as one after it if the call has no lasting effect.
+    fn all(&self, alone: &[Call], mut tell: impl FnMut(usize, bool, &Seen)) -> usize {
+        let mut point = alone.len();
+        loop {
+            let seen = self.case(point, false);
+            tell(point, false, &seen);
+            let [mine, theirs] = &seen.calls;
+            let alike = |point: &usize| {
+                let before = &mine[..(*point).min(mine.len())];
+                let commutes = before.last().is_some_and(|last| theirs.iter().all(|their| last.commutes_with(their)));
+                commutes && !before.iter().any(|one| theirs.iter().any(|their| one.locks_against(their)))
+            };
+            let Some(other) = (1..=point).rev().find(|point| !alike(point)) else { break };
+            point = other - 1;
         }
-        (stopped.join().unwrap(), theirs)
-    });
-    let call = gate.trace().get(point).cloned().unwrap_or_else(|| "the end".to_owned());
-    let (Ok(mine), Ok(theirs)) = (mine, theirs) else {
-        return (Some("a command panicked".to_owned()), call);
-    };
+        for (point, _) in alone.iter().enumerate().filter(|(_, call)| call.has_effect()) {
+            tell(point, true, &self.case(point, true));
+        }
+        2 * alone.len() + 1
+    }
+}
+
+/// Repeats what failed and checks the dataset; returns what is wrong with it.
+fn check(world: &mut World, mine: &Ended, theirs: &Ended) -> Option<String> {
     let check = || -> Result<(), String> {
-        world.settle(&[&mine, &theirs])?;
-        // Failed commands are repeated.
-        for ended in [&mine, &theirs] {
+        world.settle(&[mine, theirs])?;
+        for ended in [mine, theirs] {
             if ended.result.is_err() {
                 let again = world.run(&ended.command, None);
                 world.settle(&[&again]).map_err(|e| format!("again: {e}"))?;
@@ -140,72 +186,98 @@ fn case(base: &World, first: &Command, second: &Command, point: usize, kill: boo
         Ok(version) => format!("ok {version:?}"),
         Err(e) => describe(e),
     };
-    let failure =
-        checked.err().map(|e| format!("{e}\n      first: {}\n      second: {}", outcome(&mine), outcome(&theirs)));
-    (failure, call)
+    checked.err().map(|e| format!("{e}\n      first: {}\n      second: {}", outcome(mine), outcome(theirs)))
 }
 
 fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// Which points of which pairs are tested.
+struct Choice {
+    /// Number of random points of each pair; every point if there is none.
+    points: Option<usize>,
+    /// Whether the first command is both resumed and ended at each point, instead of either.
+    both: bool,
+    point: Option<usize>,
+    pair: Option<String>,
+    /// One in so many pairs.
+    step: u64,
+    seed: u64,
+}
+
+impl Choice {
+    fn read() -> Self {
+        let number = |name: &str| setting(name).map(|text| text.parse::<usize>().unwrap());
+        let all = setting("SHARDIFY_SCHEDULE").is_some_and(|points| points == "all");
+        let some = if all { None } else { number("SHARDIFY_SCHEDULE") };
+        let (point, pair) = (number("SHARDIFY_POINT"), setting("SHARDIFY_PAIR"));
+        Self {
+            points: (!all).then(|| some.unwrap_or(DEFAULT_POINTS)),
+            both: some.is_some() || point.is_some(),
+            step: if all || some.is_some() || pair.is_some() { 1 } else { PAIR_STEP },
+            point,
+            pair,
+            seed: number("SHARDIFY_SEED").unwrap_or(1) as u64,
+        }
+    }
+}
+
 /// Tests all pairs on one ground in one format.
 fn all_pairs(ground: Ground, format: OutputFormat, pipe: usize) {
     many_threads();
+    let choice = Choice::read();
     let base = start(ground, format, pipe);
     let commands = commands(format);
-    let wanted = setting("SHARDIFY_SCHEDULE");
-    let pair = setting("SHARDIFY_PAIR");
-    let only: Option<usize> = setting("SHARDIFY_POINT").map(|point| point.parse().unwrap());
-    let seed: u64 = setting("SHARDIFY_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let mut todo = Vec::new();
-    let mut dice = Dice(seed);
-    for (name, first) in &commands {
-        // Count the calls that the command makes without interference.
-        let world = base.copied();
-        world.prepare(first);
-        let gate = Gate::open();
-        let ended = world.run(first, Some(&gate));
-        assert!(ended.result.is_ok(), "{name} alone: {ended:?}");
-        let calls = gate.calls();
-        for (other, second) in &commands {
-            if pair.as_ref().is_some_and(|pair| *pair != format!("{name},{other}")) {
+    let mut dice = Dice(choice.seed);
+    let mut number = choice.seed;
+    let (mut run, mut equal) = (0, 0);
+    let mut failed: BTreeMap<String, usize> = BTreeMap::new();
+    for (first_name, first) in &commands {
+        let alone = calls_alone(&base, first_name, first);
+        for (second_name, second) in &commands {
+            let name = format!("{first_name},{second_name}");
+            number += 1;
+            if choice.pair.as_ref().is_some_and(|pair| *pair != name) || !number.is_multiple_of(choice.step) {
                 continue;
             }
-            let points: Vec<usize> = match (&wanted, only) {
-                (_, Some(point)) => vec![point],
-                (Some(all), _) if all == "all" => (0..calls).collect(),
-                (Some(some), _) => (0..some.parse().unwrap()).map(|_| dice.below(calls)).collect(),
-                (None, _) => (0..DEFAULT_POINTS).map(|_| dice.below(calls)).collect(),
+            let pair = Pair { base: &base, first, second };
+            let mut tell = |point: usize, kill: bool, seen: &Seen| {
+                run += 1;
+                if let Some(failure) = &seen.failure {
+                    let ended = if kill { ", ended there" } else { "" };
+                    let call = seen.calls[0].get(point).map_or_else(|| "the end".to_owned(), ToString::to_string);
+                    eprintln!("FAILED {ground:?} {format} {name} at {point}{ended} ({call}): {failure}");
+                    *failed.entry(name.clone()).or_default() += 1;
+                }
+            };
+            let points = match (choice.point, choice.points) {
+                (Some(point), _) => vec![point],
+                (None, Some(points)) => (0..points).map(|_| dice.below(alone.len())).collect(),
+                (None, None) => {
+                    equal += pair.all(&alone, &mut tell);
+                    continue;
+                }
             };
             for point in points {
-                let both = wanted.is_some() || only.is_some();
-                let ends: &[bool] = if both { &[false, true] } else { &[[false, true][dice.below(2)]] };
-                for kill in ends.iter().copied() {
-                    todo.push((format!("{name},{other}"), first, second, point, kill));
-                }
+                let ends: &[bool] = if choice.both { &[false, true] } else { &[[false, true][dice.below(2)]] };
+                ends.iter().for_each(|kill| tell(point, *kill, &pair.case(point, *kill)));
             }
         }
     }
-    if wanted.is_none() && pair.is_none() {
-        // Test a part of the pairs, which depends on the seed.
-        let mut number = seed;
-        todo.retain(|_| {
-            number += 1;
-            number.is_multiple_of(PAIR_STEP)
-        });
-    }
-    let mut failed: BTreeMap<String, usize> = BTreeMap::new();
-    for (name, first, second, point, kill) in &todo {
-        let (failure, call) = case(&base, first, second, *point, *kill);
-        if let Some(failure) = failure {
-            let ended = if *kill { ", ended there" } else { "" };
-            eprintln!("FAILED {ground:?} {format} {name} at {point}{ended} ({call}): {failure}");
-            *failed.entry(name.clone()).or_default() += 1;
-        }
-    }
-    eprintln!("{ground:?} {format}: {} cases of seed {seed}, failed {failed:?}", todo.len());
+    let stand_for = if equal > 0 { format!(", which stand for {equal}") } else { String::new() };
+    eprintln!("{ground:?} {format}: {run} cases of seed {}{stand_for}, failed {failed:?}", choice.seed);
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// Returns the calls that a command makes without interference.
+fn calls_alone(base: &World, name: &str, command: &Command) -> Vec<Call> {
+    let world = base.copied();
+    world.prepare(command);
+    let gate = Gate::open();
+    let ended = world.run(command, Some(&gate));
+    assert!(ended.result.is_ok(), "{name} alone: {ended:?}");
+    gate.trace()
 }
 
 #[test]
