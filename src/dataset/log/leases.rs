@@ -8,11 +8,12 @@
 //!
 //! For `seconds` after it was written, `vacuum` expires no version from `version` on. The run rewrites the lease under
 //! the next serial well before that and deletes it at its end; the lease of a killed run expires by itself. A lease
-//! with `"erasing": true` also asks others to delay their commits for some seconds, because the run has lost to them
+//! with `"erasing": true` also asks others to delay their commits, for `delay` seconds or 30, because the run has lost to them
 //! several times. Leases only avoid wasted work: a run that reads objects deleted under it fails with a conflict and
 //! commits nothing.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
@@ -34,8 +35,11 @@ use crate::{
 /// Validity of a lease after it was last written.
 pub const LEASE: Duration = Duration::from_secs(120);
 
-/// Maximum delay of a commit for an erasure that lost several times.
-const MAX_DELAY: Duration = Duration::from_secs(30);
+/// How long a commit is delayed at first for an erasure that lost several times.
+const FIRST_DELAY: Duration = Duration::from_secs(30);
+
+/// Maximum delay of a commit.
+const MAX_DELAY: Duration = Duration::from_secs(240);
 
 /// Initial interval between checks whether such an erasure is done.
 const POLL: Duration = Duration::from_millis(100);
@@ -55,6 +59,17 @@ struct Claim {
     /// Whether other runs should delay their commits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     erasing: bool,
+    /// For how many seconds; 30 if it is not stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delay: Option<u64>,
+}
+
+impl Claim {
+    /// How long commits of another run are to be delayed; `None` if they need not be.
+    fn delay_of(&self, transaction: &TransactionId) -> Option<Duration> {
+        let asked = self.erasing && self.transaction != *transaction;
+        asked.then(|| self.delay.map_or(FIRST_DELAY, Duration::from_secs).min(MAX_DELAY))
+    }
 }
 
 /// A lease held by this run; dropping it releases it.
@@ -107,6 +122,7 @@ impl Lease {
             version,
             seconds: duration.as_secs().max(1),
             erasing: false,
+            delay: None,
         };
         let mut held = Held { dataset: dataset.clone(), claim, written: 0 };
         held.write()?;
@@ -124,13 +140,20 @@ impl Lease {
         Ok(Self { held, renewal: Some((end, thread)) })
     }
 
-    /// Moves the lease to another version and sets whether others should delay their commits.
+    /// Moves the lease to another version. Others should delay their commits if this run `lost` to them: each time for twice as
+    /// long, since on a busy store an attempt may take minutes.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn renew(&self, version: Version, erasing: bool) -> Result<()> {
+    pub fn renew(&self, version: Version, lost: u32) -> Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        (held.claim.version, held.claim.erasing) = (version, erasing);
+        let delay = FIRST_DELAY.saturating_mul(1 << lost.saturating_sub(1).min(16)).min(MAX_DELAY);
+        held.claim = Claim {
+            version,
+            erasing: lost > 0,
+            delay: (delay > FIRST_DELAY).then_some(delay.as_secs()),
+            ..held.claim.clone()
+        };
         held.write()
     }
 }
@@ -147,8 +170,8 @@ impl Drop for Lease {
     }
 }
 
-/// Returns the leases valid at an instant, by the clock of the store. Unreadable ones are ignored.
-fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
+/// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored.
+fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
     let mut listed = Vec::new();
     store.walk(&system_path("leases"), &mut |found| {
         if let Listed::Object(facts) = found {
@@ -163,7 +186,7 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
         let Ok(claim) = serde_json::from_slice::<Claim>(&bytes) else { continue };
         let lasts = SignedDuration::from_secs(i64::try_from(claim.seconds).unwrap_or(i64::MAX));
         if facts.modified.checked_add(lasts).is_ok_and(|end| now < end) {
-            claims.push(claim);
+            claims.push((facts.path, claim));
         }
     }
     Ok(claims)
@@ -176,7 +199,7 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<Claim>> {
 /// When the store fails.
 pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version)>> {
     let mut out = Vec::new();
-    for claim in current(dataset.store().as_ref(), now)? {
+    for (_, claim) in current(dataset.store().as_ref(), now)? {
         let tag = claim.transaction.tag().to_owned();
         if dataset.store().is_locked(&tag)? != Some(false) {
             out.push((tag, claim.version));
@@ -185,18 +208,27 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
     Ok(out)
 }
 
-/// Delays a commit for at most some seconds while an erasure that lost several times makes its own.
+/// Delays a commit, for as long as is asked at most, while an erasure that lost several times makes its own. A lease that is not
+/// renewed in its time is that of a killed run, whatever this machine takes for the time.
 ///
 /// # Errors
 /// When the store fails.
 pub(in crate::dataset) fn wait_for_erasure(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
     let (begun, mut pause) = (Instant::now(), POLL);
-    let asked = |claim: &Claim| claim.erasing && claim.transaction != *transaction;
-    while begun.elapsed() < MAX_DELAY && current(dataset.store().as_ref(), Timestamp::now())?.iter().any(asked) {
+    let mut seen: HashMap<String, Instant> = HashMap::new();
+    loop {
+        let claims = current(dataset.store().as_ref(), Timestamp::now())?;
+        let asked = claims.into_iter().filter_map(|(path, claim)| {
+            let delay = claim.delay_of(transaction)?;
+            let first = seen.entry(path).or_insert_with(Instant::now);
+            (first.elapsed().as_secs() < claim.seconds).then_some(delay)
+        });
+        if asked.max().is_none_or(|delay| begun.elapsed() >= delay) {
+            return Ok(());
+        }
         std::thread::sleep(pause);
         pause = (2 * pause).min(MAX_POLL);
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -222,7 +254,7 @@ mod tests {
         };
         let (newer, older) = (take(7), take(3));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(3)));
-        older.renew(Version(9), false).unwrap();
+        older.renew(Version(9), 0).unwrap();
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(7)));
         assert_eq!(leases(&dataset).len(), 2, "what was renewed is deleted");
         let later = Timestamp::now().checked_add(SignedDuration::from_secs(61)).unwrap();
@@ -256,14 +288,49 @@ mod tests {
             begun.elapsed()
         };
         assert!(waited(&other) < POLL);
-        lease.renew(Version(1), true).unwrap();
+        lease.renew(Version(1), 1).unwrap();
         assert!(waited(&eraser) < POLL, "it does not wait for itself");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| waited(&other));
             std::thread::sleep(3 * POLL);
             drop(lease);
             let waited = waiting.join().unwrap();
-            assert!(waited >= 2 * POLL && waited < MAX_DELAY / 2, "{waited:?}");
+            assert!(waited >= 2 * POLL && waited < FIRST_DELAY / 2, "{waited:?}");
         });
+    }
+
+    #[test]
+    fn the_delay_doubles_with_each_attempt_that_is_lost() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
+        let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
+        for (lost, seconds) in
+            [(0, None), (1, Some(30)), (2, Some(60)), (3, Some(120)), (4, Some(240)), (40, Some(240))]
+        {
+            lease.renew(Version(1), lost).unwrap();
+            let claims = current(dataset.store().as_ref(), Timestamp::now()).unwrap();
+            let [(_, claim)] = claims.as_slice() else { panic!("expected one lease, found {claims:?}") };
+            assert_eq!(claim.delay_of(&other), seconds.map(Duration::from_secs), "{lost}");
+            assert_eq!(claim.delay_of(&eraser), None);
+        }
+    }
+
+    #[test]
+    fn nobody_waits_long_for_an_erasure_that_was_killed() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let transaction = TransactionId::fresh();
+        let claim = Claim {
+            transaction: transaction.clone(),
+            operation: "erase".to_owned(),
+            version: Version(1),
+            seconds: 1,
+            erasing: true,
+            delay: Some(240),
+        };
+        let bytes = serde_json::to_vec(&claim).unwrap();
+        dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
+        let begun = Instant::now();
+        wait_for_erasure(&dataset, &TransactionId::fresh()).unwrap();
+        assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
     }
 }

@@ -57,7 +57,7 @@ use crate::{
 /// new.
 const ATTEMPTS: u32 = 40;
 
-/// Number of attempts after which other runs are asked to hold back their commits for some seconds.
+/// Number of attempts after which other runs are asked to hold back their commits for a while.
 const PATIENT_ATTEMPTS: u32 = 2;
 
 /// Maximum pause between two attempts.
@@ -173,10 +173,10 @@ impl Session<'_> {
 
     fn attempts(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
         let mut work: Option<Work<'_>> = None;
-        for attempt in 1.. {
+        for attempt in 1_u32.. {
             let newest = self.dataset.open()?;
             let seen = finish::Readable::of(&newest);
-            lease.renew(self.oldest(&newest), attempt > PATIENT_ATTEMPTS)?;
+            lease.renew(self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS))?;
             let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
                 .and_then(|run| run.run(transaction, &mut work));
             match done {
