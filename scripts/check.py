@@ -107,7 +107,7 @@ ALL = [
     Check("pull_check", "pulls that are killed, meet, run out of space or read damage leave a whole copy or none", "--rounds 18", "--rounds 500", group="reliability", cost=40),
     Check("pull_check", "the same from S3", "--rounds 9 --store s3", "--rounds 100 --store s3", name="pull-s3", group="reliability", cost=40),
     Check("mutants", "files damaged where their lengths lie end in errors", "--mutants 300", "--mutants 50000", ("corpus",), group="reliability"),
-    Check("syscall_sweep", "each system call is killed, fails, or is short", "--sample 2", "", ("tracer",), name="sweep", group="reliability", cost=200),
+    Check("syscall_sweep", "each system call is killed, fails, or is short", "--sample 1", "", ("tracer",), name="sweep", group="reliability", cost=110),
     Check("power_cuts", "the power goes out after each call", "--cuts 12", "--cuts 500", ("tracer",), name="cuts", group="reliability"),
     Check("faulty_store", "a proxy before S3 spoils requests and answers", "--runs 24", "--runs 1000", group="reliability"),
     Check("faulty_store", "the same before Azure", None, "--runs 200 --store azure", name="azure", group="reliability"),

@@ -24,7 +24,7 @@ use crate::{
     error::{Error, Result},
     format::{
         Framing, Keyed, OutputFormat,
-        parquet::{ParquetEncoder, Repeats, RowGroup, batch_of_samples, media_metadata},
+        parquet::{Noted, ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
         tar::TarFraming,
         tfrecord::TfRecordFraming,
     },
@@ -346,7 +346,7 @@ impl Encoder {
                         *batch = plain(batch)?;
                     }
                 }
-                let names = self.id_texts(&unit)?.join(KnownRepeats::default())?;
+                let names = self.id_texts(&unit)?.join(KnownColumns::default())?;
                 self.keep_stored(&mut unit)?;
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
@@ -376,11 +376,13 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes the row group and returns the repeated ids found on the way. Leaves only the number of rows in `unit`.
-    fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownRepeats)> {
+    /// Encodes the row group and returns what was found out about columns of ids on the way. Leaves only the number of rows in
+    /// `unit`.
+    fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownColumns)> {
         if encoder.schema().fields().is_empty() {
             return Err(no_columns(unit));
         }
+        let rows = unit.batches.iter().all(|piece| matches!(piece.payload, Payload::Rows(_)));
         let batches: Vec<RecordBatch> = unit
             .batches
             .iter_mut()
@@ -398,11 +400,14 @@ impl Encoder {
         let (id, subject) = (self.id.as_slice(), self.subject.as_ref());
         let (id, subject) = (if let [id] = id { field(id) } else { None }, subject.and_then(field));
         let noted: Vec<usize> = id.into_iter().chain(subject).collect();
-        let (group, mut repeats) = encoder.encode_noting(batches, &noted)?;
-        let mut of =
-            |field: Option<usize>| repeats.get_mut(noted.iter().position(|noted| Some(*noted) == field)?)?.take();
-        let known = KnownRepeats { subject: of(subject), id: of(id) };
-        Ok((group, known))
+        let (group, mut notes) = encoder.encode_noting(batches, &noted)?;
+        let mut of = |field: Option<usize>| {
+            let place = noted.iter().position(|noted| Some(*noted) == field);
+            let note = place.and_then(|place| notes.get_mut(place)).map(std::mem::take).unwrap_or_default();
+            // Ids of samples are in none of their columns, whatever these are called.
+            if rows { note } else { Noted::default() }
+        };
+        Ok((group, KnownColumns { subject: of(subject), id: of(id) }))
     }
 
     /// Frames and compresses the unit.
@@ -536,11 +541,14 @@ struct IdTexts {
 }
 
 impl IdTexts {
-    fn join(self, known: KnownRepeats) -> Result<Names> {
-        let join = |parts: Vec<StringArray>, known: Option<Repeats>| match known {
-            _ if parts.is_empty() => Ok(None),
-            Some(known) => IdColumn::join_known(&parts, known).map(Some),
-            None => IdColumn::join(&parts).map(Some),
+    fn join(self, known: KnownColumns) -> Result<Names> {
+        let join = |parts: Vec<StringArray>, Noted { repeats, texts }: Noted| {
+            let column = match repeats {
+                _ if parts.is_empty() => return Ok(None),
+                Some(known) => IdColumn::join_known(&parts, known)?,
+                None => IdColumn::join(&parts)?,
+            };
+            Ok::<_, Error>(Some(column.encoded_as(texts)))
         };
         Ok(Names { record_ids: join(self.records, known.id)?, subject_ids: join(self.subjects, known.subject)? })
     }
@@ -586,11 +594,11 @@ pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
         .hint("choose a unique --id, or omit --id"))
 }
 
-/// Repeated ids that were found while the columns were encoded; `None` if not known.
+/// What was found out about the columns of ids while they were encoded.
 #[derive(Default)]
-struct KnownRepeats {
-    id: Option<Repeats>,
-    subject: Option<Repeats>,
+struct KnownColumns {
+    id: Noted,
+    subject: Noted,
 }
 
 struct Names {

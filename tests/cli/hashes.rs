@@ -177,3 +177,69 @@ fn rows_that_were_erased_by_their_origin_stay_blocked() {
         folder.run("verify d --read-data").ok();
     }
 }
+
+/// The stored bytes of a column in each row group of a Parquet file.
+fn stored(file: &[u8], column: &str) -> Vec<Vec<u8>> {
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new();
+    let metadata = metadata.parse_and_finish(&bytes::Bytes::copy_from_slice(file)).unwrap();
+    let chunk = |group: &parquet::file::metadata::RowGroupMetaData| {
+        let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column).unwrap();
+        let (start, length) = chunk.byte_range();
+        file[usize::try_from(start).unwrap()..][..usize::try_from(length).unwrap()].to_vec()
+    };
+    metadata.row_groups().iter().map(chunk).collect()
+}
+
+/// Whether sidecars have the ids of records and of subjects as the shards have these columns.
+fn taken(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
+    let sidecars = folder.path().join(dataset).join("_shardify/sidecar");
+    let mut all = [true; 2];
+    for (path, shard) in folder.only_shards(dataset) {
+        let name = path.trim_start_matches(&format!("{dataset}/")).replace(".parquet", ".table");
+        let sidecar = std::fs::read(sidecars.join(name)).unwrap();
+        for (taken, (column, own)) in all.iter_mut().zip(columns.iter().zip(["record_id", "subject_id"])) {
+            *taken &= stored(&shard, column) == stored(&sidecar, own);
+        }
+    }
+    all
+}
+
+#[test]
+fn ids_are_encoded_once_where_the_shard_has_them() {
+    let folder = Folder::new();
+    let rows = (0..70_000_u64).map(|n| {
+        let who = if n % 50 == 7 { String::new() } else { format!("PAT-{:05}", n.wrapping_mul(0x9e37_79b9) % 9_000) };
+        format!("V{n:07},{who},{n},{}\n", n % 3)
+    });
+    folder.write("a.csv", format!("id,who,n,m\n{}", rows.collect::<String>()));
+    folder.write("key", "0123456789abcdef".repeat(4));
+    for (dataset, options, expected) in [
+        ("texts", "--id id --subject who", [true, true]),
+        ("snappy", "--id id --subject who --codec snappy", [true, true]),
+        ("cut", "--id id --subject who --row-group 256KiB --target-shard 200KiB", [true, true]),
+        // Not compressed, several columns, ids that are numbers, and pseudonyms are not what the shard has.
+        ("plain", "--id id --subject who --codec none", [false, false]),
+        ("both", "--id id,n --subject who", [false, true]),
+        ("numbers", "--id n --subject m", [false, false]),
+        ("private", "--id id --subject who --id-mode hmac --id-key key", [false, false]),
+    ] {
+        let columns = if dataset == "numbers" { ["n", "m"] } else { ["id", "who"] };
+        folder.run(&format!("convert a.csv --out {dataset} {options}")).ok();
+        assert_eq!(taken(&folder, dataset, columns), expected, "{dataset}");
+        if dataset == "private" {
+            continue;
+        }
+        let objects = folder.run(&format!("manifest {dataset} --export jsonl --json")).ok().objects();
+        let records: Vec<&Value> = objects.iter().filter(|object| object["type"] == "record").collect();
+        assert_eq!(records.len(), 70_000);
+        for (n, record) in (0_u64..).zip(records).step_by(997) {
+            let id = match dataset {
+                "both" => format!("V{n:07},{n}"),
+                "numbers" => n.to_string(),
+                _ => format!("V{n:07}"),
+            };
+            assert_eq!(record["record_id"], id.as_str(), "{dataset}");
+        }
+        folder.run(&format!("verify {dataset} --read-data")).ok();
+    }
+}

@@ -3,7 +3,10 @@
 //! A subject has many records. Each repeated text is found once, so that it is hashed once (SHA-256 is slow on
 //! processors without instructions for it) and stored once, in the dictionary of the sidecar. A column with almost no
 //! repeats is detected after some rows and then costs nothing more.
+//!
+//! If the ids are a column of a Parquet shard, its pages are those of the sidecar, too.
 
+use ::parquet::file::statistics::Statistics;
 use arrow::{
     array::{Array, StringArray, StringBuilder},
     buffer::NullBuffer,
@@ -17,7 +20,7 @@ use crate::{
         table::chunks::Chunk,
     },
     error,
-    format::parquet,
+    format::parquet::{self, TextChunk},
     id::IdHash,
 };
 
@@ -40,6 +43,8 @@ pub struct IdColumn {
     repeats: Repeats,
     /// Whether the texts are tokens of private ids.
     private: bool,
+    /// All rows as a shard has them.
+    encoded: Option<TextChunk>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,13 +62,15 @@ enum Repeats {
 pub(in crate::dataset) enum Texts<'a> {
     /// One text per row.
     Plain(StringArray),
+    /// As a shard has them.
+    Encoded(&'a TextChunk),
     /// Dictionary-coded.
     Keyed { keys: Vec<u32>, dictionary: Vec<&'a str>, valid: Option<NullBuffer> },
 }
 
 impl From<StringArray> for IdColumn {
     fn from(texts: StringArray) -> Self {
-        Self { texts, repeats: Repeats::Unknown, private: false }
+        Self { texts, repeats: Repeats::Unknown, private: false, encoded: None }
     }
 }
 
@@ -88,7 +95,20 @@ impl IdColumn {
         if !fits || known.firsts.len() * 10 > texts.len() * 9 {
             return Ok(Self::from(texts).grouped());
         }
-        Ok(Self { texts, repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, private: false })
+        Ok(Self { repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, ..Self::from(texts) })
+    }
+
+    /// States that a shard has the same texts in a column.
+    #[must_use]
+    pub fn encoded_as(self, encoded: Option<TextChunk>) -> Self {
+        let rows = i64::try_from(self.texts.len()).ok();
+        // Columns of other rows would give wrong ids.
+        let nulls = |chunk: &TextChunk| chunk.close.metadata.statistics().and_then(Statistics::null_count_opt);
+        let fits = |chunk: &TextChunk| {
+            i64::try_from(chunk.close.rows_written).ok() == rows
+                && nulls(chunk).is_none_or(|nulls| nulls == self.texts.null_count() as u64)
+        };
+        Self { encoded: encoded.filter(fits), ..self }
     }
 
     /// Returns the texts.
@@ -150,7 +170,7 @@ impl IdColumn {
             }
         }
         let texts = out.finish();
-        Ok(Self { texts, repeats: self.repeats.clone(), private: true })
+        Ok(Self { texts, repeats: self.repeats.clone(), private: true, encoded: None })
     }
 
     /// Looks for repeated texts.
@@ -165,6 +185,9 @@ impl IdColumn {
 
     /// Returns the texts of some rows in their most compact form.
     pub(in crate::dataset) fn part(&self, first: usize, rows: usize) -> Texts<'_> {
+        if let Some(encoded) = self.encoded.as_ref().filter(|_| rows == self.texts.len()) {
+            return Texts::Encoded(encoded);
+        }
         let texts = self.texts.slice(first, rows);
         let Repeats::Known { keys, firsts } = &self.repeats else { return Texts::Plain(texts) };
         let mut numbers = vec![u32::MAX; firsts.len()];

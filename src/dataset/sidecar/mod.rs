@@ -87,7 +87,7 @@ impl SidecarRow {
 const GROUP_ROWS: usize = 1 << 16;
 
 /// Maximum rows of a row group: what a lookup may have to read of each column if it cannot read single pages.
-const MAX_GROUP_ROWS: usize = 1 << 18;
+const MAX_GROUP_ROWS: usize = 1 << 19;
 
 /// Typical bytes of a row, minimum bytes of a row with similar ids, bytes of a footer, and maximum bytes that are read
 /// before the footer is known.
@@ -457,6 +457,7 @@ impl SidecarColumns {
         let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.part(range.start, rows)) {
             None => chunks::encode(&column(i), rows, &Values::Nulls),
             Some(Texts::Plain(texts)) => chunks::encode(&column(i), rows, &Values::Texts(&texts)),
+            Some(Texts::Encoded(chunk)) => Chunk::from(chunk.clone()).of(&column(i)),
             Some(Texts::Keyed { keys, dictionary, valid }) => {
                 let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: valid.as_ref() };
                 chunks::encode(&column(i), rows, &values)

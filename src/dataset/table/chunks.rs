@@ -34,8 +34,8 @@ use super::fault::failed;
 use crate::{
     error::{Error, Result},
     format::parquet::{
-        put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
-        put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
+        TextChunk, put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels,
+        put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
     },
     record::numbers::{Numbers, Progression},
 };
@@ -54,6 +54,12 @@ const SAMPLED_PAIRS: usize = 256;
 pub(in crate::dataset) struct Chunk {
     pub(in crate::dataset) bytes: Bytes,
     pub(in crate::dataset) close: ColumnCloseResult,
+}
+
+impl From<TextChunk> for Chunk {
+    fn from(TextChunk { bytes, close }: TextChunk) -> Self {
+        Self { bytes, close }
+    }
 }
 
 impl Chunk {

@@ -20,7 +20,7 @@ use arrow::{
 use bytes::Bytes;
 
 use super::{
-    Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownRepeats, Names, Output, SourceBatch, SourceName,
+    Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownColumns, Names, Output, SourceBatch, SourceName,
     check_neighbours, no_columns, sidecar_rows,
 };
 use crate::{
@@ -227,7 +227,7 @@ impl Encoder {
         }
         let side = unit.side;
         let texts: IdTexts = self.id_texts(&unit)?;
-        let names: Names = texts.join(KnownRepeats::default())?;
+        let names: Names = texts.join(KnownColumns::default())?;
         self.keep_stored(&mut unit)?;
         let (data, hashes) = match &self.output {
             Output::Parquet(_) => self.columns(layout, &mut unit)?,

@@ -16,7 +16,8 @@ use ::parquet::{
         ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
         arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
     },
-    basic::{ConvertedType, LogicalType, Type as PhysicalType},
+    basic::{Compression, ConvertedType, LogicalType, Type as PhysicalType},
+    column::writer::ColumnCloseResult,
     errors::ParquetError,
     file::{
         metadata::{KeyValue, SortingColumn},
@@ -71,6 +72,40 @@ pub struct RowGroup {
     pub encoded_bytes: u64,
     /// Bytes of its values in memory, as [`logical_bytes`] counts them.
     pub raw_bytes: u64,
+}
+
+/// What other tables can use of an encoded field.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Which values are equal, if the encoder has found out.
+    pub repeats: Option<Repeats>,
+    /// Its column, if that is one of texts.
+    pub texts: Option<TextChunk>,
+}
+
+/// A compressed column chunk of texts, which may be missing. Tables with the same values beside a shard take it as it is: to encode and
+/// compress them again would cost as much as in the shard.
+#[derive(Debug, Clone)]
+pub struct TextChunk {
+    /// The pages.
+    pub bytes: Bytes,
+    /// Their metadata; without an index of their bounds, which these tables do not have.
+    pub close: ColumnCloseResult,
+}
+
+impl TextChunk {
+    /// Takes a chunk; `None` if it has other values or is not compressed.
+    fn of(chunk: &Chunk) -> Option<Self> {
+        let metadata = &chunk.close.metadata;
+        let column = metadata.column_descr();
+        let texts = matches!(column.logical_type_ref(), Some(LogicalType::String))
+            && (column.max_def_level(), column.max_rep_level()) == (1, 0);
+        let compressed = metadata.compression() != Compression::UNCOMPRESSED;
+        (texts && compressed).then(|| Self {
+            bytes: chunk.bytes.clone(),
+            close: ColumnCloseResult { column_index: None, ..chunk.close.clone() },
+        })
+    }
 }
 
 /// A column chunk, by its encoder.
@@ -231,16 +266,12 @@ impl ParquetEncoder {
         Ok(self.encode_noting(batches.to_vec(), &[])?.0)
     }
 
-    /// Like [`Self::encode`]; also returns for some fields which values are equal, if the encoder has found out.
-    /// Columns are dropped one by one as they are encoded.
+    /// Like [`Self::encode`]; also returns what other tables can use of some fields. Columns are dropped one by one as they
+    /// are encoded.
     ///
     /// # Errors
     /// Those of [`Self::encode`].
-    pub fn encode_noting(
-        &self,
-        batches: Vec<RecordBatch>,
-        noted: &[usize],
-    ) -> Result<(RowGroup, Vec<Option<Repeats>>)> {
+    pub fn encode_noting(&self, batches: Vec<RecordBatch>, noted: &[usize]) -> Result<(RowGroup, Vec<Noted>)> {
         for batch in &batches {
             self.check(batch)?;
         }
@@ -259,7 +290,7 @@ impl ParquetEncoder {
             })
             .collect::<Result<Vec<_>>>()?;
         first.sort_unstable_by_key(|(field, _)| *field);
-        let mut repeats = vec![None; noted.len()];
+        let mut notes: Vec<Noted> = noted.iter().map(|_| Noted::default()).collect();
         let mut writers = match first.iter().any(|(_, attempt)| matches!(attempt, Attempt::General(_))) {
             true => self.factory.create_column_writers(0).map_err(encoding_failed)?,
             false => Vec::new(),
@@ -270,7 +301,7 @@ impl ParquetEncoder {
             if let (Attempt::Own(chunks), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field))
                 && let [chunk] = chunks.as_mut_slice()
             {
-                repeats[place] = chunk.repeats.take();
+                notes[place] = Noted { repeats: chunk.repeats.take(), texts: TextChunk::of(chunk) };
             }
             fields.push((field, attempt, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()));
         }
@@ -288,7 +319,7 @@ impl ParquetEncoder {
             columns.append(&mut field?);
         }
         let encoded_bytes = columns.iter().map(Encoded::bytes).sum();
-        Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, repeats))
+        Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, notes))
     }
 
     /// Encodes the columns of a field, or returns the arrays if the parquet crate has to encode them.
@@ -366,7 +397,7 @@ impl<W: Write + Send> ParquetShard<W> {
         let mut writer = self.writer.next_row_group().map_err(encoding_failed)?;
         for chunk in group.columns {
             match chunk {
-                Encoded::Own(chunk) => writer.append_column(&Bytes::from(chunk.bytes), chunk.close),
+                Encoded::Own(chunk) => writer.append_column(&chunk.bytes, chunk.close),
                 Encoded::Spliced(chunk) => writer.append_column(&chunk.pieces, chunk.close),
                 Encoded::General(chunk) => chunk.append_to_row_group(&mut writer),
             }

@@ -32,7 +32,7 @@ pub(crate) use chunk::{
     put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
     put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };
-pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
+pub use encode::{Noted, ParquetEncoder, ParquetShard, RowGroup, TextChunk};
 pub use facts::ColumnFacts;
 pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
 pub use logical::storable_fields;

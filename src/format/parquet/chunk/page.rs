@@ -17,6 +17,7 @@ use ::parquet::{
     },
     schema::types::ColumnDescPtr,
 };
+use bytes::Bytes;
 
 use super::{
     bits::put_zigzag,
@@ -42,7 +43,7 @@ pub struct Repeats {
 #[derive(Debug)]
 pub(in super::super) struct Chunk {
     /// The pages.
-    pub(in super::super) bytes: Vec<u8>,
+    pub(in super::super) bytes: Bytes,
     /// Metadata for the footer and the page indexes.
     pub(in super::super) close: ColumnCloseResult,
     /// Equal values, if requested and if there is a dictionary.
@@ -222,7 +223,7 @@ impl PageWriter {
             column_index,
             offset_index: Some(std::mem::take(&mut self.offsets).build()),
         };
-        Ok((Chunk { bytes: self.bytes, close, repeats: None }, self.compressor, self.packed))
+        Ok((Chunk { bytes: self.bytes.into(), close, repeats: None }, self.compressor, self.packed))
     }
 
     /// Returns the histogram of repetition levels: all slots but the first of each row have level 1.
