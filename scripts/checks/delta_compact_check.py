@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_check import Corpus, by_delta_rs, rows_of
-from duckdb_delta import DuckDB
+from delta_readers import Reader
 from harness import CONFLICT, INPUT, OK, ROOT, USAGE, Failure, Shardify, error_message, expect, finish, not_run
 from stores_check import bucket_of
 
@@ -54,7 +54,7 @@ def readers():
     except ImportError as why:
         not_run("Polars", why)
     try:
-        found["DuckDB"] = DuckDB().scan
+        found["DuckDB"] = Reader("DuckDB").scan
     except ImportError as why:
         not_run("DuckDB", why)
     return found
