@@ -79,7 +79,7 @@ ALL = [
     Check("events_check", "with --json, each line of standard error is an event of the published schema", cost=20),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),
     Check("index_check", "indexes for training tools, with offsets derived anew and the tools' own readers", cost=15),
-    Check("mirror_check", "Delta logs, at every version, by delta-rs, DuckDB and Polars", "--rounds 2", "--rounds 60 --steps 60", cost=40),
+    Check("mirror_check", "Delta logs, at every version, by delta-rs, DuckDB, Polars, ClickHouse and Sail", "--rounds 2", "--rounds 60 --steps 60 --types", cost=40),
     Check("folder_check", "stock readers that are given the folder of a dataset find its shards and nothing else", cost=30),
     Check("card_check", "dataset cards, by Hugging Face datasets, loaded and streamed", "--rounds 2", "--rounds 40 --steps 40", cost=15),
     Check("adopt_check", "shards of webdataset, tfrecord, pyarrow and DuckDB become datasets", cost=15),

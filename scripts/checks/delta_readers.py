@@ -87,7 +87,14 @@ def by_clickhouse():
     def scan(folder, condition, version):
         at = "" if version is None else f", delta_lake_snapshot_version = {version}"
         query = f"select * from deltaLakeLocal('{folder}') where {condition or 'true'} settings session_timezone = 'UTC'{at}"
-        return pa.ipc.open_stream(chdb.query(query, "ArrowStream").bytes()).read_all()
+        table = pa.ipc.open_stream(chdb.query(query, "ArrowStream").bytes()).read_all()
+        # Its one type for bytes and text comes as text.
+        for place, name in enumerate(table.column_names):
+            try:
+                table.column(place).validate(full=True)
+            except pa.ArrowInvalid:
+                table = table.set_column(place, name, table.column(place).cast(pa.binary()))
+        return table
 
     return chdb.query("select version()", "TSV").data().strip(), scan
 
