@@ -284,13 +284,14 @@ def main():
             one = Round(program, pathlib.Path(folder), seed)
             one.run("convert", one.source(), "--to", "parquet", "--out", "d", "--index", "delta", "--id", "n", "--subject", "pat",
                     "--type", "x=float64", "--type", "ts=timestamp(us)", *one.parts)
+            new = 0
             for step in range(options.steps):
                 one.step(one.rng.choice(OPERATIONS))
-                versions += one.compare(others, step == options.steps - 1)
-            scans += one.scans
+                new += one.compare(others, step == options.steps - 1)
+            versions, scans = versions + new, scans + one.scans
             refused.update({name: refused.get(name, 0) + count for name, count in one.refused.items()})
             left = len(list((one.dataset / "_delta_log").glob("*.json")))
-        print(f"seed {seed}{', divided' if one.parts else ''}: {options.steps} operations, {one.seen + 1} versions, each read when it was new, "
+        print(f"seed {seed}{', divided' if one.parts else ''}: {options.steps} operations, {one.seen + 1} versions, {new} read when they were new, "
               f"{left} of them again at the end, {one.scans} scans, {time.perf_counter() - began:.0f} s", flush=True)
     print(f"{options.rounds} rounds of {options.steps} operations, {versions} versions, {scans} scans; readers: {' '.join(others)}")
     for name, count in refused.items():
