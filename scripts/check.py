@@ -92,7 +92,7 @@ ALL = [
     Check("labels_check", "labels beside files are what webdataset, tfrecord, pyarrow and Hugging Face datasets read", cost=15),
     Check("five_tasks_check", "five tasks of a new user in three commands each, read by webdataset and pyarrow", cost=5),
     Check("delta_check", "Delta tables, in every version and while they change, are what delta-rs reads", "--tables 6", "--tables 100", cost=60),
-    Check("delta_compact_check", "compacted Delta tables, at every version, by delta-rs, DuckDB and Polars, and beside delta-rs that writes", "--rounds 2 --commits 20", "--rounds 40 --commits 200", cost=60),
+    Check("delta_compact_check", "compacted Delta tables, at every version, by delta-rs, DuckDB, Polars, ClickHouse and Sail, and beside delta-rs that writes", "--rounds 2 --commits 20", "--rounds 40 --commits 200", cost=60),
     Check("delta_vacuum_check", "vacuumed Delta tables, at every retained version, beside vacuum of delta-rs", "--rounds 5", "--rounds 100", cost=40),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),

@@ -2,7 +2,7 @@
 """`compact` of Delta tables, as readers of Delta tables see them.
 
 Random tables that delta-rs writes (partitions, nulls, nested columns, deletes, later columns, checkpoints) are compacted, sorted and put
-into Z-orders again and again: every version has the same rows before and after in delta-rs, the newest one in DuckDB and Polars, also where they
+into Z-orders again and again: every version has the same rows before and after in delta-rs, the newest one in DuckDB, Polars, ClickHouse and Sail, also where they
 skip files by their statistics; rows of new files are in order; a second run finds nothing to do. Tables of the corpus, with every file many times, so that those with deletion vectors are
 merged, too, are compacted or refused. Then delta-rs appends, deletes and merges beside compactions that are killed: a model says which rows
 the table has to have. Last, damaged logs: an error, and nothing is written.
