@@ -2,7 +2,7 @@
 """`compact` of Delta tables, as readers of Delta tables see them.
 
 Random tables that delta-rs writes (partitions, nulls, nested columns, deletes, later columns, checkpoints) are compacted, sorted and put
-into Z-orders again and again: every version has the same rows before and after in delta-rs, the newest one in DuckDB and Polars, also where they
+into Z-orders again and again: every version has the same rows before and after in delta-rs, the newest one in DuckDB, Polars, ClickHouse and Sail, also where they
 skip files by their statistics; rows of new files are in order; a second run finds nothing to do. Tables of the corpus, with every file many times, so that those with deletion vectors are
 merged, too, are compacted or refused. Then delta-rs appends, deletes and merges beside compactions that are killed: a model says which rows
 the table has to have. Last, damaged logs: an error, and nothing is written.
@@ -29,11 +29,13 @@ import time
 import urllib.parse
 
 import deltalake
+import numpy
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_check import Corpus, by_delta_rs, rows_of
-from duckdb_delta import DuckDB
+from delta_readers import PLACES, Reader
 from harness import CONFLICT, INPUT, OK, ROOT, USAGE, Failure, Shardify, error_message, expect, finish, not_run
 from stores_check import bucket_of
 
@@ -53,11 +55,18 @@ def readers():
         found["Polars"] = by_polars
     except ImportError as why:
         not_run("Polars", why)
-    try:
-        found["DuckDB"] = DuckDB().scan
-    except ImportError as why:
-        not_run("DuckDB", why)
+    for name in PLACES:
+        try:
+            found[name] = Reader(name).scan
+        except ImportError as why:
+            not_run(name, why)
     return found
+
+
+def taken(name, table):
+    """A table without the columns that a reader does not give as they are: Polars has no maps, and ClickHouse no nulls of nested types."""
+    other = {"Polars": pa.types.is_map, "ClickHouse": pa.types.is_nested}.get(name)
+    return table.drop_columns([field.name for field in table.schema if other(field.type)]) if other else table
 
 
 def filtered(folder, condition):
@@ -213,8 +222,7 @@ def check_random(shardify, work, seed, others):
         for condition in conditions:
             same(f"{what}: {condition}", filtered(folder, condition), counts[condition])
         for name, read in others.items():
-            # Polars has no maps.
-            some = lambda table: table.drop_columns(["map"]) if name == "Polars" else table
+            some = lambda table: table.select(taken(name, newest).column_names)
             same(f"{what}: {name}", some(read(folder, None)), some(newest))
             for condition in conditions[:4]:
                 same(f"{what}: {name}, {condition}", some(read(folder, condition)), some(counts[condition]))
@@ -449,14 +457,15 @@ def check_damaged(shardify, work):
     broken("cut", cut_data, ".parquet")
 
 
-def timing(binary, files, rows, work, is_zorder):
-    """Times both on copies of a table of small files, in turns."""
-    source, rng = work / "source", random.Random(1)
-    adds = []
+def small_files(source, files, rows):
+    """Makes a table of small files, as delta-rs writes them; returns their mean size in bytes."""
+    rng, adds = numpy.random.default_rng(1), []
+    texts = pa.array([f"text {number}" for number in range(51)])
     for number in range(files):
         first = number * rows
-        table = pa.table({"n": list(range(first, first + rows)), "text": [f"text {rng.randint(0, 50)}" for _ in range(rows)],
-                          "x": [rng.random() for _ in range(rows)], "id": [f"id-{rng.randint(0, 10**9)}" for _ in range(rows)]})
+        ids = pa.array(rng.integers(0, 10**9, rows)).cast(pa.string())
+        table = pa.table({"n": range(first, first + rows), "text": texts.take(pa.array(rng.integers(0, 51, rows))), "x": rng.random(rows),
+                          "id": pc.binary_join_element_wise("id-", ids, "")})
         if number == 0:
             deltalake.write_deltalake(source, table)
             continue
@@ -466,34 +475,53 @@ def timing(binary, files, rows, work, is_zorder):
         adds.append(json.dumps({"add": {"path": path.name, "partitionValues": {}, "size": path.stat().st_size, "modificationTime": 1_700_000_000_000 + number,
                                         "dataChange": True, "stats": json.dumps(stats)}}))
     (source / "_delta_log" / f"{1:020d}.json").write_text("\n".join([json.dumps({"commitInfo": {"operation": "WRITE"}}), *adds]) + "\n")
-    size = sum(path.stat().st_size for path in source.glob("*.parquet")) / files
-    columns, target = ["x", "id"], 128 << 20 if not is_zorder else 16 << 20
-    ours, theirs = [], []
-    for number in range(3 if is_zorder else 5):
-        for name, times in (("ours", ours), ("theirs", theirs)):
+    return sum(path.stat().st_size for path in source.glob("*.parquet")) / files
+
+
+def timing(binary, files, rows, work, is_zorder, runs):
+    """Times both on copies of a table of small files, in an order that rotates."""
+    source, columns = work / "source", ["x", "id"]
+    size = small_files(source, files, rows)
+    target = 16 << 20 if is_zorder else 128 << 20
+    words = ["--zorder", ",".join(columns), "--target-shard", str(target)] if is_zorder else []
+
+    def ours(folder):
+        subprocess.run([binary, "compact", folder, "--quiet", *words], check=True)
+
+    def theirs(folder):
+        optimize = deltalake.DeltaTable(str(folder)).optimize
+        if is_zorder:
+            optimize.z_order(columns, target_size=target)
+        else:
+            optimize.compact(target_size=target)
+
+    programs = {"shardify": ours, "delta-rs": theirs}
+    times = {name: [] for name in programs}
+    for number in range(runs):
+        for name in list(programs)[::1 if number % 2 == 0 else -1]:
             folder = work / name
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(source, folder, copy_function=os.link)
             began = time.perf_counter()
-            if name == "ours":
-                more = ["--zorder", ",".join(columns), "--target-shard", str(target)] if is_zorder else []
-                subprocess.run([binary, "compact", folder, "--quiet", *more], check=True)
-            elif is_zorder:
-                deltalake.DeltaTable(str(folder)).optimize.z_order(columns, target_size=target)
-            else:
-                deltalake.DeltaTable(str(folder)).optimize.compact(target_size=target)
-            times.append(time.perf_counter() - began)
-    counts = [deltalake.DeltaTable(str(work / name)).to_pyarrow_dataset().count_rows() for name in ("ours", "theirs")]
-    expect("timing: rows", counts, [files * rows] * 2)
-    print(f"{files} files of {size / 1e3:.0f} kB: shardify {min(ours):.2f} to {max(ours):.2f} s, delta-rs {min(theirs):.2f} to {max(theirs):.2f} s, "
-          f"ratio of the medians {sorted(theirs)[len(theirs) // 2] / sorted(ours)[len(ours) // 2]:.2f}")
+            programs[name](folder)
+            times[name].append(time.perf_counter() - began)
+            print(f"  run {number + 1}, load {os.getloadavg()[0]:.1f}: {name} {times[name][-1]:.2f} s", flush=True)
+    for name in programs:
+        expect(f"timing: rows of {name}", deltalake.DeltaTable(str(work / name)).to_pyarrow_dataset().count_rows(), files * rows)
+    medians = {name: sorted(found)[len(found) // 2] for name, found in times.items()}
+    spread = ", ".join(f"{name} {medians[name]:.2f} s ({min(found):.2f} to {max(found):.2f})" for name, found in times.items())
+    print(f"{files} files of {size / 1e3:.0f} kB, medians of {runs}: {spread}, ratio {medians['delta-rs'] / medians['shardify']:.2f}")
     if is_zorder:
-        for name in ("ours", "theirs"):
-            print(f"{name}: {read_by_ranges(work / name, columns)}")
+        for name in programs:
+            print(f"range queries on {name}: {read_by_ranges(work / name, columns)}")
+    version = deltalake.DeltaTable(str(work / "shardify")).version()
+    again = subprocess.run([binary, "compact", work / "shardify", *words], check=True, capture_output=True, text=True)
+    expect("timing: the version after a second run", deltalake.DeltaTable(str(work / "shardify")).version(), version)
+    print(f"a second run: {(again.stdout + again.stderr).splitlines()[0]}")
 
 
 def read_by_ranges(folder, columns):
-    """How many files range queries of one in a hundred rows read, by the statistics in the log and by the bytes they have, for each column."""
+    """Shares of files and bytes that range queries of one in a hundred rows skip by the statistics in the log, for each column."""
     adds = deltalake.DeltaTable(str(folder)).get_add_actions(flatten=True)
     adds = pa.table(adds)
     sizes, out = adds["size_bytes"].to_pylist(), [f"{len(adds)} files"]
@@ -507,7 +535,7 @@ def read_by_ranges(folder, columns):
             read = [size for size, (least, greatest) in zip(sizes, ends) if least is None or (least <= high and greatest >= low)]
             shares.append((len(read) / len(sizes), sum(read) / sum(sizes)))
         files, read_bytes = (sum(share[at] for share in shares) / len(shares) for at in (0, 1))
-        out.append(f"{column}: {files:.1%} of the files, {read_bytes:.1%} of the bytes")
+        out.append(f"{column} skips {1 - files:.1%} of the files, {1 - read_bytes:.1%} of the bytes")
     return ", ".join(out)
 
 
@@ -521,12 +549,13 @@ def main():
     parser.add_argument("--timing", type=int, help="small files of the timed table")
     parser.add_argument("--zorder", action="store_true", help="time Z-orders in place of merges")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of each of them")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each program that are timed")
     options = parser.parse_args()
     shardify = Shardify(options.shardify)
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         if options.timing:
-            timing(shardify.binary, options.timing, options.rows, work, options.zorder)
+            timing(shardify.binary, options.timing, options.rows, work, options.zorder, options.runs)
             return
         others = readers()
         done = sum(check_random(shardify, work, seed, others) for seed in range(options.seed, options.seed + options.rounds))
