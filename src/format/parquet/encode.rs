@@ -83,8 +83,8 @@ pub struct Noted {
     pub texts: Option<TextChunk>,
 }
 
-/// A compressed column chunk of texts, which may be missing. Tables with the same values beside a shard take it as it is: to encode and
-/// compress them again would cost as much as in the shard.
+/// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are in Zstandard
+/// themselves, take it as it is: to encode and compress them again would cost as much as in the shard.
 #[derive(Debug, Clone)]
 pub struct TextChunk {
     /// The pages.
@@ -94,14 +94,14 @@ pub struct TextChunk {
 }
 
 impl TextChunk {
-    /// Takes a chunk; `None` if it has other values or is not compressed.
+    /// Takes a chunk; `None` if it has other values or another compression.
     fn of(chunk: &Chunk) -> Option<Self> {
         let metadata = &chunk.close.metadata;
         let column = metadata.column_descr();
         let texts = matches!(column.logical_type_ref(), Some(LogicalType::String))
             && (column.max_def_level(), column.max_rep_level()) == (1, 0);
-        let compressed = metadata.compression() != Compression::UNCOMPRESSED;
-        (texts && compressed).then(|| Self {
+        let alike = matches!(metadata.compression(), Compression::ZSTD(_));
+        (texts && alike).then(|| Self {
             bytes: chunk.bytes.clone(),
             close: ColumnCloseResult { column_index: None, ..chunk.close.clone() },
         })
