@@ -61,7 +61,7 @@ ALL = [
     Check("interop", "other people's readers get every value back", cost=120),
     Check("roundtrip", "every input to every output and back, value by value", cost=30),
     Check("corpus_check", "each file of the corpus ends with an independent count or an error, in 10 s and 1 GiB", needs=("corpus",), alone=True),
-    Check("value_check", "each value and type of the corpus, to every output and back", "--jobs 1", "--jobs 2", ("corpus",), cost=420),
+    Check("value_check", "each value and type of the corpus, to every output and back", "--jobs 1 --every 2", "--jobs 2", ("corpus",), cost=250),
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),
@@ -125,7 +125,7 @@ ALL = [
     Check("many_parquet", "10 large and many small Parquet files compacted in 512 MiB, 64 of them open", "--files 10,20000", "--files 10,100000",
           alone=True, group="scale"),
     Check("delta_replay", "the log of a Delta table of 100,000 files, or a fifth, is read in 2 s and 512 MiB", "--files 20000 --commits 200", "", alone=True, group="scale"),
-    Check("stores_check", "S3 and Azure: same bytes as locally, failures, no secrets", "--files 8000 --azure-files 600", "--azure-files 2000", group="stores", cost=150),
+    Check("stores_check", "S3 and Azure: same bytes as locally, failures, no secrets", "--files 4000 --azure-files 300", "--azure-files 2000", group="stores", cost=150),
 ]  # fmt: skip
 
 
