@@ -44,7 +44,7 @@ pub struct IdColumn {
     /// Whether the texts are tokens of private ids.
     private: bool,
     /// All rows as a shard has them.
-    encoded: Option<TextChunk>,
+    encoded: Option<Chunk>,
 }
 
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ pub(in crate::dataset) enum Texts<'a> {
     /// One text per row.
     Plain(StringArray),
     /// As a shard has them.
-    Encoded(&'a TextChunk),
+    Encoded(&'a Chunk),
     /// Dictionary-coded.
     Keyed { keys: Vec<u32>, dictionary: Vec<&'a str>, valid: Option<NullBuffer> },
 }
@@ -101,14 +101,12 @@ impl IdColumn {
     /// States that a shard has the same texts in a column.
     #[must_use]
     pub fn encoded_as(self, encoded: Option<TextChunk>) -> Self {
-        let rows = i64::try_from(self.texts.len()).ok();
         // Columns of other rows would give wrong ids.
-        let nulls = |chunk: &TextChunk| chunk.close.metadata.statistics().and_then(Statistics::null_count_opt);
-        let fits = |chunk: &TextChunk| {
-            i64::try_from(chunk.close.rows_written).ok() == rows
-                && nulls(chunk).is_none_or(|nulls| nulls == self.texts.null_count() as u64)
+        let nulls = |chunk: &Chunk| chunk.close.metadata.statistics().and_then(Statistics::null_count_opt);
+        let fits = |chunk: &Chunk| {
+            chunk.rows() == self.texts.len() && nulls(chunk).is_none_or(|nulls| nulls == self.texts.null_count() as u64)
         };
-        Self { encoded: encoded.filter(fits), ..self }
+        Self { encoded: encoded.map(Chunk::from).filter(fits), ..self }
     }
 
     /// Returns the texts.

@@ -148,12 +148,8 @@ impl Lease {
     pub fn renew(&self, version: Version, lost: u32) -> Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let delay = FIRST_DELAY.saturating_mul(1 << lost.saturating_sub(1).min(16)).min(MAX_DELAY);
-        held.claim = Claim {
-            version,
-            erasing: lost > 0,
-            delay: (delay > FIRST_DELAY).then_some(delay.as_secs()),
-            ..held.claim.clone()
-        };
+        (held.claim.version, held.claim.erasing) = (version, lost > 0);
+        held.claim.delay = (delay > FIRST_DELAY).then_some(delay.as_secs());
         held.write()
     }
 }

@@ -457,7 +457,7 @@ impl SidecarColumns {
         let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.part(range.start, rows)) {
             None => chunks::encode(&column(i), rows, &Values::Nulls),
             Some(Texts::Plain(texts)) => chunks::encode(&column(i), rows, &Values::Texts(&texts)),
-            Some(Texts::Encoded(chunk)) => Chunk::from(chunk.clone()).of(&column(i)),
+            Some(Texts::Encoded(chunk)) => chunk.of(&column(i)),
             Some(Texts::Keyed { keys, dictionary, valid }) => {
                 let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: valid.as_ref() };
                 chunks::encode(&column(i), rows, &values)
