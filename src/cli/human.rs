@@ -631,7 +631,11 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     }
     if report.objects_unreferenced > 0 {
         let objects = plural(report.objects_unreferenced, "object");
-        line(w, "left over", format_args!("{objects} that no version needs; `vacuum` deletes them"))?;
+        line(
+            w,
+            "left over",
+            format_args!("{objects} that no version needs, possibly with erased records; `vacuum` deletes them"),
+        )?;
     }
     if let Some(receipt) = &report.receipt {
         line(w, "receipt", clean(receipt))?;
