@@ -230,8 +230,10 @@ class Stress:
         try:
             work(*arguments)
         except Exception as failure:  # pylint: disable=broad-except
+            # A command that was stopped has said on standard error what it was doing.
+            told = (getattr(failure, "stderr", None) or b"")[-4000:].decode(errors="replace")
             with self.lock:
-                self.failures.append(f"{work.__name__}: {failure}")
+                self.failures.append(f"{work.__name__}: {failure} {told}".rstrip())
 
     def all(self):
         """Lets everybody work, then looks at what is there."""

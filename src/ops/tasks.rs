@@ -290,13 +290,18 @@ pub(super) fn signature(snapshot: Option<&Snapshot>, work: &Value) -> blake3::Ha
 
 /// Adds a row of a plan to its hash, but not the part: that follows from the rest.
 pub(super) fn add_row(hasher: &mut blake3::Hasher, row: &PlannedSource) {
+    // There may be millions of rows, and many short updates take longer than one of their bytes.
+    let mut bytes = Vec::with_capacity(256);
     let mut add = |text: &str| {
-        hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(text.as_bytes());
     };
     [&row.root, &row.prefix, row.path.as_str(), row.key.as_str()].into_iter().for_each(&mut add);
     [&row.etag, &row.reject].into_iter().for_each(|text| add(text.as_deref().unwrap_or_default()));
     add(&row.label.map_or_else(String::new, |label| label.to_string()));
-    hasher.update(&row.bytes.to_le_bytes()).update(&row.modified.to_le_bytes());
+    bytes.extend_from_slice(&row.bytes.to_le_bytes());
+    bytes.extend_from_slice(&row.modified.to_le_bytes());
+    hasher.update(&bytes);
 }
 
 /// Returns the row of a file; streams, which cannot be planned, have none.

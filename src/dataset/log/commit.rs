@@ -26,7 +26,9 @@ use crate::{
         clock,
         draft::Draft,
         entry::{self, Counts, Entry, FORMAT_VERSION},
-        erased, leases, root,
+        erased,
+        leases::Courtesy,
+        root,
         snapshot::{Dataset, Newest, Snapshot},
         transaction::{Numbers, Transaction},
     },
@@ -52,7 +54,6 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.test_store()?;
-    leases::wait_for_erasure(dataset, &transaction.id)?;
     until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
         let parent = dataset.latest()?;
         if let Some(parent) = &parent {
@@ -93,17 +94,22 @@ pub(in crate::dataset) enum Next {
 /// the run's id and the version that it was based on before it wrote anything. `done` completes the error message if
 /// other runs are faster each time.
 ///
-/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now.
+/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now. Attempts are delayed
+/// for an erasure that asks for it.
 pub(in crate::dataset) fn until_created(
     dataset: &Dataset,
     run: (&TransactionId, Version),
     done: &str,
-    make: impl FnMut(usize) -> Result<Next>,
+    mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
-    created_within(ATTEMPTS, dataset, run, done, make)
+    let mut courtesy = Courtesy::new(dataset, run.0);
+    created_within(ATTEMPTS, dataset, run, done, |attempt| {
+        courtesy.wait()?;
+        make(attempt)
+    })
 }
 
-/// Like [`until_created`], with another number of attempts.
+/// Like [`until_created`], with another number of attempts, and without delay.
 pub(in crate::dataset) fn created_within(
     attempts: usize,
     dataset: &Dataset,

@@ -204,26 +204,43 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
     Ok(out)
 }
 
-/// Delays a commit, for as long as is asked at most, while an erasure that lost several times makes its own. A lease that is not
-/// renewed in its time is that of a killed run, whatever this machine takes for the time.
-///
-/// # Errors
-/// When the store fails.
-pub(in crate::dataset) fn wait_for_erasure(dataset: &Dataset, transaction: &TransactionId) -> Result<()> {
-    let (begun, mut pause) = (Instant::now(), POLL);
-    let mut seen: HashMap<String, Instant> = HashMap::new();
-    loop {
-        let claims = current(dataset.store().as_ref(), Timestamp::now())?;
-        let asked = claims.into_iter().filter_map(|(path, claim)| {
-            let delay = claim.delay_of(transaction)?;
-            let first = seen.entry(path).or_insert_with(Instant::now);
-            (first.elapsed().as_secs() < claim.seconds).then_some(delay)
-        });
-        if asked.max().is_none_or(|delay| begun.elapsed() >= delay) {
-            return Ok(());
+/// The wait of a commit for erasures that lost several times. Each attempt to commit waits, so that those under way do not
+/// keep beating the erasure; all of them together wait for as long as is asked at most.
+#[derive(Debug)]
+pub(in crate::dataset) struct Courtesy<'a> {
+    dataset: &'a Dataset,
+    transaction: &'a TransactionId,
+    begun: Instant,
+    /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this machine
+    /// takes for the time.
+    seen: HashMap<String, Instant>,
+}
+
+impl<'a> Courtesy<'a> {
+    /// Begins with the first attempt of a transaction to commit.
+    pub(in crate::dataset) fn new(dataset: &'a Dataset, transaction: &'a TransactionId) -> Self {
+        Self { dataset, transaction, begun: Instant::now(), seen: HashMap::new() }
+    }
+
+    /// Waits while an erasure asks for it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(in crate::dataset) fn wait(&mut self) -> Result<()> {
+        let mut pause = POLL;
+        loop {
+            let claims = current(self.dataset.store().as_ref(), Timestamp::now())?;
+            let asked = claims.into_iter().filter_map(|(path, claim)| {
+                let delay = claim.delay_of(self.transaction)?;
+                let first = self.seen.entry(path).or_insert_with(Instant::now);
+                (first.elapsed().as_secs() < claim.seconds).then_some(delay)
+            });
+            if asked.max().is_none_or(|delay| self.begun.elapsed() >= delay) {
+                return Ok(());
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(MAX_POLL);
         }
-        std::thread::sleep(pause);
-        pause = (2 * pause).min(MAX_POLL);
     }
 }
 
@@ -280,7 +297,7 @@ mod tests {
         let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
         let waited = |transaction: &TransactionId| {
             let begun = Instant::now();
-            wait_for_erasure(&dataset, transaction).unwrap();
+            Courtesy::new(&dataset, transaction).wait().unwrap();
             begun.elapsed()
         };
         assert!(waited(&other) < POLL);
@@ -326,7 +343,7 @@ mod tests {
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
         let begun = Instant::now();
-        wait_for_erasure(&dataset, &TransactionId::fresh()).unwrap();
+        Courtesy::new(&dataset, &TransactionId::fresh()).wait().unwrap();
         assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
     }
 }

@@ -69,10 +69,19 @@ pub(in crate::dataset) fn delta(properties: WriterPropertiesBuilder, column: &st
 
 /// Properties of lists: numbers are encoded as differences because most increase or repeat; names share prefixes.
 pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
+    list_builder(schema).build()
+}
+
+/// Properties of lists that are read by row numbers alone, so that nobody needs the least and greatest value of a chunk.
+fn numbered_list_properties(schema: &Schema) -> WriterProperties {
+    list_builder(schema).set_statistics_enabled(EnabledStatistics::None).build()
+}
+
+fn list_builder(schema: &Schema) -> WriterPropertiesBuilder {
     let encode = |properties: WriterPropertiesBuilder, field: &FieldRef| {
         let column = field.name().as_str();
         match field.data_type() {
-            DataType::UInt64 if column != "hash" => delta(properties, column),
+            DataType::UInt64 | DataType::Int64 if column != "hash" => delta(properties, column),
             DataType::Utf8 if NAMES.contains(&column) => properties
                 .set_column_dictionary_enabled(column.into(), false)
                 .set_column_encoding(column.into(), Encoding::DELTA_BYTE_ARRAY),
@@ -80,7 +89,7 @@ pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
             _ => properties,
         }
     };
-    schema.fields().iter().fold(properties(), encode).build()
+    schema.fields().iter().fold(properties(), encode)
 }
 
 /// Columns of lists whose neighbouring texts differ little.
@@ -110,6 +119,7 @@ pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperti
 pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
+    properties: fn(&Schema) -> WriterProperties,
     writer: Option<ArrowWriter<SealingSink>>,
     rows: u64,
 }
@@ -117,7 +127,12 @@ pub(in crate::dataset) struct TableWriter<'a> {
 impl<'a> TableWriter<'a> {
     /// Starts a table; nothing is stored until the first row.
     pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { store, path, writer: None, rows: 0 }
+        Self { store, path, properties: list_properties, writer: None, rows: 0 }
+    }
+
+    /// Starts a table whose readers know the numbers of the rows that they want.
+    pub(in crate::dataset) fn numbered(store: &'a dyn Store, path: &'a str) -> Self {
+        Self { properties: numbered_list_properties, ..Self::new(store, path) }
     }
 
     /// Appends rows.
@@ -127,9 +142,8 @@ impl<'a> TableWriter<'a> {
         }
         if self.writer.is_none() {
             let sink = SealingSink::in_blocks(self.store, self.path)?;
-            self.writer = Some(
-                ArrowWriter::try_new(sink, batch.schema(), Some(list_properties(&batch.schema()))).map_err(failed)?,
-            );
+            let properties = (self.properties)(&batch.schema());
+            self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
         }
         self.rows += batch.num_rows() as u64;
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)

@@ -159,7 +159,9 @@ impl Session<'_> {
             let lease = Lease::take(self.dataset, &transaction, "erase", self.oldest(&newest), leases::LEASE)?;
             match self.attempts(&transaction, &lease) {
                 // The objects it wrote may be deleted by now: it has to start afresh, under another transaction id.
-                Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {}
+                Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {
+                    self.context.observer.event(Event::Note(format!("starting again: {e}")));
+                }
                 result => return result,
             }
             pause(self.context, PATIENT_ATTEMPTS)?;
@@ -186,6 +188,8 @@ impl Session<'_> {
                         // Whatever the cause of the error, the run has to start afresh.
                         return Err(super::overtaken(self.dataset).cause(e));
                     }
+                    let note = format!("other runs were faster than attempt {attempt} of {ATTEMPTS} to erase: {e}");
+                    self.context.observer.event(Event::Note(note));
                     pause(self.context, attempt)?;
                 }
                 Err(e) => {
