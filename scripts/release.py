@@ -34,8 +34,11 @@ TARGET = "x86_64-unknown-linux-gnu"
 # Parts of the name of the wheel: any Python, and glibc 2.17.
 TAGS = ("py3-none-", "manylinux2014_x86_64")
 PROGRAM = "shardify"
+# Most of the program is instances of generic code, and inlining less makes it smaller without making it slower. Cargo has no such
+# setting for a profile.
+RUSTFLAGS = "-C llvm-args=-inline-threshold=60"
 # A program of this size or more has its debug symbols, or something large has crept in.
-LARGEST = 40 << 20
+LARGEST = 40_000_000
 DOCUMENTS = ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT")
 SUMS = "SHA256SUMS"
 
@@ -92,7 +95,9 @@ def build(out):
     command = [sys.executable, "-m", "maturin", "build", "--profile", "dist", "--zig", "--compatibility", "manylinux2014", "--target", TARGET]
     # maturin asks the first Python in the path for zig.
     path = os.pathsep.join((str(pathlib.Path(sys.executable).parent), os.environ["PATH"]))
-    subprocess.run([*command, "--locked", "--out", str(out)], cwd=ROOT, check=True, env={**os.environ, "PATH": path})
+    flags = " ".join(filter(None, (os.environ.get("RUSTFLAGS"), RUSTFLAGS)))
+    environment = {**os.environ, "PATH": path, "RUSTFLAGS": flags}
+    subprocess.run([*command, "--locked", "--out", str(out)], cwd=ROOT, check=True, env=environment)
     pack(out)
 
 
@@ -132,9 +137,9 @@ def prove(out, debian):
     run("checksums", ["sha256sum", "--check", "--strict", SUMS], cwd=out)
     size = len(program_of(wheel))
     if size >= LARGEST:
-        sys.exit(f"FAILED: expected a program of less than {LARGEST >> 20} MiB, found {size / (1 << 20):.1f} MiB")
+        sys.exit(f"FAILED: expected a program of less than {LARGEST / 1e6:.0f} MB, found {size / 1e6:.1f} MB")
     sizes = (("program", size), ("wheel", wheel.stat().st_size), ("archive", archive.stat().st_size))
-    print("      " + ", ".join(f"{name} {size / (1 << 20):.1f} MiB" for name, size in sizes))
+    print("      " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes))
     with tempfile.TemporaryDirectory() as folder:
         in_environment(wheel, pathlib.Path(folder))
     if debian is None:

@@ -138,7 +138,7 @@ pub(in crate::dataset) fn created_within(
                     erasures.drop_finished(dataset.store().as_ref(), version)?;
                 }
                 entry.root = root::of_entry(dataset, &entry)?;
-                if create(dataset.store().as_ref(), &entry)? {
+                if create(dataset, &entry)? {
                     // The version may already be old and its lists vacuumed: what was committed stays committed.
                     let newest = Newest::of(&entry);
                     return Ok(dataset.snapshot_of(*entry, newest));
@@ -209,15 +209,15 @@ pub(in crate::dataset) fn after(
 }
 
 /// Creates the entry; returns false if another run's entry exists.
-fn create(store: &dyn Store, entry: &Entry) -> Result<bool> {
+fn create(dataset: &Dataset, entry: &Entry) -> Result<bool> {
     let new = NewEntry {
         path: &entry::path(entry.version),
         version: &entry.version,
         name: "log entry",
         unsure: "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
     };
-    let is_own = || Ok(entry::read(store, entry.version)?.map(|found| found.transaction == entry.transaction));
-    new.create(store, entry::encode(entry)?.into(), is_own)
+    let is_own = || Ok(dataset.find_entry(entry.version)?.map(|found| found.transaction == entry.transaction));
+    new.create(dataset.store().as_ref(), entry::encode(entry)?.into(), is_own)
 }
 
 fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
@@ -243,7 +243,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         && parent.version() != planned_on
     {
         // Records of ids that were erased since may be among the new ones.
-        let then = entry::read(parent.dataset().store().as_ref(), planned_on)?.and_then(|entry| entry.erasures);
+        let then = parent.dataset().find_entry(planned_on)?.and_then(|entry| entry.erasures);
         if then.map_or(0, |then| then.count) != now.count {
             return Err(Error::conflict("somebody was erased from the dataset meanwhile")
                 .hint("nothing was committed; run the command again, it leaves out who was erased"));
@@ -290,7 +290,7 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
         return Ok(());
     }
     for version in planned_on.0 + 1..=parent.version().0 {
-        let entry = entry::read(parent.dataset().store().as_ref(), Version(version))?;
+        let entry = parent.dataset().find_entry(Version(version))?;
         let adds = |entry: Entry| match entry.operation.as_str() {
             "convert" | "adopt" => entry.counts.records_out > 0,
             _ => entry.counts.records_restored > 0,
@@ -586,7 +586,7 @@ mod tests {
         entry.version = entry.version.next();
         entry.root = None;
         entry.shards.iter_mut().for_each(|list| list.root = None);
-        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        assert!(create(&dataset, &entry).unwrap());
         let all = dataset.open().unwrap();
         assert_eq!(root::of_entry(&dataset, &entry).unwrap(), None);
         assert_ne!(root(&all), root(&tagged));
@@ -604,19 +604,21 @@ mod tests {
         let entry = dataset.open().unwrap().entry().clone();
         let mut changed = entry.clone();
         changed.version = Version(3);
-        assert!(create(dataset.store().as_ref(), &changed).unwrap());
-        let problem = |dataset: &Dataset| root::check_root(&dataset.open().unwrap()).unwrap_err().to_string();
-        assert!(problem(&dataset).contains("does not follow"), "another version has another root");
+        assert!(create(&dataset, &changed).unwrap());
+        // A dataset that is open keeps the lists that it has read.
+        let reopened = || Dataset::new(Arc::clone(dataset.store())).open().unwrap();
+        let problem = || root::check_root(&reopened()).unwrap_err().to_string();
+        assert!(problem().contains("does not follow"), "another version has another root");
         let other = dataset.store().get(&entry.shards[1].path).unwrap().unwrap();
         dataset.store().put(&entry.shards[0].path, other).unwrap();
-        let error = root::check_root(&dataset.open().unwrap()).unwrap_err();
+        let error = root::check_root(&reopened()).unwrap_err();
         assert_eq!((error.kind(), error.place().byte), (Kind::Integrity, Some(0)), "{error}");
         // A list of an older release has no seal, but a root.
         let mut old = entry.clone();
         old.version = Version(4);
         old.shards.iter_mut().for_each(|list| list.seal = None);
-        assert!(create(dataset.store().as_ref(), &old).unwrap());
-        assert!(problem(&dataset).contains("found another"));
+        assert!(create(&dataset, &old).unwrap());
+        assert!(problem().contains("found another"));
     }
 
     #[test]
@@ -717,7 +719,7 @@ mod tests {
         let parent = dataset.open().unwrap();
         let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
         entry.abandoned = vec![late.id.tag().to_owned()];
-        assert!(create(dataset.store().as_ref(), &entry).unwrap());
+        assert!(create(&dataset, &entry).unwrap());
         // However many versions come in between.
         let other = transaction(vec![shard("c", 0, 10)], &[], Numbers::Fresh(10));
         commit(&dataset, &other, Version(1)).unwrap();

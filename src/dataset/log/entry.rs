@@ -20,7 +20,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds},
         index::{SegmentRef, places::PlaceRef},
-        log::{duplicates::DuplicatesRef, erasures::Erasures},
+        log::{duplicates::DuplicatesRef, erasures::Erasures, known::Known},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -346,21 +346,22 @@ fn is_entry(path: &str) -> bool {
 }
 
 /// Returns the newest entry.
-pub(in crate::dataset) fn latest(store: &dyn Store) -> Result<Option<Entry>> {
+pub(in crate::dataset) fn latest(known: &Known) -> Result<Option<Entry>> {
+    let store = known.store().as_ref();
     let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
-    match store.get(&first)? {
+    match known.get(&first)? {
         Some(bytes) => decode(store, &first, &bytes).map(Some),
         None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
     }
 }
 
 /// Returns the entry of a version.
-pub(in crate::dataset) fn read(store: &dyn Store, version: Version) -> Result<Option<Entry>> {
+pub(in crate::dataset) fn read(known: &Known, version: Version) -> Result<Option<Entry>> {
     if version.0 == 0 {
         return Ok(None);
     }
     let path = path(version);
-    store.get(&path)?.map(|bytes| decode(store, &path, &bytes)).transpose()
+    known.get(&path)?.map(|bytes| decode(known.store().as_ref(), &path, &bytes)).transpose()
 }
 
 /// First version of receipts that carry a checksum.
@@ -445,13 +446,16 @@ mod instant {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::error::Kind;
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
     fn only_entries_are_read_as_entries() {
-        let store = crate::storage::RemoteStore::memory().unwrap();
+        let store: Arc<dyn Store> = Arc::new(crate::storage::RemoteStore::memory().unwrap());
+        let latest = |store: &Arc<dyn Store>| latest(&Known::new(Arc::clone(store)));
         assert!(latest(&store).unwrap().is_none());
         for marker in ["", "/.DS_Store", "/_SUCCESS", "/00000000000000000000.json.tmp", "/0.json", "/x/y"] {
             store.put(&format!("{}{marker}", system_path("log")), "".into()).unwrap();

@@ -7,6 +7,7 @@ pub(super) mod duplicates;
 pub(super) mod entry;
 pub(super) mod erased;
 pub(super) mod erasures;
+pub(super) mod known;
 pub mod leases;
 pub(super) mod order;
 pub(super) mod part;

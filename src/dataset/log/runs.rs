@@ -27,15 +27,18 @@ use arrow::{
 };
 
 use crate::{
-    dataset::table::{
-        self,
-        beside::{self, Beside},
-        column,
-        sealed::Sealed,
+    dataset::{
+        log::known::Known,
+        table::{
+            self,
+            beside::{self, Beside},
+            column,
+            sealed::Sealed,
+        },
     },
     error::Result,
     id::Version,
-    storage::{Store, checked_path},
+    storage::checked_path,
 };
 
 /// Consecutive records in consecutive rows of one shard.
@@ -297,9 +300,9 @@ fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
 }
 
 /// Reads a list.
-pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Run>> {
-    let damaged = |e| table::damaged(e, "the table is damaged", list.place(store));
-    decode(&table::read(store, list)?).map_err(damaged)
+pub(in crate::dataset) fn read(known: &Known, list: &Sealed) -> Result<Vec<Run>> {
+    let damaged = |e| table::damaged(e, "the table is damaged", list.place(known.store().as_ref()));
+    decode(&known.list(list)?).map_err(damaged)
 }
 
 fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use super::{
     entry::{self, Entry, effective},
     erased,
+    known::Known,
     runs::{self, RunTable},
     shards::{self, ShardMeta},
     sources::{self, SourceRow},
@@ -36,14 +37,14 @@ const PROBES: u64 = 16;
 /// A dataset at some location; it need not exist yet.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    store: Arc<dyn Store>,
+    known: Arc<Known>,
     key: Option<Arc<IdKey>>,
 }
 
 impl Dataset {
     /// Returns the dataset in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, key: None }
+        Self { known: Arc::new(Known::new(store)), key: None }
     }
 
     /// Sets the key of its ids, used if they are private.
@@ -59,7 +60,12 @@ impl Dataset {
 
     /// Returns the store that holds it.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        self.known.store()
+    }
+
+    /// Returns the store with what was read from it.
+    pub(in crate::dataset) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Returns the newest snapshot; `None` if nothing was ever committed.
@@ -67,7 +73,7 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read or was written by a newer format version.
     pub fn latest(&self) -> Result<Option<Snapshot>> {
-        Ok(entry::latest(self.store.as_ref())?.map(|entry| {
+        Ok(entry::latest(&self.known)?.map(|entry| {
             let newest = Newest::of(&entry);
             self.snapshot_of(entry, newest)
         }))
@@ -80,7 +86,7 @@ impl Dataset {
     pub fn open(&self) -> Result<Snapshot> {
         self.latest()?.ok_or_else(|| {
             Error::usage("expected a dataset, found none")
-                .at(self.store.location().to_string())
+                .at(self.store().location().to_string())
                 .hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
         })
     }
@@ -91,16 +97,16 @@ impl Dataset {
     /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let latest = entry::latest(self.store.as_ref())?;
+        let latest = entry::latest(&self.known)?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
         let entry = match &latest {
             Some(latest) if latest.version == version => Some(latest.clone()),
-            _ => entry::read(self.store.as_ref(), version)?,
+            _ => self.find_entry(version)?,
         };
         match entry {
             Some(_) if !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
-                    .at(self.store.location().to_string())
+                    .at(self.store().location().to_string())
                     .hint(format!("the oldest version that can be read is {}", newest.readable_from))
                     .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, `manifest --tag` for good"))
             }
@@ -111,7 +117,7 @@ impl Dataset {
                 _ => Ok(self.snapshot_of(entry, newest)),
             },
             None => Err(Error::usage(format!("there is no version {version}"))
-                .at(self.store.location().to_string())
+                .at(self.store().location().to_string())
                 .hint("`shardify manifest --history` lists the versions")),
         }
     }
@@ -163,13 +169,21 @@ impl Dataset {
     /// # Errors
     /// When it is missing or damaged, or the store fails.
     pub fn entry(&self, version: Version) -> Result<Entry> {
-        entry::read(self.store.as_ref(), version)?.ok_or_else(|| {
+        self.find_entry(version)?.ok_or_else(|| {
             Error::integrity(format!("the log entry of version {version} is missing")).at(self
-                .store
+                .store()
                 .location()
                 .join(&entry::path(version))
                 .to_string())
         })
+    }
+
+    /// Returns the log entry of a version, if there is one.
+    ///
+    /// # Errors
+    /// When it is damaged, or the store fails.
+    pub(in crate::dataset) fn find_entry(&self, version: Version) -> Result<Option<Entry>> {
+        entry::read(&self.known, version)
     }
 
     /// Returns the root in the log entry of a version, if it has one.
@@ -177,7 +191,7 @@ impl Dataset {
     /// # Errors
     /// When the entry cannot be read.
     pub fn root_of(&self, version: Version) -> Result<Option<Hash>> {
-        Ok(entry::read(self.store.as_ref(), version)?.and_then(|entry| entry.root))
+        Ok(self.find_entry(version)?.and_then(|entry| entry.root))
     }
 
     /// Whether a version after `since` abandons a run, because what it wrote may be deleted.
@@ -229,7 +243,7 @@ impl Dataset {
     /// # Errors
     /// [`Kind::Storage`](crate::error::Kind::Storage) naming a store where several win.
     pub fn test_store(&self) -> Result<()> {
-        store_test::test_conditional_create(self.store.as_ref())
+        store_test::test_conditional_create(self.store().as_ref())
     }
 
     /// Returns every object in the dataset's folder, sorted by path, and the places that cannot be listed: unreadable
@@ -239,7 +253,7 @@ impl Dataset {
     /// When the store fails.
     pub fn listing(&self) -> Result<(Vec<ObjectFacts>, Vec<String>)> {
         let (mut objects, mut unlisted) = (Vec::new(), Vec::new());
-        self.store.walk("", &mut |listed| {
+        self.store().walk("", &mut |listed| {
             match listed {
                 Listed::Object(facts) => objects.push(facts),
                 Listed::FolderLink(_) => {}
@@ -257,12 +271,12 @@ impl Dataset {
     /// # Errors
     /// When the store fails.
     pub fn now(&self) -> Result<Timestamp> {
-        self.store.now(&system_path("clock"))
+        self.store().now(&system_path("clock"))
     }
 
     /// Returns an object of the dataset.
     pub fn object(&self, path: &str, bytes: u64) -> Object {
-        Object::new(Arc::clone(&self.store), path, bytes)
+        Object::new(Arc::clone(self.store()), path, bytes)
     }
 
     /// Returns an older version without what was erased from it since.
@@ -394,7 +408,7 @@ impl Snapshot {
                 self.version(),
                 shards.len()
             ))
-            .at(self.dataset.store.location().to_string()));
+            .at(self.dataset.store().location().to_string()));
         }
         Ok(self.shards.get_or_init(|| shards))
     }
@@ -429,22 +443,22 @@ impl Snapshot {
     /// # Errors
     /// If a list cannot be read, or `visit` fails.
     pub fn each_source(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-        self.entry.sources.iter().try_for_each(|list| sources::read(&self.dataset.store, list, visit))
+        self.entry.sources.iter().try_for_each(|list| sources::read(self.dataset.store(), list, visit))
     }
 
     pub(in crate::dataset) fn read_lists<T: Send>(
         &self,
         lists: &[ListRef],
-        read: impl Fn(&dyn Store, &Sealed) -> Result<Vec<T>> + Sync,
+        read: impl Fn(&Known, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
         let parts: Vec<Vec<T>> = fetch::in_parallel(lists, &|list: &ListRef| {
-            let rows = read(self.dataset.store.as_ref(), &list.sealed())?;
+            let rows = read(&self.dataset.known, &list.sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)
             } else {
                 Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
                     .dataset
-                    .store
+                    .store()
                     .location()
                     .join(&list.path)
                     .to_string()))

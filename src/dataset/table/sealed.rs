@@ -75,7 +75,15 @@ impl Sealed {
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is missing or does not match its seal; if the store fails.
 pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
-    let bytes = store.get(&object.path)?.ok_or_else(|| object.missing(store))?;
+    checked(store, object, store.get(&object.path)?)
+}
+
+/// Checks a whole object that was read.
+///
+/// # Errors
+/// Like [`get`].
+pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Option<Bytes>) -> Result<Bytes> {
+    let bytes = bytes.ok_or_else(|| object.missing(store))?;
     let Some(seal) = &object.seal else { return Ok(bytes) };
     let body = usize::try_from(seal.body()).unwrap_or(usize::MAX);
     let blocks = checked_tail(store, object, seal, bytes.len() as u64, &bytes.slice(body.min(bytes.len())..))?;

@@ -1,0 +1,115 @@
+//! Log objects and lists that a command has read.
+//!
+//! They are created once and never change, and one command asks for the same ones many times: to open older versions, to see
+//! who committed meanwhile, to follow the history. On an object store each would be a request of its own. The bytes are
+//! kept, not what they say, so that an object is checked each time it is used. What is absent is asked for again.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+
+use crate::{
+    dataset::table::{
+        self,
+        sealed::{self, Sealed},
+    },
+    error::Result,
+    storage::Store,
+};
+
+/// Objects are forgotten when they take more bytes than this: those of a long log of large datasets are read again.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The store of a dataset, and entries and lists that were read from it.
+#[derive(Debug)]
+pub(in crate::dataset) struct Known {
+    store: Arc<dyn Store>,
+    held: Mutex<Held>,
+}
+
+/// Objects by path.
+#[derive(Debug, Default)]
+struct Held {
+    objects: HashMap<String, Bytes>,
+    bytes: usize,
+}
+
+impl Known {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, held: Mutex::default() }
+    }
+
+    pub(in crate::dataset) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Returns the object at the path of an entry or a list, if there is one.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) fn get(&self, path: &str) -> Result<Option<Bytes>> {
+        let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = held().objects.get(path) {
+            return Ok(Some(bytes.clone()));
+        }
+        let Some(bytes) = self.store.get(path)? else { return Ok(None) };
+        let mut held = held();
+        if held.bytes + bytes.len() > MAX_BYTES {
+            *held = Held::default();
+        }
+        if bytes.len() <= MAX_BYTES && held.objects.insert(path.to_owned(), bytes.clone()).is_none() {
+            held.bytes += bytes.len();
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Reads a list that is small enough to be read as a whole.
+    ///
+    /// # Errors
+    /// When it is missing or damaged, or the store fails.
+    pub(super) fn list(&self, list: &Sealed) -> Result<Vec<RecordBatch>> {
+        let bytes = sealed::checked(self.store.as_ref(), list, self.get(&list.path)?)?;
+        table::decode(bytes).map_err(|e| table::damaged(e, "the table is damaged", list.place(self.store.as_ref())))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    fn memory() -> (Known, Arc<dyn Store>) {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        (Known::new(Arc::clone(&store)), store)
+    }
+
+    #[test]
+    fn an_object_is_fetched_once_and_what_is_absent_is_asked_for_again() {
+        let (known, store) = memory();
+        assert_eq!(known.get("a").unwrap(), None);
+        store.put("a", "one".into()).unwrap();
+        assert_eq!(known.get("a").unwrap().unwrap(), "one");
+        store.delete("a").unwrap();
+        assert_eq!(known.get("a").unwrap().unwrap(), "one");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let (known, store) = memory();
+        for number in 0..5 {
+            store.put(&number.to_string(), vec![b'x'; MAX_BYTES / 3].into()).unwrap();
+            known.get(&number.to_string()).unwrap();
+            let held = known.held.lock().unwrap();
+            assert_eq!(held.bytes, held.objects.values().map(Bytes::len).sum::<usize>());
+            assert!(held.bytes <= MAX_BYTES);
+        }
+        store.put("large", vec![b'x'; MAX_BYTES + 1].into()).unwrap();
+        known.get("large").unwrap();
+        assert_eq!(known.held.lock().unwrap().bytes, 0);
+    }
+}
