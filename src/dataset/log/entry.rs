@@ -349,8 +349,8 @@ fn is_entry(path: &str) -> bool {
 pub(in crate::dataset) fn latest(known: &Known) -> Result<Option<Entry>> {
     let store = known.store().as_ref();
     let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
-    match known.get(&first)? {
-        Some(bytes) => decode(store, &first, &bytes).map(Some),
+    match known.get(&first, |bytes| decode(store, &first, bytes))? {
+        Some(entry) => Ok(Some(entry)),
         None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
     }
 }
@@ -361,7 +361,7 @@ pub(in crate::dataset) fn read(known: &Known, version: Version) -> Result<Option
         return Ok(None);
     }
     let path = path(version);
-    known.get(&path)?.map(|bytes| decode(known.store().as_ref(), &path, &bytes)).transpose()
+    known.get(&path, |bytes| decode(known.store().as_ref(), &path, bytes))
 }
 
 /// First version of receipts that carry a checksum.

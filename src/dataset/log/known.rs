@@ -1,8 +1,9 @@
-//! Log objects and lists that a command has read.
+//! Log entries and lists that a command has read.
 //!
 //! They are created once and never change, and one command asks for the same ones many times: to open older versions, to see
 //! who committed meanwhile, to follow the history. On an object store each would be a request of its own. The bytes are
-//! kept, not what they say, so that an object is checked each time it is used. What is absent is asked for again.
+//! kept, not what they say, so that an object is checked each time it is used; what is absent or damaged is asked for again, since
+//! the store may be at fault.
 
 use std::{
     collections::HashMap,
@@ -47,24 +48,27 @@ impl Known {
         &self.store
     }
 
-    /// Returns the object at the path of an entry or a list, if there is one.
+    /// Returns what `decode` makes of the object at the path of an entry or a list; `None` if there is no object.
     ///
     /// # Errors
-    /// When the store fails.
-    pub(super) fn get(&self, path: &str) -> Result<Option<Bytes>> {
+    /// When the store fails, and those of `decode`.
+    pub(super) fn get<T>(&self, path: &str, decode: impl FnOnce(&Bytes) -> Result<T>) -> Result<Option<T>> {
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = held().objects.get(path) {
-            return Ok(Some(bytes.clone()));
+        let known = held().objects.get(path).cloned();
+        if let Some(bytes) = known {
+            return decode(&bytes).map(Some);
         }
         let Some(bytes) = self.store.get(path)? else { return Ok(None) };
+        let decoded = decode(&bytes)?;
         let mut held = held();
         if held.bytes + bytes.len() > MAX_BYTES {
             *held = Held::default();
         }
-        if bytes.len() <= MAX_BYTES && held.objects.insert(path.to_owned(), bytes.clone()).is_none() {
-            held.bytes += bytes.len();
+        let length = bytes.len();
+        if length <= MAX_BYTES && held.objects.insert(path.to_owned(), bytes).is_none() {
+            held.bytes += length;
         }
-        Ok(Some(bytes))
+        Ok(Some(decoded))
     }
 
     /// Reads a list that is small enough to be read as a whole.
@@ -72,8 +76,12 @@ impl Known {
     /// # Errors
     /// When it is missing or damaged, or the store fails.
     pub(super) fn list(&self, list: &Sealed) -> Result<Vec<RecordBatch>> {
-        let bytes = sealed::checked(self.store.as_ref(), list, self.get(&list.path)?)?;
-        table::decode(bytes).map_err(|e| table::damaged(e, "the table is damaged", list.place(self.store.as_ref())))
+        let store = self.store.as_ref();
+        let decode = |bytes: &Bytes| {
+            let bytes = sealed::checked(store, list, bytes.clone())?;
+            table::decode(bytes).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
+        };
+        self.get(&list.path, decode)?.ok_or_else(|| list.missing(store))
     }
 }
 
@@ -81,7 +89,7 @@ impl Known {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::storage::RemoteStore;
+    use crate::{error::Error, storage::RemoteStore};
 
     fn memory() -> (Known, Arc<dyn Store>) {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
@@ -91,11 +99,27 @@ mod tests {
     #[test]
     fn an_object_is_fetched_once_and_what_is_absent_is_asked_for_again() {
         let (known, store) = memory();
-        assert_eq!(known.get("a").unwrap(), None);
+        let get = || known.get("a", |bytes| Ok(bytes.clone())).unwrap();
+        assert_eq!(get(), None);
         store.put("a", "one".into()).unwrap();
-        assert_eq!(known.get("a").unwrap().unwrap(), "one");
+        assert_eq!(get().unwrap(), "one");
         store.delete("a").unwrap();
-        assert_eq!(known.get("a").unwrap().unwrap(), "one");
+        assert_eq!(get().unwrap(), "one");
+    }
+
+    #[test]
+    fn what_is_damaged_is_asked_for_again() {
+        let (known, store) = memory();
+        let get = || {
+            known.get("a", |bytes| match bytes.as_ref() {
+                b"whole" => Ok(()),
+                _ => Err(Error::integrity("damaged")),
+            })
+        };
+        store.put("a", "broken".into()).unwrap();
+        assert!(get().is_err());
+        store.put("a", "whole".into()).unwrap();
+        assert_eq!(get().unwrap(), Some(()));
     }
 
     #[test]
@@ -103,13 +127,13 @@ mod tests {
         let (known, store) = memory();
         for number in 0..5 {
             store.put(&number.to_string(), vec![b'x'; MAX_BYTES / 3].into()).unwrap();
-            known.get(&number.to_string()).unwrap();
+            known.get(&number.to_string(), |_| Ok(())).unwrap();
             let held = known.held.lock().unwrap();
             assert_eq!(held.bytes, held.objects.values().map(Bytes::len).sum::<usize>());
             assert!(held.bytes <= MAX_BYTES);
         }
         store.put("large", vec![b'x'; MAX_BYTES + 1].into()).unwrap();
-        known.get("large").unwrap();
+        known.get("large", |_| Ok(())).unwrap();
         assert_eq!(known.held.lock().unwrap().bytes, 0);
     }
 }

@@ -55,7 +55,8 @@ impl Sealed {
         store.location().join(&self.path).to_string()
     }
 
-    fn missing(&self, store: &dyn Store) -> Error {
+    /// Returns the error for an object that is not there.
+    pub(in crate::dataset) fn missing(&self, store: &dyn Store) -> Error {
         Error::integrity("expected an object that the log refers to, found none")
             .at(self.place(store))
             .hint(RESTORE_HINT)
@@ -75,15 +76,14 @@ impl Sealed {
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is missing or does not match its seal; if the store fails.
 pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
-    checked(store, object, store.get(&object.path)?)
+    checked(store, object, store.get(&object.path)?.ok_or_else(|| object.missing(store))?)
 }
 
 /// Checks a whole object that was read.
 ///
 /// # Errors
 /// Like [`get`].
-pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Option<Bytes>) -> Result<Bytes> {
-    let bytes = bytes.ok_or_else(|| object.missing(store))?;
+pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Bytes) -> Result<Bytes> {
     let Some(seal) = &object.seal else { return Ok(bytes) };
     let body = usize::try_from(seal.body()).unwrap_or(usize::MAX);
     let blocks = checked_tail(store, object, seal, bytes.len() as u64, &bytes.slice(body.min(bytes.len())..))?;
