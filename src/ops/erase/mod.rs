@@ -60,6 +60,10 @@ const ATTEMPTS: u32 = 40;
 /// Number of attempts after which other runs are asked to hold back their commits for a while.
 const PATIENT_ATTEMPTS: u32 = 2;
 
+/// An attempt that took as long asks others to hold back theirs before its commit, since another one would take as long and
+/// lose to them again.
+const LONG_ATTEMPT: Duration = Duration::from_secs(5);
+
 /// Maximum pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
@@ -178,9 +182,15 @@ impl Session<'_> {
         for attempt in 1_u32.. {
             let newest = self.dataset.open()?;
             let seen = finish::Readable::of(&newest);
-            lease.renew(self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS))?;
+            let (oldest, lost, begun) =
+                (self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS), Instant::now());
+            lease.renew(oldest, lost)?;
+            let ask = || match lost == 0 && begun.elapsed() >= LONG_ATTEMPT {
+                true => lease.renew(oldest, 1),
+                false => Ok(()),
+            };
             let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
-                .and_then(|run| run.run(transaction, &mut work));
+                .and_then(|run| run.run(transaction, &mut work, &ask));
             match done {
                 Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
@@ -282,8 +292,14 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict.
-    fn run(&self, transaction: &TransactionId, work: &mut Option<Work<'a>>) -> Result<EraseReport> {
+    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict. `ask` is called right before
+    /// the commit.
+    fn run(
+        &self,
+        transaction: &TransactionId,
+        work: &mut Option<Work<'a>>,
+        ask: &dyn Fn() -> Result<()>,
+    ) -> Result<EraseReport> {
         let mut report = self.report();
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
@@ -306,6 +322,7 @@ impl<'a> Run<'a> {
         };
         let done = self.write(&affected_shards, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
+            ask()?;
             let attempt = || commit_erasure(self.dataset, &erasure, self.newest.version());
             Ok((writing.attempt(attempt)?, erasure.unfinished, order))
         });
