@@ -9,8 +9,8 @@
 //! For `seconds` after it was written, `vacuum` expires no version from `version` on. The run rewrites the lease under
 //! the next serial well before that and deletes it at its end; the lease of a killed run expires by itself. A lease
 //! with `"erasing": true` also asks others to delay their commits, for `delay` seconds or 30, because the run has lost to them
-//! several times. Leases only avoid wasted work: a run that reads objects deleted under it fails with a conflict and
-//! commits nothing.
+//! several times or is about to commit what took it long. Leases only avoid wasted work: a run that reads objects deleted
+//! under it fails with a conflict and commits nothing.
 
 use std::{
     collections::HashMap,
