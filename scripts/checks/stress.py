@@ -230,8 +230,9 @@ class Stress:
         try:
             work(*arguments)
         except Exception as failure:  # pylint: disable=broad-except
-            # A command that was stopped has said on standard error what it was doing.
-            told = (getattr(failure, "stderr", None) or b"")[-4000:].decode(errors="replace")
+            # A command that was stopped has printed to standard error what it was doing: as bytes, even where text was asked for.
+            told = getattr(failure, "stderr", None) or ""
+            told = (told.decode(errors="replace") if isinstance(told, bytes) else told)[-4000:]
             with self.lock:
                 self.failures.append(f"{work.__name__}: {failure} {told}".rstrip())
 
