@@ -273,7 +273,7 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
         lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
     }
     for ((_, mapped), list) in lists {
-        for shard in shards::read(dataset.known(), &list)? {
+        for shard in shards::read(dataset.cache(), &list)? {
             let now = if mapped { replacements.shard(shard) } else { Some(shard) };
             out.extend(now.iter().flat_map(objects_of).map(|object| object.path));
         }

@@ -27,7 +27,7 @@ use crate::{
         draft::Draft,
         entry::{self, Counts, Entry, FORMAT_VERSION},
         erased,
-        leases::Courtesy,
+        leases::CommitDelay,
         root,
         snapshot::{Dataset, Newest, Snapshot},
         transaction::{Numbers, Transaction},
@@ -102,9 +102,9 @@ pub(in crate::dataset) fn until_created(
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
-    let mut courtesy = Courtesy::new(dataset, run.0);
+    let mut delay = CommitDelay::new(dataset, run.0);
     created_within(ATTEMPTS, dataset, run, done, |attempt| {
-        courtesy.wait()?;
+        delay.wait()?;
         make(attempt)
     })
 }

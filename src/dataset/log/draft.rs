@@ -161,7 +161,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let rows = shards::read(self.dataset.known(), &list.sealed())?;
+            let rows = shards::read(self.dataset.cache(), &list.sealed())?;
             let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
             if gone.is_empty() {
                 lists.keep(list.clone());
@@ -196,7 +196,7 @@ impl Draft<'_> {
                 lists.keep(list.clone());
                 continue;
             }
-            let mut rows = runs::read(self.dataset.known(), &list.sealed())?;
+            let mut rows = runs::read(self.dataset.cache(), &list.sealed())?;
             let mut changed = false;
             for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
                 run.until = Some(version);

@@ -20,7 +20,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds},
         index::{SegmentRef, places::PlaceRef},
-        log::{duplicates::DuplicatesRef, erasures::Erasures, known::Known},
+        log::{cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -346,22 +346,22 @@ fn is_entry(path: &str) -> bool {
 }
 
 /// Returns the newest entry.
-pub(in crate::dataset) fn latest(known: &Known) -> Result<Option<Entry>> {
-    let store = known.store().as_ref();
+pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
+    let store = cache.store().as_ref();
     let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
-    match known.get(&first, |bytes| decode(store, &first, bytes))? {
+    match cache.get(&first, |bytes| decode(store, &first, bytes))? {
         Some(entry) => Ok(Some(entry)),
         None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
     }
 }
 
 /// Returns the entry of a version.
-pub(in crate::dataset) fn read(known: &Known, version: Version) -> Result<Option<Entry>> {
+pub(in crate::dataset) fn read(cache: &LogCache, version: Version) -> Result<Option<Entry>> {
     if version.0 == 0 {
         return Ok(None);
     }
     let path = path(version);
-    known.get(&path, |bytes| decode(known.store().as_ref(), &path, bytes))
+    cache.get(&path, |bytes| decode(cache.store().as_ref(), &path, bytes))
 }
 
 /// First version of receipts that carry a checksum.
@@ -455,7 +455,7 @@ mod tests {
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
     fn only_entries_are_read_as_entries() {
         let store: Arc<dyn Store> = Arc::new(crate::storage::RemoteStore::memory().unwrap());
-        let latest = |store: &Arc<dyn Store>| latest(&Known::new(Arc::clone(store)));
+        let latest = |store: &Arc<dyn Store>| latest(&LogCache::new(Arc::clone(store)));
         assert!(latest(&store).unwrap().is_none());
         for marker in ["", "/.DS_Store", "/_SUCCESS", "/00000000000000000000.json.tmp", "/0.json", "/x/y"] {
             store.put(&format!("{}{marker}", system_path("log")), "".into()).unwrap();

@@ -204,10 +204,10 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
     Ok(out)
 }
 
-/// The wait of a commit for erasures that lost several times. Each attempt to commit waits, so that those under way do not
-/// keep beating the erasure; all of them together wait for as long as is asked at most.
+/// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the first, so
+/// that transactions that are already retrying do not keep winning; the total delay is limited to what the lease states.
 #[derive(Debug)]
-pub(in crate::dataset) struct Courtesy<'a> {
+pub(in crate::dataset) struct CommitDelay<'a> {
     dataset: &'a Dataset,
     transaction: &'a TransactionId,
     begun: Instant,
@@ -216,7 +216,7 @@ pub(in crate::dataset) struct Courtesy<'a> {
     seen: HashMap<String, Instant>,
 }
 
-impl<'a> Courtesy<'a> {
+impl<'a> CommitDelay<'a> {
     /// Begins with the first attempt of a transaction to commit.
     pub(in crate::dataset) fn new(dataset: &'a Dataset, transaction: &'a TransactionId) -> Self {
         Self { dataset, transaction, begun: Instant::now(), seen: HashMap::new() }
@@ -297,7 +297,7 @@ mod tests {
         let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
         let waited = |transaction: &TransactionId| {
             let begun = Instant::now();
-            Courtesy::new(&dataset, transaction).wait().unwrap();
+            CommitDelay::new(&dataset, transaction).wait().unwrap();
             begun.elapsed()
         };
         assert!(waited(&other) < POLL);
@@ -343,7 +343,7 @@ mod tests {
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
         let begun = Instant::now();
-        Courtesy::new(&dataset, &TransactionId::fresh()).wait().unwrap();
+        CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap();
         assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
     }
 }

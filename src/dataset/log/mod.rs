@@ -1,5 +1,6 @@
 //! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each version.
 
+pub(super) mod cache;
 pub(super) mod clock;
 pub(super) mod commit;
 pub(super) mod draft;
@@ -7,7 +8,6 @@ pub(super) mod duplicates;
 pub(super) mod entry;
 pub(super) mod erased;
 pub(super) mod erasures;
-pub(super) mod known;
 pub mod leases;
 pub(super) mod order;
 pub(super) mod part;

@@ -86,7 +86,7 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     let place = |path: &str| dataset.store().location().join(path).to_string();
     for list in &entry.shards {
         let Some(known) = list.root else { continue };
-        if root_of_shards(&shards::read(dataset.known(), &list.sealed())?) != known {
+        if root_of_shards(&shards::read(dataset.cache(), &list.sealed())?) != known {
             return Err(Error::integrity("expected a list of shards that matches the hash in the log, found another")
                 .at(place(&list.path)));
         }

@@ -28,7 +28,7 @@ use arrow::{
 
 use crate::{
     dataset::{
-        log::known::Known,
+        log::cache::LogCache,
         table::{
             self,
             beside::{self, Beside},
@@ -300,9 +300,9 @@ fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
 }
 
 /// Reads a list.
-pub(in crate::dataset) fn read(known: &Known, list: &Sealed) -> Result<Vec<Run>> {
-    let damaged = |e| table::damaged(e, "the table is damaged", list.place(known.store().as_ref()));
-    decode(&known.list(list)?).map_err(damaged)
+pub(in crate::dataset) fn read(cache: &LogCache, list: &Sealed) -> Result<Vec<Run>> {
+    let damaged = |e| table::damaged(e, "the table is damaged", list.place(cache.store().as_ref()));
+    decode(&cache.list(list)?).map_err(damaged)
 }
 
 fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {

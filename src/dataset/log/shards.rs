@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use crate::{
     codec::{Codec, seal::Seal},
     dataset::{
-        log::{known::Known, order::ShardOrder, runs::Scattered},
+        log::{cache::LogCache, order::ShardOrder, runs::Scattered},
         table::{
             self,
             beside::{self, Beside},
@@ -190,14 +190,14 @@ pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch
 }
 
 /// Reads a list.
-pub(in crate::dataset) fn read(known: &Known, list: &Sealed) -> Result<Vec<ShardMeta>> {
-    let batches = known.list(list)?;
+pub(in crate::dataset) fn read(cache: &LogCache, list: &Sealed) -> Result<Vec<ShardMeta>> {
+    let batches = cache.list(list)?;
     let checked = || -> Result<Vec<ShardMeta>> {
         let shards = decode(&batches)?;
         shards.iter().try_for_each(|shard| checked_path(&shard.path).map(drop))?;
         Ok(shards)
     };
-    checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(known.store().as_ref())))
+    checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(cache.store().as_ref())))
 }
 
 /// Decodes the rows of a list. A row without a shard has an empty path.

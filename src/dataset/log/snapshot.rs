@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 use super::{
+    cache::LogCache,
     entry::{self, Entry, effective},
     erased,
-    known::Known,
     runs::{self, RunTable},
     shards::{self, ShardMeta},
     sources::{self, SourceRow},
@@ -37,14 +37,14 @@ const PROBES: u64 = 16;
 /// A dataset at some location; it need not exist yet.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    known: Arc<Known>,
+    cache: Arc<LogCache>,
     key: Option<Arc<IdKey>>,
 }
 
 impl Dataset {
     /// Returns the dataset in `store`.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { known: Arc::new(Known::new(store)), key: None }
+        Self { cache: Arc::new(LogCache::new(store)), key: None }
     }
 
     /// Sets the key of its ids, used if they are private.
@@ -60,12 +60,12 @@ impl Dataset {
 
     /// Returns the store that holds it.
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.known.store()
+        self.cache.store()
     }
 
-    /// Returns the store with what was read from it.
-    pub(in crate::dataset) fn known(&self) -> &Known {
-        &self.known
+    /// Returns the store and the cache of its log entries and lists.
+    pub(in crate::dataset) fn cache(&self) -> &LogCache {
+        &self.cache
     }
 
     /// Returns the newest snapshot; `None` if nothing was ever committed.
@@ -73,7 +73,7 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read or was written by a newer format version.
     pub fn latest(&self) -> Result<Option<Snapshot>> {
-        Ok(entry::latest(&self.known)?.map(|entry| {
+        Ok(entry::latest(&self.cache)?.map(|entry| {
             let newest = Newest::of(&entry);
             self.snapshot_of(entry, newest)
         }))
@@ -97,7 +97,7 @@ impl Dataset {
     /// When there is no such version, or it was vacuumed.
     pub fn at(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let latest = entry::latest(&self.known)?;
+        let latest = entry::latest(&self.cache)?;
         let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
         let entry = match &latest {
             Some(latest) if latest.version == version => Some(latest.clone()),
@@ -183,7 +183,7 @@ impl Dataset {
     /// # Errors
     /// When it is damaged, or the store fails.
     pub(in crate::dataset) fn find_entry(&self, version: Version) -> Result<Option<Entry>> {
-        entry::read(&self.known, version)
+        entry::read(&self.cache, version)
     }
 
     /// Returns the root in the log entry of a version, if it has one.
@@ -449,10 +449,10 @@ impl Snapshot {
     pub(in crate::dataset) fn read_lists<T: Send>(
         &self,
         lists: &[ListRef],
-        read: impl Fn(&Known, &Sealed) -> Result<Vec<T>> + Sync,
+        read: impl Fn(&LogCache, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
         let parts: Vec<Vec<T>> = fetch::in_parallel(lists, &|list: &ListRef| {
-            let rows = read(&self.dataset.known, &list.sealed())?;
+            let rows = read(&self.dataset.cache, &list.sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)
             } else {

@@ -74,7 +74,7 @@ impl Rows {
         let (give, take) = sync_channel::<Vec<PlannedSource>>(1);
         std::thread::scope(|scope| {
             let encoder = scope.spawn(move || {
-                let mut writer = TableWriter::numbered(store, path);
+                let mut writer = TableWriter::without_statistics(store, path);
                 for rows in take {
                     writer.add(&batch(&rows)?)?;
                 }

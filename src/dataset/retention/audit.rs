@@ -59,7 +59,7 @@ impl Audit {
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
             for list in &entry.shards {
                 if !lists.contains_key(&list.path) {
-                    let rows = audit.recorded(shards::read(dataset.known(), &list.sealed()))?.unwrap_or_default();
+                    let rows = audit.recorded(shards::read(dataset.cache(), &list.sealed()))?.unwrap_or_default();
                     lists.insert(list.path.clone(), rows);
                 }
                 for shard in lists.get(&list.path).into_iter().flatten() {

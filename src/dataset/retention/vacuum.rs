@@ -386,7 +386,7 @@ impl References {
         lists.retain(|path, _| there.is_none_or(|there| there.contains(path)));
         let store = dataset.store().as_ref();
         let lists: Vec<(Sealed, &[IndexKind])> = lists.into_values().collect();
-        let read = |list: &Sealed| match shards::read(dataset.known(), list) {
+        let read = |list: &Sealed| match shards::read(dataset.cache(), list) {
             Err(_) if there.is_some() && store.head(&list.path)?.is_none() => Ok(Vec::new()),
             read => read,
         };

@@ -36,7 +36,7 @@ use crate::{
     dataset::table::{
         chunks::Chunk,
         list::ListRef,
-        sealed::{KEY, Sealed, SealingSink, get as get_sealed, open as open_sealed},
+        sealed::{KEY, Sealed, SealingSink, checked as checked_sealed, get as get_sealed, open as open_sealed},
     },
     error::{Error, Result},
     format::parquet::TableChunk,
@@ -70,11 +70,6 @@ pub(in crate::dataset) fn delta(properties: WriterPropertiesBuilder, column: &st
 /// Properties of lists: numbers are encoded as differences because most increase or repeat; names share prefixes.
 pub(in crate::dataset) fn list_properties(schema: &Schema) -> WriterProperties {
     list_builder(schema).build()
-}
-
-/// Properties of lists that are read by row numbers alone, so that nobody needs the least and greatest value of a chunk.
-fn numbered_list_properties(schema: &Schema) -> WriterProperties {
-    list_builder(schema).set_statistics_enabled(EnabledStatistics::None).build()
 }
 
 fn list_builder(schema: &Schema) -> WriterPropertiesBuilder {
@@ -119,7 +114,7 @@ pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperti
 pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
-    properties: fn(&Schema) -> WriterProperties,
+    statistics: EnabledStatistics,
     writer: Option<ArrowWriter<SealingSink>>,
     rows: u64,
 }
@@ -127,12 +122,12 @@ pub(in crate::dataset) struct TableWriter<'a> {
 impl<'a> TableWriter<'a> {
     /// Starts a table; nothing is stored until the first row.
     pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { store, path, properties: list_properties, writer: None, rows: 0 }
+        Self { store, path, statistics: EnabledStatistics::Chunk, writer: None, rows: 0 }
     }
 
-    /// Starts a table whose readers know the numbers of the rows that they want.
-    pub(in crate::dataset) fn numbered(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { properties: numbered_list_properties, ..Self::new(store, path) }
+    /// Starts a table without column statistics: it is read by row number alone.
+    pub(in crate::dataset) fn without_statistics(store: &'a dyn Store, path: &'a str) -> Self {
+        Self { statistics: EnabledStatistics::None, ..Self::new(store, path) }
     }
 
     /// Appends rows.
@@ -142,7 +137,7 @@ impl<'a> TableWriter<'a> {
         }
         if self.writer.is_none() {
             let sink = SealingSink::in_blocks(self.store, self.path)?;
-            let properties = (self.properties)(&batch.schema());
+            let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics).build();
             self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
         }
         self.rows += batch.num_rows() as u64;
@@ -249,7 +244,16 @@ impl GroupWriter {
 
 /// Reads a whole table.
 pub(in crate::dataset) fn read(store: &dyn Store, table: &Sealed) -> Result<Vec<RecordBatch>> {
-    decode(get_sealed(store, table)?).map_err(|e| damaged(e, "the table is damaged", table.place(store)))
+    decode_sealed(store, table, get_sealed(store, table)?)
+}
+
+/// Checks and decodes a whole table that was read.
+pub(in crate::dataset) fn decode_checked(store: &dyn Store, table: &Sealed, bytes: Bytes) -> Result<Vec<RecordBatch>> {
+    decode_sealed(store, table, checked_sealed(store, table, bytes)?)
+}
+
+fn decode_sealed(store: &dyn Store, table: &Sealed, bytes: Bytes) -> Result<Vec<RecordBatch>> {
+    decode(bytes).map_err(|e| damaged(e, "the table is damaged", table.place(store)))
 }
 
 /// Passes a list to `visit`, batch by batch.

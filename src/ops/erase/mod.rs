@@ -182,15 +182,15 @@ impl Session<'_> {
         for attempt in 1_u32.. {
             let newest = self.dataset.open()?;
             let seen = finish::Readable::of(&newest);
-            let (oldest, lost, begun) =
-                (self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS), Instant::now());
+            let begun = Instant::now();
+            let (oldest, lost) = (self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS));
             lease.renew(oldest, lost)?;
-            let ask = || match lost == 0 && begun.elapsed() >= LONG_ATTEMPT {
+            let ask_for_delay = || match lost == 0 && begun.elapsed() >= LONG_ATTEMPT {
                 true => lease.renew(oldest, 1),
                 false => Ok(()),
             };
             let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
-                .and_then(|run| run.run(transaction, &mut work, &ask));
+                .and_then(|run| run.run(transaction, &mut work, &ask_for_delay));
             match done {
                 Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
@@ -292,13 +292,13 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict. `ask` is called right before
+    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict. `ask_for_delay` is called right before
     /// the commit.
     fn run(
         &self,
         transaction: &TransactionId,
         work: &mut Option<Work<'a>>,
-        ask: &dyn Fn() -> Result<()>,
+        ask_for_delay: &dyn Fn() -> Result<()>,
     ) -> Result<EraseReport> {
         let mut report = self.report();
         let affected_shards = self.affected_shards()?;
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
         };
         let done = self.write(&affected_shards, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
-            ask()?;
+            ask_for_delay()?;
             let attempt = || commit_erasure(self.dataset, &erasure, self.newest.version());
             Ok((writing.attempt(attempt)?, erasure.unfinished, order))
         });

@@ -1,4 +1,4 @@
-//! Log entries and lists that a command has read.
+//! A cache of log entries and lists.
 //!
 //! They are created once and never change, and one command asks for the same ones many times: to open older versions, to see
 //! who committed meanwhile, to follow the history. On an object store each would be a request of its own. The bytes are
@@ -14,20 +14,17 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 
 use crate::{
-    dataset::table::{
-        self,
-        sealed::{self, Sealed},
-    },
+    dataset::table::{self, sealed::Sealed},
     error::Result,
     storage::Store,
 };
 
-/// Objects are forgotten when they take more bytes than this: those of a long log of large datasets are read again.
+/// Maximum bytes of cached objects; beyond it, the cache is emptied.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The store of a dataset, and entries and lists that were read from it.
+/// The store of a dataset, with the log entries and lists that were read from it.
 #[derive(Debug)]
-pub(in crate::dataset) struct Known {
+pub(in crate::dataset) struct LogCache {
     store: Arc<dyn Store>,
     held: Mutex<Held>,
 }
@@ -39,7 +36,7 @@ struct Held {
     bytes: usize,
 }
 
-impl Known {
+impl LogCache {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, held: Mutex::default() }
     }
@@ -54,8 +51,8 @@ impl Known {
     /// When the store fails, and those of `decode`.
     pub(super) fn get<T>(&self, path: &str, decode: impl FnOnce(&Bytes) -> Result<T>) -> Result<Option<T>> {
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = held().objects.get(path).cloned();
-        if let Some(bytes) = known {
+        let cached = held().objects.get(path).cloned();
+        if let Some(bytes) = cached {
             return decode(&bytes).map(Some);
         }
         let Some(bytes) = self.store.get(path)? else { return Ok(None) };
@@ -77,11 +74,8 @@ impl Known {
     /// When it is missing or damaged, or the store fails.
     pub(super) fn list(&self, list: &Sealed) -> Result<Vec<RecordBatch>> {
         let store = self.store.as_ref();
-        let decode = |bytes: &Bytes| {
-            let bytes = sealed::checked(store, list, bytes.clone())?;
-            table::decode(bytes).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))
-        };
-        self.get(&list.path, decode)?.ok_or_else(|| list.missing(store))
+        self.get(&list.path, |bytes| table::decode_checked(store, list, bytes.clone()))?
+            .ok_or_else(|| list.missing(store))
     }
 }
 
@@ -91,15 +85,15 @@ mod tests {
     use super::*;
     use crate::{error::Error, storage::RemoteStore};
 
-    fn memory() -> (Known, Arc<dyn Store>) {
+    fn memory() -> (LogCache, Arc<dyn Store>) {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        (Known::new(Arc::clone(&store)), store)
+        (LogCache::new(Arc::clone(&store)), store)
     }
 
     #[test]
     fn an_object_is_fetched_once_and_what_is_absent_is_asked_for_again() {
-        let (known, store) = memory();
-        let get = || known.get("a", |bytes| Ok(bytes.clone())).unwrap();
+        let (cache, store) = memory();
+        let get = || cache.get("a", |bytes| Ok(bytes.clone())).unwrap();
         assert_eq!(get(), None);
         store.put("a", "one".into()).unwrap();
         assert_eq!(get().unwrap(), "one");
@@ -109,9 +103,9 @@ mod tests {
 
     #[test]
     fn what_is_damaged_is_asked_for_again() {
-        let (known, store) = memory();
+        let (cache, store) = memory();
         let get = || {
-            known.get("a", |bytes| match bytes.as_ref() {
+            cache.get("a", |bytes| match bytes.as_ref() {
                 b"whole" => Ok(()),
                 _ => Err(Error::integrity("damaged")),
             })
@@ -124,16 +118,16 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let (known, store) = memory();
+        let (cache, store) = memory();
         for number in 0..5 {
             store.put(&number.to_string(), vec![b'x'; MAX_BYTES / 3].into()).unwrap();
-            known.get(&number.to_string(), |_| Ok(())).unwrap();
-            let held = known.held.lock().unwrap();
+            cache.get(&number.to_string(), |_| Ok(())).unwrap();
+            let held = cache.held.lock().unwrap();
             assert_eq!(held.bytes, held.objects.values().map(Bytes::len).sum::<usize>());
             assert!(held.bytes <= MAX_BYTES);
         }
         store.put("large", vec![b'x'; MAX_BYTES + 1].into()).unwrap();
-        known.get("large", |_| Ok(())).unwrap();
-        assert_eq!(known.held.lock().unwrap().bytes, 0);
+        cache.get("large", |_| Ok(())).unwrap();
+        assert_eq!(cache.held.lock().unwrap().bytes, 0);
     }
 }
