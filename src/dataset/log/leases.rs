@@ -166,7 +166,8 @@ impl Drop for Lease {
     }
 }
 
-/// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored.
+/// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored. If locks show
+/// that a run has died, its lease has ended, too.
 fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
     let mut listed = Vec::new();
     store.walk(&system_path("leases"), &mut |found| {
@@ -181,7 +182,8 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
         let Some(bytes) = store.get(&facts.path)? else { continue };
         let Ok(claim) = serde_json::from_slice::<Claim>(&bytes) else { continue };
         let lasts = SignedDuration::from_secs(i64::try_from(claim.seconds).unwrap_or(i64::MAX));
-        if facts.modified.checked_add(lasts).is_ok_and(|end| now < end) {
+        let lasts_still = facts.modified.checked_add(lasts).is_ok_and(|end| now < end);
+        if lasts_still && store.is_locked(claim.transaction.tag())? != Some(false) {
             claims.push((facts.path, claim));
         }
     }
@@ -189,19 +191,13 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
 }
 
 /// Returns the tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version
-/// that must stay readable for it. If locks show that a run has died, its lease has ended too.
+/// that must stay readable for it.
 ///
 /// # Errors
 /// When the store fails.
 pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version)>> {
-    let mut out = Vec::new();
-    for (_, claim) in current(dataset.store().as_ref(), now)? {
-        let tag = claim.transaction.tag().to_owned();
-        if dataset.store().is_locked(&tag)? != Some(false) {
-            out.push((tag, claim.version));
-        }
-    }
-    Ok(out)
+    let claims = current(dataset.store().as_ref(), now)?;
+    Ok(claims.into_iter().map(|(_, claim)| (claim.transaction.tag().to_owned(), claim.version)).collect())
 }
 
 /// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the first, so
@@ -248,7 +244,7 @@ impl<'a> CommitDelay<'a> {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::storage::RemoteStore;
+    use crate::storage::{LocalStore, RemoteStore};
 
     fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
         Ok(holders(dataset, now)?.into_iter().map(|(_, version)| version).min())
@@ -328,22 +324,46 @@ mod tests {
         }
     }
 
-    #[test]
-    fn nobody_waits_long_for_an_erasure_that_was_killed() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+    /// Writes the lease of an erasure that asks for the longest delay, for so many seconds.
+    fn leave_lease(dataset: &Dataset, seconds: u64) -> TransactionId {
         let transaction = TransactionId::fresh();
         let claim = Claim {
             transaction: transaction.clone(),
             operation: "erase".to_owned(),
             version: Version(1),
-            seconds: 1,
+            seconds,
             erasing: true,
             delay: Some(240),
         };
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
+        transaction
+    }
+
+    #[test]
+    fn nobody_waits_long_for_an_erasure_that_was_killed() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        leave_lease(&dataset, 1);
         let begun = Instant::now();
         CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap();
         assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn nobody_waits_for_an_erasure_whose_lock_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let dataset = Dataset::new(Arc::new(LocalStore::new(folder.path().to_owned())));
+        let eraser = leave_lease(&dataset, 120);
+        let begun = Instant::now();
+        CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap();
+        assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
+        let lock = dataset.store().lock(eraser.tag()).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait());
+            std::thread::sleep(3 * POLL);
+            assert!(!waiting.is_finished(), "its run is alive");
+            drop(lock);
+            waiting.join().unwrap().unwrap();
+        });
     }
 }
