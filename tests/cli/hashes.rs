@@ -5,6 +5,11 @@ use crate::support;
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use parquet::{
+    basic::{Compression, Encoding},
+    file::metadata::{PageIndexPolicy, ParquetMetaDataReader, RowGroupMetaData},
+};
 use serde_json::Value;
 use support::Folder;
 
@@ -180,9 +185,8 @@ fn rows_that_were_erased_by_their_origin_stay_blocked() {
 
 /// The stored bytes of a column in each row group of a Parquet file.
 fn stored(file: &[u8], column: &str) -> Vec<Vec<u8>> {
-    let metadata = parquet::file::metadata::ParquetMetaDataReader::new();
-    let metadata = metadata.parse_and_finish(&bytes::Bytes::copy_from_slice(file)).unwrap();
-    let chunk = |group: &parquet::file::metadata::RowGroupMetaData| {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::copy_from_slice(file)).unwrap();
+    let chunk = |group: &RowGroupMetaData| {
         let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == column).unwrap();
         let (start, length) = chunk.byte_range();
         file[usize::try_from(start).unwrap()..][..usize::try_from(length).unwrap()].to_vec()
@@ -204,6 +208,38 @@ fn taken(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
     all
 }
 
+/// First row of each page of a column, its encodings and its compression, for each row group.
+fn pages(file: &[u8], column: &str) -> Vec<(Vec<i64>, Vec<Encoding>, Compression)> {
+    let reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
+    let metadata = reader.parse_and_finish(&Bytes::copy_from_slice(file)).unwrap();
+    let of_group = |(number, group): (usize, &RowGroupMetaData)| {
+        let place = group.columns().iter().position(|chunk| chunk.column_path().string() == column).unwrap();
+        let locations = metadata.page_index().unwrap().offset_index(number, place).unwrap().page_locations();
+        let firsts = locations.iter().map(|page| page.first_row_index).collect();
+        (firsts, group.column(place).encodings().collect(), group.column(place).compression())
+    };
+    metadata.row_groups().iter().enumerate().map(of_group).collect()
+}
+
+/// Whether sidecars have the pages of the shards in Zstandard.
+fn compressed_again(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
+    let sidecars = folder.path().join(dataset).join("_shardify/sidecar");
+    let mut all = [true; 2];
+    for (path, shard) in folder.only_shards(dataset) {
+        let name = path.trim_start_matches(&format!("{dataset}/")).replace(".parquet", ".table");
+        let sidecar = std::fs::read(sidecars.join(name)).unwrap();
+        for (again, (column, own)) in all.iter_mut().zip(columns.iter().zip(["record_id", "subject_id"])) {
+            let (of_shard, of_sidecar) = (pages(&shard, column), pages(&sidecar, own));
+            *again &= of_shard.len() == of_sidecar.len();
+            for (one, other) in of_shard.iter().zip(&of_sidecar) {
+                *again &= (&one.0, &one.1) == (&other.0, &other.1) && one.0.len() > 1;
+                *again &= matches!(other.2, Compression::ZSTD(_));
+            }
+        }
+    }
+    all
+}
+
 #[test]
 fn ids_are_encoded_once_where_the_shard_has_them() {
     let folder = Folder::new();
@@ -217,9 +253,11 @@ fn ids_are_encoded_once_where_the_shard_has_them() {
         ("texts", "--id id --subject who", [true, true]),
         ("level", "--id id --subject who --codec zstd:9", [true, true]),
         ("cut", "--id id --subject who --row-group 256KiB --target-shard 200KiB", [true, true]),
-        // Another compression, several columns, ids that are numbers, and pseudonyms are not what the shard has.
+        // The same pages, compressed again.
         ("snappy", "--id id --subject who --codec snappy", [false, false]),
         ("plain", "--id id --subject who --codec none", [false, false]),
+        ("gzip", "--id id --subject who --codec gzip:1", [false, false]),
+        // Several columns, ids that are numbers, and pseudonyms are not what the shard has.
         ("both", "--id id,n --subject who", [false, true]),
         ("numbers", "--id n --subject m", [false, false]),
         ("private", "--id id --subject who --id-mode hmac --id-key key", [false, false]),
@@ -227,6 +265,9 @@ fn ids_are_encoded_once_where_the_shard_has_them() {
         let columns = if dataset == "numbers" { ["n", "m"] } else { ["id", "who"] };
         folder.run(&format!("convert a.csv --out {dataset} {options}")).ok();
         assert_eq!(taken(&folder, dataset, columns), expected, "{dataset}");
+        if ["snappy", "plain", "gzip"].contains(&dataset) {
+            assert_eq!(compressed_again(&folder, dataset, columns), [true, true], "{dataset}");
+        }
         if dataset == "private" {
             continue;
         }

@@ -16,8 +16,7 @@ use ::parquet::{
         ARROW_SCHEMA_META_KEY, ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata,
         arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves},
     },
-    basic::{Compression, ConvertedType, LogicalType, Type as PhysicalType},
-    column::writer::ColumnCloseResult,
+    basic::{ConvertedType, LogicalType, Type as PhysicalType},
     errors::ParquetError,
     file::{
         metadata::{KeyValue, SortingColumn},
@@ -30,11 +29,10 @@ use arrow::{
     array::{Array, ArrayRef, RecordBatch},
     datatypes::{Field, Schema, SchemaRef},
 };
-use bytes::Bytes;
 use rayon::prelude::*;
 
 use super::{
-    chunk::{self, Chunk, PAGE_BYTES, PAGE_ROWS, Repeats},
+    chunk::{self, Chunk, Noted, PAGE_BYTES, PAGE_ROWS},
     logical::with_meaning,
     splice::{GroupNote, SplicedChunk},
 };
@@ -72,40 +70,6 @@ pub struct RowGroup {
     pub encoded_bytes: u64,
     /// Bytes of its values in memory, as [`logical_bytes`] counts them.
     pub raw_bytes: u64,
-}
-
-/// What other tables can use of an encoded field.
-#[derive(Debug, Default)]
-pub struct Noted {
-    /// Which values are equal, if the encoder has found out.
-    pub repeats: Option<Repeats>,
-    /// Its column, if that is one of texts.
-    pub texts: Option<TextChunk>,
-}
-
-/// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are in Zstandard
-/// themselves, take it as it is: to encode and compress them again would cost as much as in the shard.
-#[derive(Debug, Clone)]
-pub struct TextChunk {
-    /// The pages.
-    pub bytes: Bytes,
-    /// Their metadata; without an index of their bounds, which these tables do not have.
-    pub close: ColumnCloseResult,
-}
-
-impl TextChunk {
-    /// Takes a chunk; `None` if it has other values or another compression.
-    fn of(chunk: &Chunk) -> Option<Self> {
-        let metadata = &chunk.close.metadata;
-        let column = metadata.column_descr();
-        let texts = matches!(column.logical_type_ref(), Some(LogicalType::String))
-            && (column.max_def_level(), column.max_rep_level()) == (1, 0);
-        let alike = matches!(metadata.compression(), Compression::ZSTD(_));
-        (texts && alike).then(|| Self {
-            bytes: chunk.bytes.clone(),
-            close: ColumnCloseResult { column_index: None, ..chunk.close.clone() },
-        })
-    }
 }
 
 /// A column chunk, by its encoder.
@@ -301,7 +265,7 @@ impl ParquetEncoder {
             if let (Attempt::Own(chunks), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field))
                 && let [chunk] = chunks.as_mut_slice()
             {
-                notes[place] = Noted { repeats: chunk.repeats.take(), texts: TextChunk::of(chunk) };
+                notes[place] = chunk.noted.take().map_or_else(Noted::default, |noted| *noted);
             }
             fields.push((field, attempt, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()));
         }
@@ -327,10 +291,10 @@ impl ParquetEncoder {
         &self,
         field: usize,
         arrays: Vec<ArrayRef>,
-        reports_repeats: bool,
+        is_noted: bool,
     ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
         // In the schemas of other writers, lists have several forms.
-        let options = chunk::Options { codec: self.codec, inspects_values: true, nested: !self.keeps, reports_repeats };
+        let options = chunk::Options { codec: self.codec, inspects_values: true, nested: !self.keeps, is_noted };
         chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 

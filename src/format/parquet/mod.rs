@@ -27,12 +27,12 @@ mod values;
 
 // For tables with known columns, which are written without examining them.
 pub use ::parquet::arrow::ARROW_SCHEMA_META_KEY as ARROW_SCHEMA;
-pub use chunk::Repeats;
+pub use chunk::{Noted, Repeats, TextChunk};
 pub(crate) use chunk::{
     put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
     put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };
-pub use encode::{Noted, ParquetEncoder, ParquetShard, RowGroup, TextChunk};
+pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use facts::ColumnFacts;
 pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
 pub use logical::storable_fields;

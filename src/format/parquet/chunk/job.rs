@@ -27,8 +27,8 @@ pub(in super::super) struct Options {
     pub(in super::super) inspects_values: bool,
     /// Whether lists and structs are encoded here.
     pub(in super::super) nested: bool,
-    /// Whether the positions of equal texts are returned.
-    pub(in super::super) reports_repeats: bool,
+    /// Whether [`Noted`](super::Noted) is returned.
+    pub(in super::super) is_noted: bool,
 }
 
 /// Appends indices into a dictionary of that many entries.
@@ -135,7 +135,8 @@ impl Job<'_> {
             0 => None,
             max_entries => Dictionary::of(values, max_entries, &mut scratch.indices),
         };
-        let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
+        let (writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
+        let mut writer = if self.options.is_noted { writer.sharing()? } else { writer };
         if let Some(dictionary) = &dictionary {
             let mut entries = Vec::new();
             put_texts(&dictionary.entries, &mut entries);
@@ -162,10 +163,11 @@ impl Job<'_> {
         };
         let mut finished = self.write(pages, writer, scratch, facts, put)?;
         if let Some(dictionary) = &dictionary
-            && self.options.reports_repeats
+            && self.options.is_noted
             && matches!(self.column.layout, Layout { slots: Slots::One(_), levels: None, .. })
         {
-            finished.0.repeats = Some(Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column));
+            let repeats = Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column);
+            finished.0.noted.get_or_insert_default().repeats = Some(repeats);
         }
         scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
         Ok(finished)

@@ -35,7 +35,7 @@ use arrow::{
     datatypes::Field,
 };
 
-pub use self::page::Repeats;
+pub use self::page::{Noted, Repeats, TextChunk};
 pub(super) use self::{
     bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack},
     compress::{Compressor, name_of, put_zstd_frame},

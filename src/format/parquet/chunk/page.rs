@@ -9,7 +9,7 @@
 //! All pages are of version 1, which every reader supports, and carry the CRC-32 of the bytes after their header.
 
 use ::parquet::{
-    basic::{BoundaryOrder, Encoding, EncodingMask, PageType},
+    basic::{BoundaryOrder, Compression, Encoding, EncodingMask, LogicalType, PageType},
     column::writer::ColumnCloseResult,
     file::{
         metadata::{ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats},
@@ -25,7 +25,13 @@ use super::{
     levels::{Layout, Page},
     stats::{Bounds, Order},
 };
-use crate::error::{Error, Result};
+use crate::{
+    codec::Codec,
+    error::{Error, Result},
+};
+
+/// Level of Zstandard of pages for tables beside the shard, which is that of these tables.
+const SHARED_LEVEL: i32 = 1;
 
 /// Number of pages that are stored uncompressed before compression is tried again.
 const NOISE_PAGES: usize = 15;
@@ -46,8 +52,27 @@ pub(in super::super) struct Chunk {
     pub(in super::super) bytes: Bytes,
     /// Metadata for the footer and the page indexes.
     pub(in super::super) close: ColumnCloseResult,
-    /// Equal values, if requested and if there is a dictionary.
-    pub(in super::super) repeats: Option<Repeats>,
+    /// What other tables can use, if requested.
+    pub(in super::super) noted: Option<Box<Noted>>,
+}
+
+/// What other tables can use of an encoded column.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Which values are equal, if there is a dictionary.
+    pub repeats: Option<Repeats>,
+    /// The column itself, if it is one of texts.
+    pub texts: Option<TextChunk>,
+}
+
+/// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are in Zstandard
+/// themselves, take it as it is: to encode them again would cost as much as in the shard.
+#[derive(Debug, Clone)]
+pub struct TextChunk {
+    /// The pages.
+    pub bytes: Bytes,
+    /// Their metadata; without an index of their bounds, which these tables do not have.
+    pub close: ColumnCloseResult,
 }
 
 /// Metadata of a data page.
@@ -78,7 +103,6 @@ impl PageFacts {
 /// Writes consecutive pages.
 pub(super) struct PageWriter {
     descr: ColumnDescPtr,
-    compressor: Compressor,
     encoding: Encoding,
     order: Order,
     statistics: bool,
@@ -86,14 +110,85 @@ pub(super) struct PageWriter {
     stores_noise: bool,
     /// Remaining number of pages to store uncompressed.
     noise: usize,
+    out: Stream,
+    shared: Shared,
+    pages: Vec<PageFacts>,
+}
+
+/// What tables beside the shard take of the pages.
+enum Shared {
+    None,
+    /// Those of the shard.
+    Own,
+    /// The same in another compression.
+    Other(Box<Stream>),
+}
+
+/// Compressed pages.
+struct Stream {
+    compressor: Compressor,
     bytes: Vec<u8>,
     /// The most recently compressed page, kept for its memory.
     packed: Vec<u8>,
     uncompressed: u64,
     /// Offset of the first data page, if a dictionary precedes it.
     after_dictionary: Option<usize>,
-    pages: Vec<PageFacts>,
     offsets: OffsetIndexBuilder,
+}
+
+/// A page before compression.
+#[derive(Clone, Copy)]
+struct Body<'a> {
+    kind: PageType,
+    encoding: Encoding,
+    /// Number of values, missing ones included.
+    values: usize,
+    bytes: &'a [u8],
+}
+
+impl Stream {
+    fn new(compressor: Compressor, packed: Vec<u8>) -> Self {
+        let (bytes, offsets) = (Vec::new(), OffsetIndexBuilder::new());
+        Self { compressor, bytes, packed, uncompressed: 0, after_dictionary: None, offsets }
+    }
+
+    /// Writes a page, uncompressed if `stored` and the codec's format allows that; returns the length of its compressed body.
+    fn page(&mut self, body: Body<'_>, stored: bool) -> Result<usize> {
+        let packed = match stored {
+            true => self.compressor.store(body.bytes, &mut self.packed)?,
+            false => self.compressor.compress(body.bytes, &mut self.packed)?,
+        };
+        let start = self.bytes.len();
+        put_header(
+            &mut self.bytes,
+            body.kind,
+            [small(body.bytes.len())?, small(packed.len())?, crc32fast::hash(packed).cast_signed()],
+            [small(body.values)?, body.encoding as i32],
+        );
+        self.uncompressed += (self.bytes.len() - start + body.bytes.len()) as u64;
+        self.bytes.extend_from_slice(packed);
+        let length = packed.len();
+        if body.kind == PageType::DICTIONARY_PAGE {
+            self.after_dictionary = Some(self.bytes.len());
+        } else {
+            self.offsets.append_offset_and_size(signed(start)?, small(self.bytes.len() - start)?);
+        }
+        Ok(length)
+    }
+
+    /// Adds what the offset index says of the page that was written last.
+    fn describe(&mut self, facts: &PageFacts) -> Result<()> {
+        self.offsets.append_row_count(signed(facts.rows)?);
+        self.offsets.append_unencoded_byte_array_data_bytes(facts.text_bytes.map(u64::cast_signed));
+        Ok(())
+    }
+
+    /// Reserves memory for `more` pages of the size of the `written` ones.
+    fn expect_pages(&mut self, written: usize, more: usize) {
+        let data = self.bytes.len() - self.after_dictionary.unwrap_or_default();
+        let page = data / written.max(1);
+        self.bytes.reserve_exact((page + page / 16) * more);
+    }
 }
 
 impl PageWriter {
@@ -109,18 +204,14 @@ impl PageWriter {
     ) -> Self {
         Self {
             descr: ColumnDescPtr::clone(descr),
-            compressor,
             encoding,
             order,
             statistics,
             stores_noise: false,
             noise: 0,
-            bytes: Vec::new(),
-            packed,
-            uncompressed: 0,
-            after_dictionary: None,
+            out: Stream::new(compressor, packed),
+            shared: Shared::None,
             pages: Vec::new(),
-            offsets: OffsetIndexBuilder::new(),
         }
     }
 
@@ -129,82 +220,110 @@ impl PageWriter {
         Self { stores_noise: true, ..self }
     }
 
+    /// Also returns the chunk for other tables, if it is one of texts that may be missing; called before the first page is written.
+    ///
+    /// # Errors
+    /// When there is no memory to compress it.
+    pub(super) fn sharing(self) -> Result<Self> {
+        let texts = matches!(self.descr.logical_type_ref(), Some(LogicalType::String))
+            && (self.descr.max_def_level(), self.descr.max_rep_level()) == (1, 0);
+        let shared = match self.out.compressor.name() {
+            _ if !texts => Shared::None,
+            Compression::ZSTD(_) => Shared::Own,
+            _ => Shared::Other(Box::new(Stream::new(Compressor::new(Codec::Zstd(SHARED_LEVEL))?, Vec::new()))),
+        };
+        Ok(Self { shared, ..self })
+    }
+
     /// Writes the dictionary, which precedes all data pages.
     pub(super) fn dictionary(&mut self, entries: usize, body: &[u8]) -> Result<()> {
-        self.page(PageType::DICTIONARY_PAGE, entries, body)?;
-        self.after_dictionary = Some(self.bytes.len());
-        Ok(())
+        self.page(PageType::DICTIONARY_PAGE, entries, body)
     }
 
     /// Writes a data page: `body` contains levels and values.
     pub(super) fn data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
-        let start = self.bytes.len();
         self.page(PageType::DATA_PAGE, facts.slots, body)?;
-        self.offsets.append_offset_and_size(signed(start)?, small(self.bytes.len() - start)?);
-        self.offsets.append_row_count(signed(facts.rows)?);
-        self.offsets.append_unencoded_byte_array_data_bytes(facts.text_bytes.map(u64::cast_signed));
+        self.out.describe(&facts)?;
+        if let Shared::Other(stream) = &mut self.shared {
+            stream.describe(&facts)?;
+        }
         self.pages.push(facts);
         Ok(())
     }
 
-    fn page(&mut self, kind: PageType, values: usize, body: &[u8]) -> Result<()> {
+    fn page(&mut self, kind: PageType, values: usize, bytes: &[u8]) -> Result<()> {
         // A row is never divided between pages.
-        if i32::try_from(body.len()).is_err() {
-            return Err(Error::input(format!("expected rows of less than 2 GiB a column, found {} bytes", body.len()))
-                .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+        if i32::try_from(bytes.len()).is_err() {
+            return Err(Error::input(format!(
+                "expected rows of less than 2 GiB a column, found {} bytes",
+                bytes.len()
+            ))
+            .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
         }
-        let packed = if kind == PageType::DATA_PAGE && self.noise > 0 {
-            self.noise -= 1;
-            self.compressor.store(body, &mut self.packed)?
-        } else {
-            let packed = self.compressor.compress(body, &mut self.packed)?;
-            if self.stores_noise && kind == PageType::DATA_PAGE && packed.len() * 64 > body.len() * 63 {
-                self.noise = NOISE_PAGES;
-            }
-            packed
-        };
-        let start = self.bytes.len();
         let encoding = if kind == PageType::DICTIONARY_PAGE { Encoding::PLAIN } else { self.encoding };
-        put_header(
-            &mut self.bytes,
-            kind,
-            [small(body.len())?, small(packed.len())?, crc32fast::hash(packed).cast_signed()],
-            [small(values)?, encoding as i32],
-        );
-        self.uncompressed += (self.bytes.len() - start + body.len()) as u64;
-        self.bytes.extend_from_slice(packed);
+        let body = Body { kind, encoding, values, bytes };
+        let stored = kind == PageType::DATA_PAGE && self.noise > 0;
+        let packed = self.out.page(body, stored)?;
+        if stored {
+            self.noise -= 1;
+        } else if self.stores_noise && kind == PageType::DATA_PAGE && packed * 64 > bytes.len() * 63 {
+            self.noise = NOISE_PAGES;
+        }
+        if let Shared::Other(stream) = &mut self.shared {
+            stream.page(body, false)?;
+        }
         Ok(())
     }
 
     /// Reserves memory for `more` pages of the size of those that were written.
     pub(super) fn expect_pages(&mut self, more: usize) {
-        let data = self.bytes.len() - self.after_dictionary.unwrap_or_default();
-        let page = data / self.pages.len().max(1);
-        self.bytes.reserve_exact((page + page / 16) * more);
+        self.out.expect_pages(self.pages.len(), more);
+        if let Shared::Other(stream) = &mut self.shared {
+            stream.expect_pages(self.pages.len(), more);
+        }
     }
 
     /// Finishes the chunk; also returns the compressor and the memory.
     pub(super) fn finish(mut self) -> Result<(Chunk, Compressor, Vec<u8>)> {
+        let column_index = if self.statistics { Some(self.column_index()?) } else { None };
+        let offsets = std::mem::take(&mut self.out.offsets);
+        let close = self.close(&self.out, offsets)?;
+        let bytes = Bytes::from(std::mem::take(&mut self.out.bytes));
+        let texts = match std::mem::replace(&mut self.shared, Shared::None) {
+            Shared::None => None,
+            Shared::Own => Some(TextChunk { bytes: bytes.clone(), close: close.clone() }),
+            Shared::Other(mut stream) => {
+                let offsets = std::mem::take(&mut stream.offsets);
+                Some(TextChunk { close: self.close(&stream, offsets)?, bytes: stream.bytes.into() })
+            }
+        };
+        let close = ColumnCloseResult { column_index, ..close };
+        let noted = texts.map(|chunk| Box::new(Noted { repeats: None, texts: Some(chunk) }));
+        let chunk = Chunk { bytes, close, noted };
+        Ok((chunk, self.out.compressor, self.out.packed))
+    }
+
+    /// Returns the metadata of finished pages, without the index of their bounds.
+    fn close(&self, stream: &Stream, offsets: OffsetIndexBuilder) -> Result<ColumnCloseResult> {
         let rows: usize = self.pages.iter().map(|page| page.rows).sum();
         let slots: usize = self.pages.iter().map(|page| page.slots).sum();
         let nulls: usize = self.pages.iter().map(|page| page.nulls).sum();
         let stats_of = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
         let mut encodings = vec![self.encoding, Encoding::RLE];
         let mut kinds = vec![stats_of(PageType::DATA_PAGE, self.encoding, small(self.pages.len())?)];
-        if self.after_dictionary.is_some() {
+        if stream.after_dictionary.is_some() {
             encodings.push(Encoding::PLAIN);
             kinds.insert(0, stats_of(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
         }
         let mut metadata = ColumnChunkMetaData::builder(ColumnDescPtr::clone(&self.descr))
-            .set_compression(self.compressor.name())
+            .set_compression(stream.compressor.name())
             .set_encodings_mask(EncodingMask::new_from_encodings(encodings.iter()))
             .set_page_encoding_stats(kinds)
-            .set_total_compressed_size(signed(self.bytes.len())?)
-            .set_total_uncompressed_size(self.uncompressed.cast_signed())
+            .set_total_compressed_size(signed(stream.bytes.len())?)
+            .set_total_uncompressed_size(stream.uncompressed.cast_signed())
             .set_num_values(signed(slots)?)
-            .set_data_page_offset(signed(self.after_dictionary.unwrap_or_default())?)
-            .set_dictionary_page_offset(self.after_dictionary.map(|_| 0));
-        let mut column_index = None;
+            .set_data_page_offset(signed(stream.after_dictionary.unwrap_or_default())?)
+            .set_dictionary_page_offset(stream.after_dictionary.map(|_| 0));
         if self.statistics {
             let bounds = self.pages.iter().filter_map(|page| page.bounds.as_ref());
             let text_bytes = self.pages.iter().map(|page| page.text_bytes).sum::<Option<u64>>();
@@ -213,17 +332,15 @@ impl PageWriter {
                 .set_unencoded_byte_array_data_bytes(text_bytes.map(u64::cast_signed))
                 .set_definition_level_histogram(definitions(self.pages.iter())?)
                 .set_repetition_level_histogram(self.repetitions(rows, slots)?);
-            column_index = Some(self.column_index()?);
         }
-        let close = ColumnCloseResult {
-            bytes_written: self.bytes.len() as u64,
+        Ok(ColumnCloseResult {
+            bytes_written: stream.bytes.len() as u64,
             rows_written: rows as u64,
             metadata: metadata.build().map_err(unexpected)?,
             bloom_filter: None,
-            column_index,
-            offset_index: Some(std::mem::take(&mut self.offsets).build()),
-        };
-        Ok((Chunk { bytes: self.bytes.into(), close, repeats: None }, self.compressor, self.packed))
+            column_index: None,
+            offset_index: Some(offsets.build()),
+        })
     }
 
     /// Returns the histogram of repetition levels: all slots but the first of each row have level 1.
