@@ -11,6 +11,9 @@
 //! with `"erasing": true` also asks others to delay their commits, for `delay` seconds or 30, because the run has lost to them
 //! several times or is about to commit what took it long. Leases only avoid wasted work: a run that reads objects deleted
 //! under it fails with a conflict and commits nothing.
+//!
+//! Erasures that follow each other would keep all versions readable, and each would take longer than the one before. So a `vacuum` that
+//! is held back takes a lease with `"expiring": true`: no erasure begins while it lasts, and it waits for those that run.
 
 use std::{
     collections::HashMap,
@@ -62,6 +65,9 @@ struct Claim {
     /// For how many seconds; 30 if it is not stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     delay: Option<u64>,
+    /// Whether erasures should not begin yet, because versions are about to expire.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    expiring: bool,
 }
 
 impl Claim {
@@ -105,7 +111,7 @@ impl Held {
 
 impl Lease {
     /// Takes a lease on all versions from `version` on, which holds until it is dropped: a thread rewrites it in time.
-    /// `duration` is how long it outlives a killed run.
+    /// `duration` is how long it outlives a killed run. Waits first while a vacuum expires versions.
     ///
     /// # Errors
     /// When the store fails.
@@ -116,6 +122,33 @@ impl Lease {
         version: Version,
         duration: Duration,
     ) -> Result<Self> {
+        Waiting::new(dataset).until_gone(|claim| claim.expiring.then_some(MAX_DELAY), &|| Ok(()))?;
+        Self::claim(dataset, transaction, operation, version, duration, false)
+    }
+
+    /// Waits for the erasures that hold leases, a limited time, and lets no other begin until the result is dropped.
+    ///
+    /// # Errors
+    /// When the store fails or `check` does.
+    pub fn take_turn(
+        dataset: &Dataset,
+        transaction: &TransactionId,
+        newest: Version,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Self> {
+        let turn = Self::claim(dataset, transaction, "vacuum", newest, LEASE, true)?;
+        Waiting::new(dataset).until_gone(|claim| (!claim.expiring).then_some(MAX_DELAY), check)?;
+        Ok(turn)
+    }
+
+    fn claim(
+        dataset: &Dataset,
+        transaction: &TransactionId,
+        operation: &str,
+        version: Version,
+        duration: Duration,
+        expiring: bool,
+    ) -> Result<Self> {
         let claim = Claim {
             transaction: transaction.clone(),
             operation: operation.to_owned(),
@@ -123,6 +156,7 @@ impl Lease {
             seconds: duration.as_secs().max(1),
             erasing: false,
             delay: None,
+            expiring,
         };
         let mut held = Held { dataset: dataset.clone(), claim, written: 0 };
         held.write()?;
@@ -204,18 +238,14 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version
 /// that transactions that are already retrying do not keep winning; the total delay is limited to what the lease states.
 #[derive(Debug)]
 pub(in crate::dataset) struct CommitDelay<'a> {
-    dataset: &'a Dataset,
     transaction: &'a TransactionId,
-    begun: Instant,
-    /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this machine
-    /// takes for the time.
-    seen: HashMap<String, Instant>,
+    waiting: Waiting<'a>,
 }
 
 impl<'a> CommitDelay<'a> {
     /// Begins with the first attempt of a transaction to commit.
     pub(in crate::dataset) fn new(dataset: &'a Dataset, transaction: &'a TransactionId) -> Self {
-        Self { dataset, transaction, begun: Instant::now(), seen: HashMap::new() }
+        Self { transaction, waiting: Waiting::new(dataset) }
     }
 
     /// Waits while an erasure asks for it.
@@ -223,17 +253,44 @@ impl<'a> CommitDelay<'a> {
     /// # Errors
     /// When the store fails.
     pub(in crate::dataset) fn wait(&mut self) -> Result<()> {
+        let transaction = self.transaction;
+        self.waiting.until_gone(|claim| claim.delay_of(transaction), &|| Ok(()))
+    }
+}
+
+/// Waits for leases of other runs.
+#[derive(Debug)]
+struct Waiting<'a> {
+    dataset: &'a Dataset,
+    begun: Instant,
+    /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this machine
+    /// takes for the time.
+    seen: HashMap<String, Instant>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(dataset: &'a Dataset) -> Self {
+        Self { dataset, begun: Instant::now(), seen: HashMap::new() }
+    }
+
+    /// Waits while there are leases to wait for, each for at most the time that `patience` states, counted from the beginning of all waits.
+    fn until_gone(
+        &mut self,
+        patience: impl Fn(&Claim) -> Option<Duration>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let mut pause = POLL;
         loop {
             let claims = current(self.dataset.store().as_ref(), Timestamp::now())?;
             let asked = claims.into_iter().filter_map(|(path, claim)| {
-                let delay = claim.delay_of(self.transaction)?;
+                let longest = patience(&claim)?;
                 let first = self.seen.entry(path).or_insert_with(Instant::now);
-                (first.elapsed().as_secs() < claim.seconds).then_some(delay)
+                (first.elapsed().as_secs() < claim.seconds).then_some(longest)
             });
-            if asked.max().is_none_or(|delay| self.begun.elapsed() >= delay) {
+            if asked.max().is_none_or(|longest| self.begun.elapsed() >= longest) {
                 return Ok(());
             }
+            check()?;
             std::thread::sleep(pause);
             pause = (2 * pause).min(MAX_POLL);
         }
@@ -334,10 +391,45 @@ mod tests {
             seconds,
             erasing: true,
             delay: Some(240),
+            expiring: false,
         };
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
         transaction
+    }
+
+    #[test]
+    fn a_vacuum_waits_for_erasures_that_run_and_is_waited_for() {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let take = || Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(1), LEASE).unwrap();
+        let first = take();
+        std::thread::scope(|scope| {
+            let turn =
+                scope.spawn(|| Lease::take_turn(&dataset, &TransactionId::fresh(), Version(9), &|| Ok(())).unwrap());
+            while leases(&dataset).len() < 2 {
+                std::thread::sleep(POLL / 10);
+            }
+            let second = scope.spawn(take);
+            std::thread::sleep(3 * POLL);
+            assert!(
+                !turn.is_finished() && !second.is_finished(),
+                "the first erasure still runs, and the second has not begun"
+            );
+            drop(first);
+            let turn = turn.join().unwrap();
+            assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(9)), "nothing holds older versions");
+            std::thread::sleep(3 * POLL);
+            assert!(!second.is_finished(), "the vacuum is not done");
+            drop(turn);
+            drop(second.join().unwrap());
+        });
+        assert_eq!(leases(&dataset), Vec::<String>::new());
+        let first = take();
+        let stopped =
+            Lease::take_turn(&dataset, &TransactionId::fresh(), Version(9), &|| Err(Error::internal("stopped")));
+        assert!(stopped.is_err());
+        assert_eq!(leases(&dataset).len(), 1, "a vacuum that is stopped lets others begin");
+        drop(first);
     }
 
     #[test]

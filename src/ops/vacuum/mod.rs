@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -19,14 +20,15 @@ pub use self::table::{DeletedFile, TableVacuumReport, vacuum_table};
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Unreferenced, expire, leases, open_plans,
-        retain_deletable, unreferenced,
+        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Snapshot, Unreferenced, expire,
+        leases::{self, Lease},
+        open_plans, retain_deletable, unreferenced,
     },
     error::{Error, Result},
     events::Event,
     exec::live::{Prepared, refresh},
-    id::{Version, run_of_folder},
-    storage::{Location, SYSTEM_FOLDER},
+    id::{TransactionId, Version, run_of_folder},
+    storage::{Location, Lock, SYSTEM_FOLDER},
 };
 
 /// Default time for which versions are retained.
@@ -133,6 +135,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let cutoff =
         now.checked_sub(retain).map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
+    let turn = if options.dry_run { None } else { Turn::take_if_held_back(context, &newest, cutoff)? };
     let holders = leases::holders(&dataset, now)?;
     let leased = holders.iter().map(|(_, version)| *version).min();
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
@@ -165,7 +168,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         report.readable_from = found.oldest_retained;
     }
     if !options.dry_run {
-        carry_out(context, &dataset, options, &mut found, &mut report)?;
+        carry_out(context, &dataset, options, turn, &mut found, &mut report)?;
         idle.iter().try_for_each(|lock| delete_lock(&dataset, lock))?;
     }
     report.runs_abandoned = found.abandoned.len() as u64;
@@ -174,11 +177,45 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     Ok(report)
 }
 
+/// The turn of this run among erasures: none begins while it is held.
+struct Turn {
+    _lease: Lease,
+    /// Shows others that this run is alive.
+    _lock: Lock,
+}
+
+impl Turn {
+    /// Waits for the erasures that run, a limited time, if they keep versions readable that would expire without them.
+    fn take_if_held_back(context: &Context<'_>, newest: &Snapshot, cutoff: Timestamp) -> Result<Option<Self>> {
+        let dataset = newest.dataset();
+        let holders = leases::holders(dataset, dataset.now()?)?;
+        let Some(leased) = holders.iter().map(|(_, version)| (*version).max(newest.readable_from())).min() else {
+            return Ok(None);
+        };
+        // A version expires once the next one has been current for long enough.
+        let next = Version(leased.0.max(1) + 1);
+        if next > newest.version() {
+            return Ok(None);
+        }
+        let entry = super::or_overtaken(Some(newest), dataset.entry(next))?;
+        if newest.committed_at(next, entry.committed_at) > cutoff {
+            return Ok(None);
+        }
+        let note = format!("waiting for an erasure that reads v{leased}, which would expire without it");
+        context.observer.event(Event::Note(note));
+        let transaction = TransactionId::fresh();
+        let lock = dataset.store().lock(transaction.tag())?;
+        let lease = Lease::take_turn(dataset, &transaction, newest.version(), &|| context.cancel.check())?;
+        Ok(Some(Self { _lease: lease, _lock: lock }))
+    }
+}
+
 /// Commits the log entry that must precede the deletions, and deletes.
 fn carry_out(
     context: &Context<'_>,
     dataset: &Dataset,
     options: &VacuumOptions,
+    turn: Option<Turn>,
     found: &mut Unreferenced,
     report: &mut VacuumReport,
 ) -> Result<()> {
@@ -187,6 +224,8 @@ fn carry_out(
             BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.unwrap_or(DEFAULT_RETAIN).as_secs()))]);
         report.version = expire(dataset, found, &arguments)?.version();
     }
+    // From here on, erasures see which versions have expired.
+    drop(turn);
     let newest = dataset.open()?;
     // Readers of the Delta log must not find objects in it that are deleted below.
     refresh(&newest, Prepared::default(), context.observer)?;
