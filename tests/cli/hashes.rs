@@ -194,18 +194,30 @@ fn stored(file: &[u8], column: &str) -> Vec<Vec<u8>> {
     metadata.row_groups().iter().map(chunk).collect()
 }
 
-/// Whether sidecars have the ids of records and of subjects as the shards have these columns.
-fn taken(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
+/// Whether in all shards `alike` holds for a column of record ids and one of subject ids: given the shard, its column, the sidecar and its column.
+fn compared_columns(
+    folder: &Folder,
+    dataset: &str,
+    columns: [&str; 2],
+    alike: impl Fn(&[u8], &str, &[u8], &str) -> bool,
+) -> [bool; 2] {
     let sidecars = folder.path().join(dataset).join("_shardify/sidecar");
     let mut all = [true; 2];
     for (path, shard) in folder.only_shards(dataset) {
         let name = path.trim_start_matches(&format!("{dataset}/")).replace(".parquet", ".table");
         let sidecar = std::fs::read(sidecars.join(name)).unwrap();
-        for (taken, (column, own)) in all.iter_mut().zip(columns.iter().zip(["record_id", "subject_id"])) {
-            *taken &= stored(&shard, column) == stored(&sidecar, own);
+        for (all, (column, own)) in all.iter_mut().zip(columns.iter().zip(["record_id", "subject_id"])) {
+            *all &= alike(&shard, column, &sidecar, own);
         }
     }
     all
+}
+
+/// Whether sidecars have the ids of records and of subjects as the shards have these columns.
+fn taken(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
+    compared_columns(folder, dataset, columns, |shard, column, sidecar, own| {
+        stored(shard, column) == stored(sidecar, own)
+    })
 }
 
 /// First row of each page of a column, its encodings and its compression, for each row group.
@@ -223,21 +235,13 @@ fn pages(file: &[u8], column: &str) -> Vec<(Vec<i64>, Vec<Encoding>, Compression
 
 /// Whether sidecars have the pages of the shards in Zstandard.
 fn compressed_again(folder: &Folder, dataset: &str, columns: [&str; 2]) -> [bool; 2] {
-    let sidecars = folder.path().join(dataset).join("_shardify/sidecar");
-    let mut all = [true; 2];
-    for (path, shard) in folder.only_shards(dataset) {
-        let name = path.trim_start_matches(&format!("{dataset}/")).replace(".parquet", ".table");
-        let sidecar = std::fs::read(sidecars.join(name)).unwrap();
-        for (again, (column, own)) in all.iter_mut().zip(columns.iter().zip(["record_id", "subject_id"])) {
-            let (of_shard, of_sidecar) = (pages(&shard, column), pages(&sidecar, own));
-            *again &= of_shard.len() == of_sidecar.len();
-            for (one, other) in of_shard.iter().zip(&of_sidecar) {
-                *again &= (&one.0, &one.1) == (&other.0, &other.1) && one.0.len() > 1;
-                *again &= matches!(other.2, Compression::ZSTD(_));
-            }
-        }
-    }
-    all
+    compared_columns(folder, dataset, columns, |shard, column, sidecar, own| {
+        let (of_shard, of_sidecar) = (pages(shard, column), pages(sidecar, own));
+        let alike = |(one, other): (&(Vec<i64>, _, _), &(_, _, Compression))| {
+            (&one.0, &one.1) == (&other.0, &other.1) && one.0.len() > 1 && matches!(other.2, Compression::ZSTD(_))
+        };
+        of_shard.len() == of_sidecar.len() && of_shard.iter().zip(&of_sidecar).all(alike)
+    })
 }
 
 #[test]

@@ -71,6 +71,18 @@ struct Claim {
 }
 
 impl Claim {
+    fn new(transaction: &TransactionId, operation: &str, version: Version, duration: Duration) -> Self {
+        Self {
+            transaction: transaction.clone(),
+            operation: operation.to_owned(),
+            version,
+            seconds: duration.as_secs().max(1),
+            erasing: false,
+            delay: None,
+            expiring: false,
+        }
+    }
+
     /// How long commits of another run are to be delayed; `None` if they need not be.
     fn delay_of(&self, transaction: &TransactionId) -> Option<Duration> {
         let asked = self.erasing && self.transaction != *transaction;
@@ -123,7 +135,7 @@ impl Lease {
         duration: Duration,
     ) -> Result<Self> {
         Waiting::new(dataset).until_gone(|claim| claim.expiring.then_some(MAX_DELAY), &|| Ok(()))?;
-        Self::claim(dataset, transaction, operation, version, duration, false)
+        Self::hold(dataset, Claim::new(transaction, operation, version, duration))
     }
 
     /// Waits for the erasures that hold leases, a limited time, and lets no other begin until the result is dropped.
@@ -136,28 +148,13 @@ impl Lease {
         newest: Version,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
-        let turn = Self::claim(dataset, transaction, "vacuum", newest, LEASE, true)?;
+        let turn = Self::hold(dataset, Claim { expiring: true, ..Claim::new(transaction, "vacuum", newest, LEASE) })?;
         Waiting::new(dataset).until_gone(|claim| (!claim.expiring).then_some(MAX_DELAY), check)?;
         Ok(turn)
     }
 
-    fn claim(
-        dataset: &Dataset,
-        transaction: &TransactionId,
-        operation: &str,
-        version: Version,
-        duration: Duration,
-        expiring: bool,
-    ) -> Result<Self> {
-        let claim = Claim {
-            transaction: transaction.clone(),
-            operation: operation.to_owned(),
-            version,
-            seconds: duration.as_secs().max(1),
-            erasing: false,
-            delay: None,
-            expiring,
-        };
+    fn hold(dataset: &Dataset, claim: Claim) -> Result<Self> {
+        let duration = Duration::from_secs(claim.seconds);
         let mut held = Held { dataset: dataset.clone(), claim, written: 0 };
         held.write()?;
         let held = Arc::new(Mutex::new(held));
@@ -225,13 +222,13 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
 }
 
 /// Returns the tags of runs that hold a lease at an instant, by the clock of the store, each with the oldest version
-/// that must stay readable for it.
+/// that must stay readable for it; `None` for a vacuum, which reads none of them.
 ///
 /// # Errors
 /// When the store fails.
-pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Version)>> {
-    let claims = current(dataset.store().as_ref(), now)?;
-    Ok(claims.into_iter().map(|(_, claim)| (claim.transaction.tag().to_owned(), claim.version)).collect())
+pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Option<Version>)>> {
+    let claims = current(dataset.store().as_ref(), now)?.into_iter().map(|(_, claim)| claim);
+    Ok(claims.map(|claim| (claim.transaction.tag().to_owned(), (!claim.expiring).then_some(claim.version))).collect())
 }
 
 /// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the first, so
@@ -304,7 +301,7 @@ mod tests {
     use crate::storage::{LocalStore, RemoteStore};
 
     fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
-        Ok(holders(dataset, now)?.into_iter().map(|(_, version)| version).min())
+        Ok(holders(dataset, now)?.into_iter().filter_map(|(_, version)| version).min())
     }
 
     fn leases(dataset: &Dataset) -> Vec<String> {
@@ -384,15 +381,8 @@ mod tests {
     /// Writes the lease of an erasure that asks for the longest delay, for so many seconds.
     fn leave_lease(dataset: &Dataset, seconds: u64) -> TransactionId {
         let transaction = TransactionId::fresh();
-        let claim = Claim {
-            transaction: transaction.clone(),
-            operation: "erase".to_owned(),
-            version: Version(1),
-            seconds,
-            erasing: true,
-            delay: Some(240),
-            expiring: false,
-        };
+        let claim = Claim::new(&transaction, "erase", Version(1), Duration::from_secs(seconds));
+        let claim = Claim { erasing: true, delay: Some(240), ..claim };
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
         transaction
@@ -417,7 +407,8 @@ mod tests {
             );
             drop(first);
             let turn = turn.join().unwrap();
-            assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(9)), "nothing holds older versions");
+            assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None, "nothing holds versions back");
+            assert_eq!(holders(&dataset, Timestamp::now()).unwrap().len(), 1, "its own lease is in use");
             std::thread::sleep(3 * POLL);
             assert!(!second.is_finished(), "the vacuum is not done");
             drop(turn);

@@ -265,7 +265,7 @@ impl ParquetEncoder {
             if let (Attempt::Own(chunks), Some(place)) = (&mut attempt, noted.iter().position(|noted| *noted == field))
                 && let [chunk] = chunks.as_mut_slice()
             {
-                notes[place] = chunk.noted.take().map_or_else(Noted::default, |noted| *noted);
+                notes[place] = chunk.noted.take().map(|noted| *noted).unwrap_or_default();
             }
             fields.push((field, attempt, writers.by_ref().take(self.leaves[field].len()).collect::<Vec<_>>()));
         }

@@ -135,9 +135,14 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let cutoff =
         now.checked_sub(retain).map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
     let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
-    let turn = if options.dry_run { None } else { Turn::take_if_held_back(context, &newest, cutoff)? };
-    let holders = leases::holders(&dataset, now)?;
-    let leased = holders.iter().map(|(_, version)| *version).min();
+    let mut holders = leases::holders(&dataset, now)?;
+    let mut turn = None;
+    if !options.dry_run && is_held_back(&newest, oldest_leased(&holders), cutoff)? {
+        turn = Some(Turn::take(context, &newest)?);
+        // Leases of killed runs have ended in the meantime.
+        holders = leases::holders(&dataset, dataset.now()?)?;
+    }
+    let leased = oldest_leased(&holders);
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
     let plans = open_plans(&dataset)?.into_iter().filter(|plan| !plan.is_idle(now));
@@ -185,29 +190,32 @@ struct Turn {
 }
 
 impl Turn {
-    /// Waits for the erasures that run, a limited time, if they keep versions readable that would expire without them.
-    fn take_if_held_back(context: &Context<'_>, newest: &Snapshot, cutoff: Timestamp) -> Result<Option<Self>> {
-        let dataset = newest.dataset();
-        let holders = leases::holders(dataset, dataset.now()?)?;
-        let Some(leased) = holders.iter().map(|(_, version)| (*version).max(newest.readable_from())).min() else {
-            return Ok(None);
-        };
-        // A version expires once the next one has been current for long enough.
-        let next = Version(leased.0.max(1) + 1);
-        if next > newest.version() {
-            return Ok(None);
-        }
-        let entry = super::or_overtaken(Some(newest), dataset.entry(next))?;
-        if newest.committed_at(next, entry.committed_at) > cutoff {
-            return Ok(None);
-        }
-        let note = format!("waiting for an erasure that reads v{leased}, which would expire without it");
-        context.observer.event(Event::Note(note));
-        let transaction = TransactionId::fresh();
+    /// Waits for the erasures that run, a limited time.
+    fn take(context: &Context<'_>, newest: &Snapshot) -> Result<Self> {
+        let note = "waiting for an erasure that reads versions which would expire without it";
+        context.observer.event(Event::Note(note.to_owned()));
+        let (dataset, transaction) = (newest.dataset(), TransactionId::fresh());
         let lock = dataset.store().lock(transaction.tag())?;
         let lease = Lease::take_turn(dataset, &transaction, newest.version(), &|| context.cancel.check())?;
-        Ok(Some(Self { _lease: lease, _lock: lock }))
+        Ok(Self { _lease: lease, _lock: lock })
     }
+}
+
+/// Returns the oldest version that a lease keeps readable.
+fn oldest_leased(holders: &[(String, Option<Version>)]) -> Option<Version> {
+    holders.iter().filter_map(|(_, version)| *version).min()
+}
+
+/// Returns whether a lease keeps versions readable that would expire without it.
+fn is_held_back(newest: &Snapshot, leased: Option<Version>, cutoff: Timestamp) -> Result<bool> {
+    let Some(leased) = leased else { return Ok(false) };
+    // A version expires once the next one has been current for long enough.
+    let next = Version(leased.max(newest.readable_from()).0.max(1) + 1);
+    if next > newest.version() {
+        return Ok(false);
+    }
+    let entry = super::or_overtaken(Some(newest), newest.dataset().entry(next))?;
+    Ok(newest.committed_at(next, entry.committed_at) <= cutoff)
 }
 
 /// Commits the log entry that must precede the deletions, and deletes.

@@ -9,7 +9,7 @@
 //! All pages are of version 1, which every reader supports, and carry the CRC-32 of the bytes after their header.
 
 use ::parquet::{
-    basic::{BoundaryOrder, Compression, Encoding, EncodingMask, LogicalType, PageType},
+    basic::{BoundaryOrder, Compression, Encoding, EncodingMask, LogicalType, PageType, ZstdLevel},
     column::writer::ColumnCloseResult,
     file::{
         metadata::{ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats},
@@ -29,9 +29,6 @@ use crate::{
     codec::Codec,
     error::{Error, Result},
 };
-
-/// Level of Zstandard of pages for tables beside the shard, which is that of these tables.
-const SHARED_LEVEL: i32 = 1;
 
 /// Number of pages that are stored uncompressed before compression is tried again.
 const NOISE_PAGES: usize = 15;
@@ -230,7 +227,11 @@ impl PageWriter {
         let shared = match self.out.compressor.name() {
             _ if !texts => Shared::None,
             Compression::ZSTD(_) => Shared::Own,
-            _ => Shared::Other(Box::new(Stream::new(Compressor::new(Codec::Zstd(SHARED_LEVEL))?, Vec::new()))),
+            // At the level of these tables.
+            _ => {
+                let codec = Codec::Zstd(ZstdLevel::default().compression_level());
+                Shared::Other(Box::new(Stream::new(Compressor::new(codec)?, Vec::new())))
+            }
         };
         Ok(Self { shared, ..self })
     }
