@@ -252,8 +252,8 @@ impl<R: Read> Splits<R> {
         }
         let mut longest = Longest { limit: self.max_record_bytes, too_long: None };
         match scan(&self.buffer[..end], self.delimiter, self.record, &mut longest) {
-            Ended::Stopped(_) => Err(self.too_long(longest.too_long.unwrap_or(self.record), None)),
-            Ended::Exhausted { start, open } if end - start > self.max_record_bytes => Err(self.too_long(start, open)),
+            Ended::Stopped(_) => Err(self.too_long(longest.too_long.unwrap_or(self.record))),
+            Ended::Exhausted { start, .. } if end - start > self.max_record_bytes => Err(self.too_long(start)),
             Ended::Exhausted { start, .. } => {
                 self.record = start;
                 Ok(())
@@ -261,8 +261,15 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    fn too_long(&self, record: usize, open: Option<usize>) -> Error {
+    /// Returns the error for a record of more bytes than are allowed. It follows from these bytes alone, however much was read.
+    fn too_long(&self, record: usize) -> Error {
         let limit = Size(self.max_record_bytes as u64);
+        let head = &self.buffer[..self.length.min(record + self.max_record_bytes + 1)];
+        let mut all = Longest { limit: usize::MAX, too_long: None };
+        let open = match scan(head, self.delimiter, record, &mut all) {
+            Ended::Exhausted { open, .. } => open,
+            Ended::Stopped(_) => None,
+        };
         let error = Error::input(match open {
             Some(_) => {
                 format!("expected the quote that opens here to be closed within a record of {limit}, found none")
@@ -361,6 +368,17 @@ mod tests {
             self.0 = &self.0[n..];
             Ok(n)
         }
+    }
+
+    #[test]
+    fn the_error_for_a_long_record_does_not_depend_on_what_was_read() {
+        let text = format!("a,b\n1,\"{}\"\n{}", "x\n".repeat(40), "2,y\n".repeat(200));
+        let errors = [1, 79, 200, 400, 1 << 20].map(|split_bytes| {
+            let error = splits(text.as_bytes(), split_bytes, 60, 1 << 20).unwrap_err();
+            (error.to_string(), error.place().byte)
+        });
+        assert!(errors[0].0.contains("quote that opens here") && errors[0].1 == Some(6), "{errors:?}");
+        assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
     }
 
     fn splits(bytes: &[u8], split_bytes: usize, max: usize, piece: usize) -> Result<Vec<Split>> {
