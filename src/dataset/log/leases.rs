@@ -13,7 +13,7 @@
 //! under it fails with a conflict and commits nothing.
 //!
 //! Erasures that follow each other would keep all versions readable, and each would take longer than the one before. So a `vacuum` that
-//! is held back takes a lease with `"expiring": true`: no erasure begins while it lasts, and it waits for those that run.
+//! is held back by many versions takes a lease with `"expiring": true`: no erasure begins while it lasts, and it waits for those that run.
 
 use std::{
     collections::HashMap,
@@ -50,6 +50,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// Maximum interval: many waiting runs must not keep a slow store from serving the erasure.
 const MAX_POLL: Duration = Duration::from_secs(2);
 
+/// The same for a vacuum and erasures that take turns: they are few, and each waits for one other.
+const MAX_TURN_POLL: Duration = Duration::from_millis(400);
+
 /// Content of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
@@ -83,9 +86,10 @@ impl Claim {
         }
     }
 
-    /// How long commits of another run are to be delayed; `None` if they need not be.
-    fn delay_of(&self, transaction: &TransactionId) -> Option<Duration> {
-        let asked = self.erasing && self.transaction != *transaction;
+    /// How long commits of another run are to be delayed; `None` if they need not be. They are delayed, too, for an erasure that a vacuum
+    /// waits for (`is_awaited`): until then no version expires, and each commit adds one that has to be searched.
+    fn delay_of(&self, transaction: &TransactionId, is_awaited: bool) -> Option<Duration> {
+        let asked = (self.erasing || is_awaited && !self.expiring) && self.transaction != *transaction;
         asked.then(|| self.delay.map_or(FIRST_DELAY, Duration::from_secs).min(MAX_DELAY))
     }
 }
@@ -134,7 +138,7 @@ impl Lease {
         version: Version,
         duration: Duration,
     ) -> Result<Self> {
-        Waiting::new(dataset).until_gone(|claim| claim.expiring.then_some(MAX_DELAY), &|| Ok(()))?;
+        Waiting::for_a_turn(dataset).until_gone(|claim, _| claim.expiring.then_some(MAX_DELAY), &|| Ok(()))?;
         Self::hold(dataset, Claim::new(transaction, operation, version, duration))
     }
 
@@ -149,7 +153,7 @@ impl Lease {
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
         let turn = Self::hold(dataset, Claim { expiring: true, ..Claim::new(transaction, "vacuum", newest, LEASE) })?;
-        Waiting::new(dataset).until_gone(|claim| (!claim.expiring).then_some(MAX_DELAY), check)?;
+        Waiting::for_a_turn(dataset).until_gone(|claim, _| (!claim.expiring).then_some(MAX_DELAY), check)?;
         Ok(turn)
     }
 
@@ -251,7 +255,7 @@ impl<'a> CommitDelay<'a> {
     /// When the store fails.
     pub(in crate::dataset) fn wait(&mut self) -> Result<()> {
         let transaction = self.transaction;
-        self.waiting.until_gone(|claim| claim.delay_of(transaction), &|| Ok(()))
+        self.waiting.until_gone(|claim, is_awaited| claim.delay_of(transaction, is_awaited), &|| Ok(()))
     }
 }
 
@@ -260,6 +264,7 @@ impl<'a> CommitDelay<'a> {
 struct Waiting<'a> {
     dataset: &'a Dataset,
     begun: Instant,
+    max_poll: Duration,
     /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this machine
     /// takes for the time.
     seen: HashMap<String, Instant>,
@@ -267,20 +272,26 @@ struct Waiting<'a> {
 
 impl<'a> Waiting<'a> {
     fn new(dataset: &'a Dataset) -> Self {
-        Self { dataset, begun: Instant::now(), seen: HashMap::new() }
+        Self { dataset, begun: Instant::now(), max_poll: MAX_POLL, seen: HashMap::new() }
     }
 
-    /// Waits while there are leases to wait for, each for at most the time that `patience` states, counted from the beginning of all waits.
+    fn for_a_turn(dataset: &'a Dataset) -> Self {
+        Self { max_poll: MAX_TURN_POLL, ..Self::new(dataset) }
+    }
+
+    /// Waits while there are leases to wait for, each for at most the time that `patience` states, counted from the beginning of all waits;
+    /// it is also told whether a vacuum waits.
     fn until_gone(
         &mut self,
-        patience: impl Fn(&Claim) -> Option<Duration>,
+        patience: impl Fn(&Claim, bool) -> Option<Duration>,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let mut pause = POLL;
         loop {
             let claims = current(self.dataset.store().as_ref(), Timestamp::now())?;
+            let is_awaited = claims.iter().any(|(_, claim)| claim.expiring);
             let asked = claims.into_iter().filter_map(|(path, claim)| {
-                let longest = patience(&claim)?;
+                let longest = patience(&claim, is_awaited)?;
                 let first = self.seen.entry(path).or_insert_with(Instant::now);
                 (first.elapsed().as_secs() < claim.seconds).then_some(longest)
             });
@@ -289,7 +300,7 @@ impl<'a> Waiting<'a> {
             }
             check()?;
             std::thread::sleep(pause);
-            pause = (2 * pause).min(MAX_POLL);
+            pause = (2 * pause).min(self.max_poll);
         }
     }
 }
@@ -373,8 +384,8 @@ mod tests {
             lease.renew(Version(1), lost).unwrap();
             let claims = current(dataset.store().as_ref(), Timestamp::now()).unwrap();
             let [(_, claim)] = claims.as_slice() else { panic!("expected one lease, found {claims:?}") };
-            assert_eq!(claim.delay_of(&other), seconds.map(Duration::from_secs), "{lost}");
-            assert_eq!(claim.delay_of(&eraser), None);
+            assert_eq!(claim.delay_of(&other, false), seconds.map(Duration::from_secs), "{lost}");
+            assert_eq!(claim.delay_of(&eraser, true), None);
         }
     }
 
@@ -400,7 +411,9 @@ mod tests {
                 std::thread::sleep(POLL / 10);
             }
             let second = scope.spawn(take);
+            let commit = scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap());
             std::thread::sleep(3 * POLL);
+            assert!(!commit.is_finished(), "each commit adds a version that the erasure has to search");
             assert!(
                 !turn.is_finished() && !second.is_finished(),
                 "the first erasure still runs, and the second has not begun"

@@ -38,6 +38,9 @@ const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
 /// Concurrent deletions: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
+/// Versions that erasures may keep from expiring before a vacuum waits for its turn: so few cost the next erasures little.
+const MAX_HELD_BACK: u64 = 32;
+
 /// Options of `vacuum`.
 #[derive(Debug, Clone)]
 pub struct VacuumOptions {
@@ -206,11 +209,11 @@ fn oldest_leased(holders: &[(String, Option<Version>)]) -> Option<Version> {
     holders.iter().filter_map(|(_, version)| *version).min()
 }
 
-/// Returns whether a lease keeps versions readable that would expire without it.
+/// Returns whether a lease keeps many versions readable that would expire without it.
 fn is_held_back(newest: &Snapshot, leased: Option<Version>, cutoff: Timestamp) -> Result<bool> {
     let Some(leased) = leased else { return Ok(false) };
     // A version expires once the next one has been current for long enough.
-    let next = Version(leased.max(newest.readable_from()).0.max(1) + 1);
+    let next = Version(leased.max(newest.readable_from()).0.max(1) + MAX_HELD_BACK);
     if next > newest.version() {
         return Ok(false);
     }
