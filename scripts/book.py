@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -109,9 +108,6 @@ class Page:
 
     def python(self, block):
         code, printed = self.run(sys.executable, "-c", block)
-        # Threads of two libraries in one process may abort it as it ends, after the block has done its work; so it is given another try.
-        if code == -signal.SIGABRT:
-            code, printed = self.run(sys.executable, "-c", block)
         if missing := re.search(r"ModuleNotFoundError: No module named '(.*)'", printed):
             print(f"{self.path.relative_to(ROOT)}: NOT RUN, no package {missing[1]}: {block.splitlines()[0]}")
         elif code:
