@@ -3,9 +3,9 @@
 use std::hint::black_box;
 
 use bytes::Bytes;
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use shardify::{
-    format::{Framing, Keyed, tar::TarFraming, tfrecord::TfRecordFraming},
+    format::{Framed, Framing, Keyed, tar::TarFraming, tfrecord::TfRecordFraming},
     record::{Part, Payload, Sample},
 };
 
@@ -38,16 +38,15 @@ fn framing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("frame samples");
     group.throughput(Throughput::Bytes(bytes));
     for (name, framing) in framings {
-        let mut out = Vec::new();
-        let mut once = |lengths: &mut Vec<u64>| {
-            out.clear();
-            let framed = framing.frame(Keyed { payload: &payload, keys: &keys }, &mut out, lengths);
+        let mut out = Framed::default();
+        let mut once = || {
+            out.bytes.clear();
+            out.lengths.clear();
+            let framed = framing.frame(Keyed { payload: &payload, keys: &keys }, &mut out);
             assert!(framed.is_ok(), "{framed:?}");
             black_box(&out);
         };
-        group.bench_function(name, |bencher| {
-            bencher.iter_batched_ref(|| Vec::with_capacity(keys.len()), &mut once, BatchSize::SmallInput);
-        });
+        group.bench_function(name, |bencher| bencher.iter(&mut once));
     }
     group.finish();
 }

@@ -12,8 +12,8 @@ moto, which only this machine can reach.
     python3 scripts/checks/stress.py --shardify target/release/shardify --rounds 10 [--formats tar parquet] [--seed N]
         [--kills 0.2] [--store s3]
 
-A round is a conversion of each writer, a compaction and a vacuum. Prints a line per format, then `N passed, N failed`; exit
-code 1 if one failed. Needs pyarrow and, for tfrecord, the package of that name.
+A round is a conversion of each writer; the others work as long as the writers do. Prints a line per format, then
+`N passed, N failed`; exit code 1 if one failed. Needs pyarrow and, for tfrecord, the package of that name.
 """
 
 import argparse
@@ -43,6 +43,8 @@ CONFLICT = 4
 ATTEMPTS = 20
 # How much earlier than the retention ends a reader must be done, for what it finds missing to count.
 MARGIN = 1.0
+# Seconds between the rounds of those that have little to do.
+PAUSE = 0.2
 
 
 def tar_ids(path):
@@ -134,24 +136,26 @@ class Stress:
 
     def compactor(self):
         rng = random.Random(f"{self.options.seed}-compact")
-        for turn in range(self.options.rounds):
+        while self.writing.is_set():
             target = rng.choice([20_000, 100_000, 1_000_000])
             arguments = ["compact", self.dataset, "--target-shard", target, "--min-inputs", rng.choice([2, 5])]
             summary = self.until_done("compact", *arguments)[-1]
             self.count("shards merged", summary["shards_removed"])
             self.count("merges dropped", summary["groups_dropped"])
-            self.pause(turn)
+            self.count("compactions")
+            time.sleep(PAUSE)
 
     def vacuumer(self):
-        for turn in range(self.options.rounds):
+        while self.writing.is_set():
             arguments = ["vacuum", self.dataset, "--retain", f"{self.options.retain}s", "--force"]
             summary = self.until_done("vacuum", *arguments)[-1]
             self.count("objects vacuumed", summary["objects_deleted"])
-            self.pause(turn)
+            self.count("vacuums")
+            time.sleep(PAUSE)
 
     def eraser(self):
         rng = random.Random(f"{self.options.seed}-erase")
-        for turn in range(self.options.rounds):
+        while self.writing.is_set():
             with self.lock:
                 people = sorted(self.people)
                 who = rng.choice(people) if people else None
@@ -161,12 +165,7 @@ class Stress:
             if who:
                 self.until_done("erase", "erase", self.dataset, who, "--all-versions")
                 self.count("people erased")
-            self.pause(turn)
-
-    def pause(self, turn):
-        """Spreads the rounds of those that have little to do over the time that the writers take."""
-        if turn + 1 < self.options.rounds and self.writing.is_set():
-            time.sleep(0.2)
+            time.sleep(PAUSE)
 
     def reader(self):
         while self.writing.is_set():
@@ -243,15 +242,15 @@ class Stress:
         self.run("convert", first, "--out", self.dataset, "--to", self.form, *IDS)
         self.acknowledged.add("first")
         start = lambda work, *a: threading.Thread(target=self.guarded, args=(work, *a))
-        workers = [start(self.writer, number) for number in range(WRITERS)]
-        workers += [start(self.compactor), start(self.vacuumer), start(self.eraser)]
-        reader = start(self.reader)
-        for thread in [*workers, reader]:
+        writers = [start(self.writer, number) for number in range(WRITERS)]
+        others = [start(work) for work in (self.compactor, self.vacuumer, self.eraser, self.reader)]
+        for thread in [*writers, *others]:
             thread.start()
-        for thread in workers:
+        for thread in writers:
             thread.join()
         self.writing.clear()
-        reader.join()
+        for thread in others:
+            thread.join()
         self.guarded(self.end)
 
     def end(self):

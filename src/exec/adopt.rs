@@ -147,7 +147,7 @@ impl Adopter<'_> {
         let md5 = stored.md5.take().map(|md5| md5.finalize().into());
         let mut before = vec![rows.sidecar.finish()?];
         if let Some(indexes) = indexes {
-            before.extend(indexes.finish_at(records, rows.end).map_err(|e| e.at(uri.clone()))?);
+            before.extend(indexes.finish(records, rows.end).map_err(|e| e.at(uri.clone()))?);
         }
         staged.splice(0..0, before);
         let meta = ShardMeta {

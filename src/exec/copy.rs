@@ -85,7 +85,7 @@ impl Merger<'_> {
     }
 
     /// Copies the records of a shard, as stored, and verifies them; returns their offset in the new shard.
-    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut StreamShardWriter<'_>) -> Result<u64> {
+    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut StreamShardWriter) -> Result<u64> {
         let mut source = self.rewriter.store().read(&input.path)?;
         let mut proof = self.proof(input, rows).map_err(|e| e.at(self.rewriter.place(input)))?;
         let mut bytes = skip(&mut source, input.body_offset, &mut proof)?;

@@ -11,21 +11,21 @@ use arrow::{
     array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder},
     datatypes::{DataType, Schema, SchemaRef},
 };
-use bytes::Bytes;
 
-use super::sides::SideCheck;
+use super::{shard::Piece, sides::SideCheck};
 use crate::{
     array::outputs,
-    codec::{self, Codec, checksum::xxh3_64},
+    codec::{Codec, checksum::xxh3_64, stream::Unit},
     dataset::{
         Arrangement, IdColumn, IdHashes, IdKind, Order, Pseudonymizer, RowNumbers, Settings, SidecarColumns,
         SidecarGroups, SourceRuns,
     },
     error::{Error, Result},
     format::{
-        Framing, Keyed, OutputFormat,
+        Framed, Framing, Keyed, OutputFormat,
+        index::IndexKind,
         parquet::{Noted, ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
-        tar::TarFraming,
+        tar::{TarFraming, index::Members},
         tfrecord::TfRecordFraming,
     },
     plan::names::Renaming,
@@ -118,20 +118,9 @@ pub struct Encoded {
 pub enum Body {
     /// A row group, and the sidecar rows of its records.
     RowGroup(RowGroup, SidecarGroups),
-    /// Framed records, compressed as a whole.
-    Stream {
-        /// Sidecar rows, without offsets. They are not encoded yet: they are too few for a row group, and a shard may
-        /// end between any two.
-        rows: Box<SidecarColumns>,
-        /// Compressed bytes to append to the shard.
-        bytes: Bytes,
-        /// Length of each record before compression.
-        lengths: Vec<u64>,
-        /// Total bytes before compression.
-        raw_bytes: u64,
-        /// CRC-32 of the bytes before compression, for gzip.
-        crc32: u32,
-    },
+    /// Framed records, compressed as a whole. Their sidecar rows are not encoded yet: they are too few for a row group, and
+    /// a shard may end between any two.
+    Stream(Box<Piece>),
 }
 
 /// Encodes records in one output format.
@@ -147,6 +136,8 @@ pub struct Encoder {
     rows: RowsAs,
     /// Number of the columns of rows that are stored; only ids come from those behind them.
     stored: usize,
+    /// Whether the members of records are noted.
+    notes_members: bool,
     /// Pseudonymizes ids and source names in sidecars and indexes.
     pseudonymizer: Option<Pseudonymizer>,
     /// Settings of a dataset whose records are divided by ids: all ids of a unit must belong to its side.
@@ -242,9 +233,22 @@ impl Encoder {
             None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
         let (rows, renaming, pool) = (RowsAs::default(), Renaming::default(), BufferPool::default());
-        let (stored, pseudonymizer) = (usize::MAX, None);
-        let (external_subjects, divided) = (false, None);
-        Ok(Self { output, codec, id, subject, external_subjects, renaming, rows, stored, pseudonymizer, divided, pool })
+        let (stored, pseudonymizer, divided) = (usize::MAX, None, None);
+        let (external_subjects, notes_members) = (false, false);
+        Ok(Self {
+            output,
+            codec,
+            id,
+            subject,
+            external_subjects,
+            renaming,
+            rows,
+            stored,
+            notes_members,
+            pseudonymizer,
+            divided,
+            pool,
+        })
     }
 
     /// Stores only so many columns of rows; ids may come from those behind them.
@@ -258,6 +262,12 @@ impl Encoder {
     pub fn with_rows(mut self, rows: RowsAs) -> Self {
         self.rows = rows;
         self
+    }
+
+    /// Notes the members of records if one of the indexes of their shards lists them.
+    #[must_use]
+    pub fn noting_members_for(self, indexes: &[IndexKind], format: OutputFormat) -> Self {
+        Self { notes_members: indexes.iter().any(|kind| kind.lists_members(format)), ..self }
     }
 
     /// Sets whether subject ids come from samples and sources because no column has them.
@@ -355,13 +365,18 @@ impl Encoder {
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());
                 let records = rows.hashes.len();
-                let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = streamed.unit;
-                let (bytes, rows) = (self.pool.lend(bytes), Box::new(rows));
-                (Body::Stream { rows, bytes, lengths: streamed.lengths, raw_bytes, crc32 }, records)
+                let Streamed { unit, lengths, members, .. } = streamed;
+                (Body::Stream(Box::new(self.piece(unit, lengths, rows, members))), records)
             }
         };
         let numbers = Vec::new();
         Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
+    }
+
+    fn piece(&self, unit: Unit, lengths: Vec<u64>, rows: SidecarColumns, members: Option<Members>) -> Piece {
+        let Unit { bytes, raw_bytes, crc32, .. } = unit;
+        let members = members.map(|members| (Arc::new(members), 0));
+        Piece { bytes: self.pool.lend(bytes), raw_bytes, crc32, rows, lengths, members }
     }
 
     /// Drops the columns of rows that are not stored.
@@ -413,7 +428,8 @@ impl Encoder {
     /// Frames and compresses the unit.
     fn stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
         let mut ends: Option<(String, String)> = None;
-        let framed = self.frame(framing, unit, names, &mut |keys| {
+        let members = self.notes_members.then(Members::default);
+        let (framed, hashes) = self.frame(framing, (unit, names), members, &mut |keys| {
             let (Some(one), Some(other)) = (keys.first(), keys.last()) else { return Ok(()) };
             if let Some((_, last)) = &ends {
                 check_neighbours(last, one)?;
@@ -421,21 +437,20 @@ impl Encoder {
             ends = Some((ends.take().map_or_else(|| one.clone(), |(first, _)| first), other.clone()));
             Ok(())
         })?;
-        let Framed { bytes, lengths, hashes } = framed;
+        let Framed { bytes, lengths, members } = framed;
         let unit = self.codec.compress_unit(bytes)?;
-        Ok(Streamed { unit, lengths, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
+        Ok(Streamed { unit, lengths, members, hashes, end_keys: ends.filter(|_| framing.has_keys()) })
     }
 
-    /// Frames the records of a unit; `visit` receives the keys of each piece.
+    /// Frames the records of a unit and returns them with the hash of each; `visit` receives the keys of each piece.
     fn frame(
         &self,
         framing: &dyn Framing,
-        unit: &EncodeUnit,
-        names: &Names,
+        (unit, names): (&EncodeUnit, &Names),
+        members: Option<Members>,
         visit: &mut dyn FnMut(&[String]) -> Result<()>,
-    ) -> Result<Framed> {
-        let mut bytes = self.pool.take(0);
-        let mut lengths = Vec::new();
+    ) -> Result<(Framed, Vec<u64>)> {
+        let mut framed = Framed { bytes: self.pool.take(0), lengths: Vec::new(), members };
         let mut hashes = Vec::new();
         let mut at = 0;
         let mut first = 0;
@@ -446,16 +461,16 @@ impl Encoder {
             let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
             visit(&keys)?;
             first += piece.payload.len();
-            framing.frame(Keyed { payload, keys: &keys }, &mut bytes, &mut lengths)?;
+            framing.frame(Keyed { payload, keys: &keys }, &mut framed)?;
             // Hash the records while they are in the processor's cache.
-            for length in &lengths[hashes.len()..] {
+            for length in &framed.lengths[hashes.len()..] {
                 let end =
                     at + usize::try_from(*length).map_err(|_| Error::internal("a record is larger than memory"))?;
-                hashes.push(xxh3_64(&bytes[at..end]));
+                hashes.push(xxh3_64(&framed.bytes[at..end]));
                 at = end;
             }
         }
-        Ok(Framed { bytes, lengths, hashes })
+        Ok((framed, hashes))
     }
 
     /// Returns the payload to frame instead of the records as they are; `None` if they are framed as they are.
@@ -554,20 +569,13 @@ impl IdTexts {
     }
 }
 
-/// Framed records.
-struct Framed {
-    bytes: Vec<u8>,
-    /// Length of each record.
-    lengths: Vec<u64>,
-    /// Hash of each framed record.
-    hashes: Vec<u64>,
-}
-
 /// A unit, framed and compressed.
 struct Streamed {
-    unit: codec::stream::Unit,
+    unit: Unit,
     /// Length of each record before compression.
     lengths: Vec<u64>,
+    /// Members of the records, if they are noted.
+    members: Option<Members>,
     /// Hash of each framed record.
     hashes: Vec<u64>,
     /// Keys of the first and the last record.

@@ -447,10 +447,10 @@ fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize
 }
 
 /// State of copying a shard of framed records.
-struct Copying<'a, 'o> {
+struct Copying<'a> {
     eraser: &'a Eraser<'a>,
     shard: &'a ShardMeta,
-    out: &'a mut StreamShardWriter<'o>,
+    out: &'a mut StreamShardWriter,
     proof: Records,
     pieces: &'a [Piece],
     /// Offset and length of each removed range.
@@ -459,7 +459,7 @@ struct Copying<'a, 'o> {
     reencoded: u64,
 }
 
-impl Copying<'_, '_> {
+impl Copying<'_> {
     /// Copies an uncompressed shard from file to file.
     fn plain(&mut self) -> Result<()> {
         let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;

@@ -4,7 +4,10 @@
 //! tar; records of a TFRecord are passed with their offsets. For each open shard, memory holds one header and, for
 //! DALI, whose index begins with a count, the text of the index compressed with zstd.
 
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    ops::Range,
+};
 
 use super::shard::FinishedShard;
 use crate::{
@@ -14,7 +17,7 @@ use crate::{
     format::{
         OutputFormat,
         index::IndexKind,
-        tar::index::{MemberScanner, Place, WidsList, WidsShard, dali_head, push_dali},
+        tar::index::{MemberScanner, Members, Place, WidsList, WidsShard, dali_head, push_dali},
         tfrecord::index::push_record,
     },
     storage::{Staged, Store},
@@ -92,6 +95,16 @@ impl ShardIndexes {
         self.tar.as_mut().map_or(Ok(()), |tar| tar.member(place, &mut self.text))
     }
 
+    /// Adds the members of the next records, which are a range of the bytes of a unit, instead of these bytes.
+    ///
+    /// # Errors
+    /// Fails if a name does not fit an index or the store fails.
+    pub fn members(&mut self, members: &Members, range: Range<u64>) -> Result<()> {
+        let (at, length) = (self.scanner.offset(), range.end - range.start);
+        self.scanner.pass_over(length);
+        members.within(range, at).try_for_each(|place| self.member(&place))
+    }
+
     /// Adds a record that begins at byte `offset` of the shard.
     ///
     /// # Errors
@@ -104,20 +117,11 @@ impl ShardIndexes {
         if self.text.len() < TEXT_BYTES { Ok(()) } else { self.flush_records() }
     }
 
-    /// Finishes the indexes, which are not published yet.
+    /// Finishes the indexes, which are not published yet; the last record ends at byte `end` of the shard.
     ///
     /// # Errors
     /// Fails if the tar does not contain `records` samples or the store fails.
-    pub fn finish(self, records: u64) -> Result<Vec<Staged>> {
-        let end = self.scanner.offset();
-        self.finish_at(records, end)
-    }
-
-    /// Finishes the indexes of a shard whose last record ends at byte `end`.
-    ///
-    /// # Errors
-    /// Fails like [`finish`](Self::finish).
-    pub fn finish_at(mut self, records: u64, end: u64) -> Result<Vec<Staged>> {
+    pub fn finish(mut self, records: u64, end: u64) -> Result<Vec<Staged>> {
         self.flush_records()?;
         let mut staged: Vec<Staged> = self.record_lists.into_iter().map(SealingSink::finish).collect::<Result<_>>()?;
         if let Some(tar) = self.tar {

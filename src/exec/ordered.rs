@@ -132,7 +132,7 @@ impl<U> Iterator for Ordered<U> {
 }
 
 /// Returns the error for work that panicked.
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())

@@ -4,40 +4,28 @@
 //! A finished shard is staged, and its bytes are on their way to the disk: it becomes durable and gets its name only
 //! when the whole run is published.
 
-use std::{
-    io::{self, Read, Write},
-    sync::Arc,
-};
+mod sums;
+mod thread;
+mod writer;
 
-use arrow::array::RecordBatch;
-use jiff::Timestamp;
-use md5::{Digest as _, Md5};
+use std::sync::Arc;
 
+use self::thread::ShardThread;
+pub use self::writer::{ParquetShardWriter, Piece, StreamShardWriter};
 use super::{
     encode::{Body, Encoded, Output, check_neighbours},
-    index::ShardIndexes,
     scatter::Scatter,
 };
 use crate::{
-    codec::{
-        Codec,
-        stream::{Frames, Tail},
-    },
-    dataset::{
-        FrameTable, IdKind, NewShard, PlaceRef, SegmentWriter, Segments, ShardMeta, SidecarColumns, SidecarGroups,
-        SidecarPart, SidecarWriter, folder_of, new_sidecar_path,
-    },
+    codec::Codec,
+    dataset::{IdKind, NewShard, PlaceRef, SegmentWriter, Segments, ShardMeta, folder_of},
     error::{Error, Result},
     events::{Event, Observer},
-    format::{
-        Framing, OutputFormat,
-        index::IndexKind,
-        parquet::{ParquetEncoder, ParquetShard, RowGroup},
-    },
-    id::{Version, Writer},
+    format::{Framing, OutputFormat, index::IndexKind, parquet::ParquetEncoder},
+    id::Writer,
     plan::roll::{Aim, Spread},
     record::side::{Side, Sides},
-    storage::{Sink, Staged, Store},
+    storage::{Staged, Store},
 };
 
 /// Paths, format and compression of the shards of one run.
@@ -129,8 +117,8 @@ pub struct Appender<'a> {
 
 /// The shard that is being filled, if any, and what is needed to start the next.
 enum Open<'a> {
-    Parquet(&'a ParquetEncoder, Option<ParquetShardWriter>),
-    Stream(&'a dyn Framing, Option<StreamShardWriter<'a>>),
+    Parquet(&'a ParquetEncoder, Option<Box<ParquetShardWriter>>),
+    Stream(&'a dyn Framing, Option<ShardThread>),
 }
 
 impl<'a> Appender<'a> {
@@ -207,25 +195,22 @@ impl<'a> Appender<'a> {
                 self.scatter(&unit.numbers)?;
                 self.row_group_shard()?.append_row_group(group, rows)
             }
-            Body::Stream { rows, bytes, lengths, raw_bytes, crc32 } => {
-                let size = bytes.len() as u64;
+            Body::Stream(piece) => {
+                let size = piece.bytes.len() as u64;
                 self.read += unit.bytes_in;
                 self.written += size;
-                if self.by_units {
-                    if unit.starts_shard {
-                        self.roll()?;
-                    }
-                    self.scatter(&unit.numbers)?;
-                    return self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths);
+                if !self.by_units && self.naming.codec == Codec::None {
+                    return self.append_plain(&piece, &unit.numbers);
                 }
-                if self.naming.codec == Codec::None {
-                    return self.append_plain(&bytes, &lengths, &rows, &unit.numbers);
-                }
-                if self.aim(size).rolls_before(self.open_bytes(), size) {
+                let rolls = match self.by_units {
+                    true => unit.starts_shard,
+                    false => self.aim(size).rolls_before(self.open_bytes(), size),
+                };
+                if rolls {
                     self.roll()?;
                 }
                 self.scatter(&unit.numbers)?;
-                self.stream_shard()?.append_stream(&bytes, raw_bytes, crc32, *rows, &lengths)
+                self.stream_shard()?.append(piece)
             }
         }
     }
@@ -237,7 +222,8 @@ impl<'a> Appender<'a> {
     }
 
     /// Appends uncompressed records; may start a new shard between any two of them.
-    fn append_plain(&mut self, bytes: &[u8], lengths: &[u64], rows: &SidecarColumns, numbers: &[u64]) -> Result<()> {
+    fn append_plain(&mut self, unit: &Piece, numbers: &[u64]) -> Result<()> {
+        let Piece { bytes, lengths, .. } = unit;
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
             let aim = self.aim((bytes.len() - at) as u64);
@@ -251,9 +237,16 @@ impl<'a> Appender<'a> {
             }
             if end > first {
                 let next = at + usize::try_from(taken).map_err(|_| Error::internal("a unit is larger than memory"))?;
-                let (slice, lengths) = (rows.slice(first, end - first), &lengths[first..end]);
+                let piece = Box::new(Piece {
+                    bytes: bytes.slice(at..next),
+                    raw_bytes: taken,
+                    crc32: 0,
+                    rows: unit.rows.slice(first, end - first),
+                    lengths: lengths[first..end].to_vec(),
+                    members: unit.members.as_ref().map(|(members, start)| (Arc::clone(members), start + at as u64)),
+                });
                 self.scatter(numbers.get(first..end).unwrap_or_default())?;
-                self.stream_shard()?.append_stream(&bytes[at..next], taken, 0, slice, lengths)?;
+                self.stream_shard()?.append(piece)?;
                 at = next;
                 first = end;
             }
@@ -294,8 +287,8 @@ impl<'a> Appender<'a> {
     /// Returns the bytes of the open shard; 0 if none is open.
     fn open_bytes(&self) -> u64 {
         match &self.open {
-            Open::Parquet(_, open) => open.as_ref().map_or(0, ParquetShardWriter::bytes),
-            Open::Stream(_, open) => open.as_ref().map_or(0, StreamShardWriter::bytes),
+            Open::Parquet(_, open) => open.as_ref().map_or(0, |shard| shard.bytes()),
+            Open::Stream(_, open) => open.as_ref().map_or(0, ShardThread::bytes),
         }
     }
 
@@ -307,12 +300,13 @@ impl<'a> Appender<'a> {
             Some(shard) => shard,
             None => {
                 let number = self.finished.len();
-                open.insert(ParquetShardWriter::create(self.store.as_ref(), parquet, &self.naming, number)?)
+                let shard = ParquetShardWriter::create(self.store.as_ref(), parquet, &self.naming, number)?;
+                open.insert(Box::new(shard))
             }
         })
     }
 
-    fn stream_shard(&mut self) -> Result<&mut StreamShardWriter<'a>> {
+    fn stream_shard(&mut self) -> Result<&mut ShardThread> {
         let Open::Stream(framing, open) = &mut self.open else {
             return Err(Error::internal("framed records were given to a Parquet shard"));
         };
@@ -320,17 +314,17 @@ impl<'a> Appender<'a> {
             Some(shard) => shard,
             None => {
                 let number = self.finished.len();
-                open.insert(StreamShardWriter::create(self.store.as_ref(), *framing, &self.naming, number)?)
+                let writer = StreamShardWriter::create(self.store.as_ref(), *framing, &self.naming, number)?;
+                open.insert(ShardThread::start(writer)?)
             }
         })
     }
 
     fn roll(&mut self) -> Result<()> {
         let first = self.finished.last().map_or(0, |f| f.shard.meta.first_record + f.shard.meta.records);
-        let runs = [(first, None)];
         let finished = match &mut self.open {
-            Open::Parquet(_, open) => open.take().map(|open| open.finish(&runs)),
-            Open::Stream(_, open) => open.take().map(|open| open.finish(&runs)),
+            Open::Parquet(_, open) => open.take().map(|open| open.finish(&[(first, None)])),
+            Open::Stream(_, open) => open.take().map(|open| open.finish(first)),
         };
         let Some(mut finished) = finished.transpose()? else { return Ok(()) };
         if let Some(scatter) = &mut self.scatter {
@@ -340,374 +334,5 @@ impl<'a> Appender<'a> {
         self.finished.push(finished);
         self.spread.ended();
         Ok(())
-    }
-}
-
-/// Sidecar and indexes of an open shard.
-struct Beside {
-    path: String,
-    codec: Codec,
-    sidecar: SidecarWriter,
-    indexes: Option<ShardIndexes>,
-}
-
-impl Beside {
-    fn create(store: &dyn Store, path: String, codec: Codec, naming: &ShardNaming) -> Result<Self> {
-        let sidecar = SidecarWriter::create(store, &path, naming.fingerprints)?;
-        let indexes = if naming.indexes.is_empty() {
-            None
-        } else {
-            Some(ShardIndexes::create(store, &path, &new_sidecar_path(&path), naming.format, &naming.indexes)?)
-        };
-        Ok(Self { path, codec, sidecar, indexes })
-    }
-
-    fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
-        let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
-        self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
-    }
-
-    /// Finishes the sidecar and the indexes of a shard whose bytes are complete.
-    fn finish(mut self, ended: Ended, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
-        let records = self.sidecar.rows();
-        if let Some(frames) = &ended.frames {
-            self.sidecar.set_frames(frames)?;
-        }
-        let mut staged = vec![self.sidecar.finish()?];
-        if let Some(indexes) = self.indexes {
-            staged.extend(indexes.finish(records)?);
-        }
-        staged.push(ended.sums.staged);
-        let mut ordinal = 0;
-        let mut placed = Vec::with_capacity(runs.len());
-        for (first, length) in runs {
-            let length = length.unwrap_or(records - ordinal);
-            placed.push((*first, length, ordinal));
-            ordinal += length;
-        }
-        if ordinal != records {
-            return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
-        }
-        let beside = Some(Arc::new(crate::dataset::Beside::at_new(&self.path)));
-        let meta = ShardMeta {
-            path: self.path,
-            records,
-            bytes: ended.sums.bytes,
-            codec: self.codec,
-            raw_bytes: ended.raw_bytes,
-            checksum: ended.sums.checksum,
-            body_offset: ended.body_offset,
-            body_bytes: ended.body_bytes,
-            body_crc32: ended.body_crc32,
-            compacted_for: 0,
-            first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
-            version: Version(0),
-            committed_at: Timestamp::UNIX_EPOCH,
-            order: None,
-            beside,
-        };
-        let shard = NewShard { meta, runs: placed, scattered: None };
-        Ok(FinishedShard { staged, shard, md5: ended.sums.md5 })
-    }
-}
-
-/// Sizes and checksums of a shard whose bytes are complete.
-struct Ended {
-    sums: Hashed,
-    frames: Option<FrameTable>,
-    raw_bytes: u64,
-    body_offset: u64,
-    body_bytes: u64,
-    body_crc32: u32,
-}
-
-/// A Parquet shard that is being written.
-pub struct ParquetShardWriter {
-    beside: Beside,
-    shard: Box<ParquetShard<HashingSink>>,
-    raw_bytes: u64,
-}
-
-impl ParquetShardWriter {
-    /// Starts a shard.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn create(store: &dyn Store, parquet: &ParquetEncoder, naming: &ShardNaming, number: usize) -> Result<Self> {
-        let path = naming.path(number);
-        let shard = Box::new(parquet.start(HashingSink::create(store, &path, naming)?)?);
-        let beside = Beside::create(store, path, parquet.codec(), naming)?;
-        Ok(Self { beside, shard, raw_bytes: 0 })
-    }
-
-    /// Returns the bytes written so far.
-    pub fn bytes(&self) -> u64 {
-        self.shard.bytes_written()
-    }
-
-    /// Appends a row group.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
-        self.append_known_rows(group)?;
-        self.beside.sidecar.append_groups(rows)
-    }
-
-    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
-        self.raw_bytes += group.raw_bytes;
-        self.shard.append(group)
-    }
-
-    /// Appends rows of another sidecar.
-    ///
-    /// # Errors
-    /// Fails if the batch has another schema.
-    pub fn append_sidecar(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.beside.append_sidecar(batch, 0)
-    }
-
-    /// Appends a whole sidecar unchanged.
-    ///
-    /// # Errors
-    /// Fails if the sidecar is damaged or the store fails.
-    pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
-        self.beside.sidecar.append_part(part)
-    }
-
-    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
-    /// one may omit the length.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
-        let Self { beside, shard, raw_bytes } = self;
-        let sums = shard.finish()?.finish()?;
-        let ended = Ended { sums, frames: None, raw_bytes, body_offset: 0, body_bytes: 0, body_crc32: 0 };
-        beside.finish(ended, runs)
-    }
-}
-
-/// A shard of framed records that is being written.
-pub struct StreamShardWriter<'a> {
-    beside: Beside,
-    sink: HashingSink,
-    header_bytes: u64,
-    tail: Tail,
-    trailer: &'a [u8],
-}
-
-impl<'a> StreamShardWriter<'a> {
-    /// Starts a shard with the codec of its naming.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn create(store: &dyn Store, framing: &'a dyn Framing, naming: &ShardNaming, number: usize) -> Result<Self> {
-        let (path, codec) = (naming.path(number), naming.codec);
-        let mut sink = HashingSink::create(store, &path, naming)?;
-        sink.write_all(codec.stream_header())?;
-        let header_bytes = sink.bytes;
-        let beside = Beside::create(store, path, codec, naming)?;
-        Ok(Self { beside, sink, header_bytes, tail: Tail::new(codec), trailer: framing.trailer() })
-    }
-
-    /// Returns the bytes written so far.
-    pub fn bytes(&self) -> u64 {
-        self.sink.bytes
-    }
-
-    /// Appends framed records that are compressed with the shard's codec, given the length of each before compression.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn append_stream(
-        &mut self,
-        bytes: &[u8],
-        raw_bytes: u64,
-        crc32: u32,
-        rows: SidecarColumns,
-        lengths: &[u64],
-    ) -> Result<()> {
-        let mut at = self.append_bytes(bytes)?;
-        self.tail.add(bytes.len() as u64, raw_bytes, crc32);
-        let mut offsets = Vec::with_capacity(lengths.len());
-        for length in lengths {
-            offsets.push(at);
-            if let Some(indexes) = &mut self.beside.indexes {
-                indexes.record(at, *length)?;
-            }
-            at += length;
-        }
-        let extents = Some((offsets.into(), lengths.to_vec().into()));
-        self.beside.sidecar.append(SidecarColumns { extents, ..rows })
-    }
-
-    /// Appends stored bytes of records and returns their offset in the uncompressed shard. More bytes of the same part
-    /// may follow; [`Self::end_bytes`] ends it.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
-        self.sink.write_all(bytes)?;
-        if let Some(indexes) = &mut self.beside.indexes {
-            indexes.feed(bytes)?;
-        }
-        Ok(self.tail.combined().0)
-    }
-
-    /// Appends up to `bytes` stored bytes of records from a source and passes them to `look`; returns how many there
-    /// were. Otherwise like [`Self::append_bytes`].
-    ///
-    /// # Errors
-    /// Fails if the source, the store or `look` fails.
-    pub fn append_from(
-        &mut self,
-        source: &mut dyn Read,
-        bytes: u64,
-        look: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let indexes = &mut self.beside.indexes;
-        self.sink.append_from(source, bytes, &mut |piece| {
-            if let Some(indexes) = indexes {
-                indexes.feed(piece)?;
-            }
-            look(piece)
-        })
-    }
-
-    /// Ends a part written with [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
-    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
-        self.tail.join(raw_bytes, crc32, frames);
-    }
-
-    /// Compresses bytes of records as a unit and appends it; nothing if there are none.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn append_unit(&mut self, codec: Codec, raw: Vec<u8>) -> Result<()> {
-        if raw.is_empty() {
-            return Ok(());
-        }
-        let unit = codec.compress_unit(raw)?;
-        let mut one = Frames::default();
-        one.push(unit.bytes.len() as u64, unit.raw_bytes);
-        self.append_bytes(&unit.bytes)?;
-        self.end_bytes(unit.raw_bytes, unit.crc32, &one);
-        Ok(())
-    }
-
-    /// Appends rows of another sidecar, with offsets moved by `shift` bytes.
-    ///
-    /// # Errors
-    /// Fails if the batch has another schema.
-    pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
-        self.beside.append_sidecar(batch, shift)
-    }
-
-    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
-    /// one may omit the length.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
-        let Self { beside, mut sink, header_bytes: body_offset, mut tail, trailer } = self;
-        let codec = beside.codec;
-        let body_bytes = sink.bytes - body_offset;
-        let (_, body_crc32) = tail.combined();
-        let packed = !codec.stream_extension().is_empty();
-        let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
-        if !trailer.is_empty() {
-            let unit = codec.compress_unit(trailer.to_vec())?;
-            sink.write_all(&unit.bytes)?;
-            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
-        }
-        let (raw_bytes, _) = tail.combined();
-        sink.write_all(&tail.finish())?;
-        let sums = sink.finish()?;
-        beside.finish(Ended { sums, frames, raw_bytes, body_offset, body_bytes, body_crc32 }, runs)
-    }
-}
-
-/// Counts and hashes the bytes written to a sink.
-struct HashingSink {
-    inner: Box<dyn Sink>,
-    sums: Sums,
-    bytes: u64,
-}
-
-struct Sums {
-    /// Boxed because the hasher is larger than everything around it.
-    blake3: Box<blake3::Hasher>,
-    md5: Option<Md5>,
-}
-
-impl Sums {
-    fn update(&mut self, bytes: &[u8]) {
-        match &mut self.md5 {
-            None => {
-                self.blake3.update(bytes);
-            }
-            // MD5 is the slowest step for these bytes, so both hashes are computed in parallel.
-            Some(md5) => {
-                rayon::join(|| md5.update(bytes), || self.blake3.update(bytes));
-            }
-        }
-    }
-}
-
-/// Size and hashes of the bytes written to a sink.
-struct Hashed {
-    bytes: u64,
-    checksum: [u8; 32],
-    md5: Option<[u8; 16]>,
-    staged: Staged,
-}
-
-impl HashingSink {
-    fn create(store: &dyn Store, path: &str, naming: &ShardNaming) -> Result<Self> {
-        let md5 = naming.indexes.contains(&IndexKind::Wids).then(Md5::new);
-        let sums = Sums { blake3: Box::new(blake3::Hasher::new()), md5 };
-        Ok(Self { inner: store.create(path)?, sums, bytes: 0 })
-    }
-
-    fn append_from(
-        &mut self,
-        source: &mut dyn Read,
-        bytes: u64,
-        look: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<u64> {
-        let sums = &mut self.sums;
-        let taken = self.inner.append_from(source, bytes, &mut |piece| {
-            sums.update(piece);
-            look(piece)
-        })?;
-        self.bytes += taken;
-        Ok(taken)
-    }
-
-    fn finish(self) -> Result<Hashed> {
-        Ok(Hashed {
-            bytes: self.bytes,
-            checksum: *self.sums.blake3.finalize().as_bytes(),
-            md5: self.sums.md5.map(|md5| md5.finalize().into()),
-            staged: self.inner.finish()?,
-        })
-    }
-}
-
-impl Write for HashingSink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.inner.write(bytes)?;
-        self.sums.update(&bytes[..n]);
-        self.bytes += n as u64;
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
     }
 }

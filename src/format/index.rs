@@ -62,6 +62,11 @@ impl IndexKind {
         (codec == Codec::None || format == OutputFormat::Parquet) && formats.contains(&format)
     }
 
+    /// Whether the index lists the members of records in shards of this format.
+    pub fn lists_members(self, format: OutputFormat) -> bool {
+        format == OutputFormat::Tar && matches!(self, Self::Dali | Self::Energon)
+    }
+
     /// Whether the index needs nothing beside the shards, so that shards which were adopted in place can have it.
     pub fn needs_no_files(self) -> bool {
         matches!(self, Self::Delta)

@@ -31,7 +31,7 @@ use arrow::{
     datatypes::{Fields, SchemaRef},
 };
 
-use self::arrays::Opened;
+use self::{arrays::Opened, tar::index::Members};
 use crate::{
     array::origin::Layout,
     codec::Codec,
@@ -227,6 +227,17 @@ pub struct Keyed<'a> {
     pub keys: &'a [String],
 }
 
+/// Framed records, one after the other.
+#[derive(Debug, Default)]
+pub struct Framed {
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+    /// Length of each record.
+    pub lengths: Vec<u64>,
+    /// Their members, if these are to be noted; formats without members leave it as it is.
+    pub members: Option<Members>,
+}
+
 /// A record found by scanning a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned {
@@ -250,11 +261,11 @@ pub struct Extent {
 /// An output format whose shard is `record* trailer`, with every record framed independently of its neighbours, so that
 /// shards can be joined by copying byte ranges.
 pub trait Framing: Send + Sync + std::fmt::Debug {
-    /// Appends the framed bytes of each record to `out` and the length of each to `lengths`.
+    /// Appends records.
     ///
     /// # Errors
     /// If a record cannot be expressed in this format.
-    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()>;
+    fn frame(&self, records: Keyed<'_>, out: &mut Framed) -> Result<()>;
 
     /// Whether readers distinguish records by keys, so that neighbours must have different ones.
     fn has_keys(&self) -> bool;

@@ -296,7 +296,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::format::{Framing, Keyed, tar::TarFraming};
+    use crate::format::{Framed, Framing, Keyed, tar::TarFraming};
 
     fn nested() -> ArrayRef {
         let fields: Fields =
@@ -328,11 +328,12 @@ mod tests {
         ];
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
         let keys: Vec<String> = (0..3).map(|i| format!("k{i}")).collect();
-        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        let mut framed = Framed::default();
         let payload = Payload::Rows(batch.clone());
-        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut bytes, &mut lengths).unwrap();
+        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
         let reader = RowsInTar::new(batch.schema_ref().fields().clone());
-        let splits: Vec<Split> = reader.splits(Box::new(&bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();
+        let splits: Vec<Split> =
+            reader.splits(Box::new(&framed.bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();
         let [split] = splits.as_slice() else { panic!("{splits:?}") };
         let schema = batch.schema();
         let Parsed::Block(block) = reader.parse(split, &schema).unwrap() else { panic!("no block") };

@@ -17,7 +17,7 @@ use shardify::{
         stream::{Tail, decoder},
     },
     error::Kind,
-    format::{Framing, Keyed, Scanned, tar::TarFraming, tfrecord::TfRecordFraming},
+    format::{Framed, Framing, Keyed, Scanned, tar::TarFraming, tfrecord::TfRecordFraming},
     record::{Part, Payload, Sample},
 };
 
@@ -64,8 +64,9 @@ fn shard(framing: &dyn Framing, codec: Codec, units: &[(Payload, Vec<String>)]) 
     let mut expected = Vec::new();
     let mut offset = 0;
     for (payload, keys) in units {
-        let (mut raw, mut lengths) = (Vec::new(), Vec::new());
-        framing.frame(Keyed { payload, keys }, &mut raw, &mut lengths).unwrap();
+        let mut framed = Framed::default();
+        framing.frame(Keyed { payload, keys }, &mut framed).unwrap();
+        let Framed { bytes: raw, lengths, .. } = framed;
         assert_eq!(lengths.len(), payload.len());
         assert_eq!(lengths.iter().sum::<u64>(), raw.len() as u64);
         let mut at = 0;

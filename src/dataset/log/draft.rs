@@ -33,7 +33,7 @@ use crate::{
         },
         table::{self, TableWriter, list::ListRef, paths::table_path},
     },
-    error::Result,
+    error::{Error, Result},
     id::Version,
     storage::{Staged, Store},
 };
@@ -222,19 +222,41 @@ impl Draft<'_> {
         }
         let sources = self.transaction.sources;
         let optional = sources.optional();
-        lists.write(0, &mut |add| {
+        let batches = |give: &mut Give<'_>| {
             let mut pending = Vec::new();
-            self.transaction.sources.each(&mut |source| {
+            sources.each(&mut |source| {
                 pending.push(SourceRow { version, ..source.moved(shift) });
                 if pending.len() < table::BATCH_ROWS {
                     return Ok(());
                 }
-                add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+                give(sources::batch(&std::mem::take(&mut pending), optional)?)
             })?;
-            if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
-        })?;
+            if pending.is_empty() { Ok(()) } else { give(sources::batch(&pending, optional)?) }
+        };
+        lists.write(0, &mut |add| made_ahead(batches, add))?;
         lists.merged(u64::MAX)
     }
+}
+
+/// Receives batches that a thread of its own makes.
+type Give<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
+
+/// Batches that wait to be written.
+const AHEAD: usize = 2;
+
+/// Makes batches on a thread of its own while those before them are written.
+fn made_ahead(make: impl FnOnce(&mut Give<'_>) -> Result<()> + Send, add: &mut Add<'_>) -> Result<()> {
+    let (give, made) = crossbeam_channel::bounded(AHEAD);
+    std::thread::scope(|scope| {
+        // Nobody receives any more if writing failed, which is then the error.
+        let work = move || make(&mut |batch| give.send(batch).map_err(|_| Error::internal("a list was not written")));
+        let thread = std::thread::Builder::new().name("sources".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        let written = made.iter().try_for_each(|batch| add(&batch));
+        drop(made);
+        let made = thread.join().unwrap_or_else(|_| Err(Error::internal("the thread that lists sources panicked")));
+        written.and(made)
+    })
 }
 
 impl Draft<'_> {

@@ -71,8 +71,8 @@ impl SourceRow {
     }
 }
 
-/// Sources that a run adds, produced on demand because there may be millions.
-pub trait NewSources {
+/// Sources that a run adds, produced on demand because there may be millions, while those before are written.
+pub trait NewSources: Sync {
     /// Passes the rows to `visit`, with record numbers relative to the first new record.
     ///
     /// # Errors

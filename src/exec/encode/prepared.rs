@@ -17,17 +17,15 @@ use arrow::{
     compute::concat_batches,
     datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UInt64Type},
 };
-use bytes::Bytes;
 
 use super::{
     Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownColumns, Names, Output, SourceBatch, SourceName,
     check_neighbours, no_columns, sidecar_rows,
 };
 use crate::{
-    codec,
     dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
-    format::{Framing, parquet::batch_of_samples},
+    format::{Framing, parquet::batch_of_samples, tar::index::Members},
     record::{
         Payload,
         coded::plain,
@@ -268,7 +266,7 @@ impl Encoder {
         names: &Names,
     ) -> Result<(RecordBatch, Numbers)> {
         let mut keys: Vec<String> = Vec::new();
-        let framed = self.frame(framing, unit, names, &mut |of_piece| {
+        let (framed, hashes) = self.frame(framing, (unit, names), None, &mut |of_piece| {
             if framing.has_keys() {
                 keys.extend_from_slice(of_piece);
             }
@@ -285,7 +283,7 @@ impl Encoder {
             false => StringArray::new_null(rows),
         };
         let columns: Vec<ArrayRef> = vec![Arc::new(frames), Arc::new(keys)];
-        Ok((RecordBatch::try_new(Arc::clone(&layout.data), columns)?, framed.hashes.into()))
+        Ok((RecordBatch::try_new(Arc::clone(&layout.data), columns)?, hashes.into()))
     }
 
     /// Encodes records that were prepared; reports the bytes of a row group as soon as they are known.
@@ -327,9 +325,9 @@ impl Encoder {
                     lengths.extend(frames.value_offsets().windows(2).map(|pair| (pair[1] - pair[0]).cast_unsigned()));
                 }
                 drop(data);
-                let codec::stream::Unit { bytes, raw_bytes, crc32, .. } = self.codec.compress_unit(bytes)?;
-                let bytes: Bytes = self.pool.lend(bytes);
-                (Body::Stream { rows: Box::new(rows()?), bytes, lengths, raw_bytes, crc32 }, end_keys)
+                let members = self.notes_members.then(|| Members::scan(&bytes)).transpose()?;
+                let unit = self.codec.compress_unit(bytes)?;
+                (Body::Stream(Box::new(self.piece(unit, lengths, rows()?, members))), end_keys)
             }
         };
         let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());

@@ -76,7 +76,8 @@ impl Resharder<'_> {
             false => self.rewriter.united_schema(mixed.members.iter().map(|stock| &stock.shard))?,
         };
         let naming = &mixed.naming;
-        let encoder = Encoder::new(naming.format, naming.codec, &schema, Vec::new(), None)?;
+        let encoder = Encoder::new(naming.format, naming.codec, &schema, Vec::new(), None)?
+            .noting_members_for(&naming.indexes, naming.format);
         let setup = ShuffleSetup {
             store: self.child.store(),
             sides: 1,

@@ -51,7 +51,7 @@ impl Resharder<'_> {
         Ok((out.finish(&self.new_runs(new)?)?, tally))
     }
 
-    fn copy_part(&self, part: &Part<'_>, out: &mut StreamShardWriter<'_>, seams: Option<&mut Seams>) -> Result<Tally> {
+    fn copy_part(&self, part: &Part<'_>, out: &mut StreamShardWriter, seams: Option<&mut Seams>) -> Result<Tally> {
         let (stock, shard) = (part.stock, &part.stock.shard);
         let sidecar = self.sidecar_rows(stock, &stock.rows(&part.kept))?;
         if let Some(seams) = seams {
@@ -148,17 +148,17 @@ fn moved(
 }
 
 /// State of copying a part.
-struct Copying<'a, 'o> {
+struct Copying<'a> {
     resharder: &'a Resharder<'a>,
     shard: &'a ShardMeta,
-    out: &'a mut StreamShardWriter<'o>,
+    out: &'a mut StreamShardWriter,
     proof: Records,
     /// Raw bytes of records that are compressed again.
     pending: Vec<u8>,
     tally: Tally,
 }
 
-impl Copying<'_, '_> {
+impl Copying<'_> {
     /// Copies ranges of an uncompressed shard.
     fn plain(&mut self, ranges: &[(u64, u64)]) -> Result<()> {
         let store = self.resharder.rewriter.dataset.store();

@@ -13,7 +13,7 @@ use super::{ParquetEncoder, ParquetReader};
 use crate::{
     codec::Codec,
     error::{Kind, Result},
-    format::{Framing, Keyed, Parsed, RecordReader, corpus, ranged::RangedInput, tfrecord::TfRecordFraming},
+    format::{Framed, Framing, Keyed, Parsed, RecordReader, corpus, ranged::RangedInput, tfrecord::TfRecordFraming},
     record::{Content, Payload, json::RowJson},
     schema,
 };
@@ -111,9 +111,9 @@ fn every_output_takes_the_rows_of_every_file() {
                     .unwrap_or_else(|e| panic!("{} {e}: {}", path.display(), String::from_utf8_lossy(&text)));
             }
             let keys: Vec<String> = (0..batch.num_rows()).map(|row| row.to_string()).collect();
-            let (payload, mut out, mut lengths) = (Payload::Rows(batch.clone()), Vec::new(), Vec::new());
-            TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out, &mut lengths).unwrap();
-            assert_eq!(lengths.len(), batch.num_rows());
+            let (payload, mut framed) = (Payload::Rows(batch.clone()), Framed::default());
+            TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+            assert_eq!(framed.lengths.len(), batch.num_rows());
             let encoder = match ParquetEncoder::new(&batch.schema(), Codec::Zstd(1), &[]) {
                 Ok(encoder) => encoder,
                 Err(error) => {

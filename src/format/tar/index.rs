@@ -8,7 +8,7 @@
 //!
 //! The tools group neighbours by the name up to the first dot of its last component, as does [`MemberScanner`].
 
-use std::io::Write as _;
+use std::{io::Write as _, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,61 @@ impl Place<'_> {
     /// Returns the name after the key and its dot.
     pub fn extension(&self) -> &str {
         self.name.get(self.key + 1..).unwrap_or_default()
+    }
+}
+
+/// Members of records that are framed together, in their order; offsets are from the first byte of the first record.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// The names, without anything between.
+    names: String,
+    places: Vec<MemberPlace>,
+}
+
+/// A [`Place`] whose name ends at byte `name_end` of all names.
+#[derive(Debug)]
+struct MemberPlace {
+    name_end: usize,
+    key: usize,
+    first: bool,
+    header: u64,
+    content: u64,
+    size: u64,
+}
+
+impl Members {
+    /// Finds the members of whole records.
+    ///
+    /// # Errors
+    /// If the bytes are not a tar, or a name is one that readers skip.
+    pub fn scan(bytes: &[u8]) -> Result<Self> {
+        let mut members = Self::default();
+        MemberScanner::default().feed(bytes, &mut |place| {
+            members.push(place);
+            Ok(())
+        })?;
+        Ok(members)
+    }
+
+    /// Adds the next member.
+    pub fn push(&mut self, place: Place<'_>) {
+        self.names.push_str(place.name);
+        let Place { key, first, header, content, size, .. } = place;
+        self.places.push(MemberPlace { name_end: self.names.len(), key, first, header, content, size });
+    }
+
+    /// Returns the members whose headers begin in a range of bytes, as they are when that range begins at byte `at` of a shard.
+    pub fn within(&self, range: Range<u64>, at: u64) -> impl Iterator<Item = Place<'_>> {
+        let index = |offset: u64| self.places.partition_point(|place| place.header < offset);
+        let (from, to) = (index(range.start), index(range.end));
+        let mut name_start = from.checked_sub(1).and_then(|i| self.places.get(i)).map_or(0, |before| before.name_end);
+        self.places.get(from..to).unwrap_or_default().iter().map(move |place| {
+            let MemberPlace { name_end, key, first, header, content, size } = *place;
+            let name = self.names.get(name_start..name_end).unwrap_or_default();
+            name_start = name_end;
+            let moved = |offset: u64| offset - range.start + at;
+            Place { name, key, first, header: moved(header), content: moved(content), size }
+        })
     }
 }
 
@@ -83,6 +138,12 @@ impl MemberScanner {
             }
         }
         Ok(())
+    }
+
+    /// Passes over whole records whose members are known.
+    pub fn pass_over(&mut self, bytes: u64) {
+        self.offset += bytes;
+        self.key.clear();
     }
 
     fn header(&mut self, visit: &mut dyn FnMut(Place<'_>) -> Result<()>) -> Result<()> {
@@ -209,16 +270,20 @@ impl WidsList {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, RecordBatch, StringArray};
+
     use super::{
         super::{TRAILER, TarFraming, header::push_member_header, scan::members},
         *,
     };
     use crate::{
-        format::{Framing, Keyed},
+        format::{Framed, Framing, Keyed},
         record::{Part, Payload, Sample},
     };
 
-    fn shard() -> (Vec<u8>, Vec<u64>) {
+    fn shard() -> Framed {
         let part = |extension: &str, size: usize| Part { extension: extension.into(), bytes: vec![b'x'; size].into() };
         let sample =
             |key: &str, parts: Vec<Part>| Sample { key: key.into(), origin: String::new(), subject: None, parts };
@@ -229,14 +294,14 @@ mod tests {
             sample("b/c", vec![part("seg.png", 1), part("txt", 2000)]),
         ];
         let keys: Vec<String> = samples.iter().map(|s| s.key.clone()).collect();
-        let (mut out, mut lengths) = (Vec::new(), Vec::new());
-        TarFraming.frame(Keyed { payload: &Payload::Samples(samples), keys: &keys }, &mut out, &mut lengths).unwrap();
-        (out, lengths)
+        let mut framed = Framed { members: Some(Members::default()), ..Framed::default() };
+        TarFraming.frame(Keyed { payload: &Payload::Samples(samples), keys: &keys }, &mut framed).unwrap();
+        framed
     }
 
     #[test]
     fn members_are_found_whatever_the_pieces() {
-        let (bytes, lengths) = shard();
+        let Framed { bytes, lengths, .. } = shard();
         let mut expected = Vec::new();
         let mut start = 0;
         for length in &lengths {
@@ -266,6 +331,31 @@ mod tests {
             assert_eq!(found, expected, "{step}");
             assert_eq!(starts, [0, lengths[0], lengths[0] + lengths[1]]);
             assert_eq!((scanner.samples(), scanner.offset()), (3, bytes.len() as u64));
+        }
+    }
+
+    #[test]
+    fn members_that_framing_noted_are_those_that_are_found() {
+        let key = |row: usize| format!("{}{row}", "d/".repeat(100 * row));
+        let keys: Vec<String> = (0..3).map(key).collect();
+        let column = Arc::new(StringArray::from_iter_values(["", "a", &"text".repeat(300)])) as ArrayRef;
+        let rows = Payload::Rows(RecordBatch::try_from_iter([("a", column)]).unwrap());
+        let mut of_rows = Framed { members: Some(Members::default()), ..Framed::default() };
+        TarFraming.frame(Keyed { payload: &rows, keys: &keys }, &mut of_rows).unwrap();
+        for framed in [shard(), of_rows] {
+            let (noted, found) = (framed.members.unwrap(), Members::scan(&framed.bytes).unwrap());
+            let end = framed.bytes.len() as u64;
+            let all: Vec<Place<'_>> = noted.within(0..end, 0).collect();
+            assert_eq!(all, found.within(0..end, 0).collect::<Vec<_>>());
+            assert!(all.len() >= 3);
+            // Shards may end between any two records.
+            let cut = framed.lengths[0];
+            let (before, after) = (noted.within(0..cut, 0), noted.within(cut..end, cut));
+            assert_eq!(before.chain(after).collect::<Vec<_>>(), all);
+            let moved = noted.within(cut..end, 1000).map(|place| (place.name, place.header, place.content));
+            let expected = all.iter().filter(|place| place.header >= cut);
+            let expected = expected.map(|place| (place.name, place.header - cut + 1000, place.content - cut + 1000));
+            assert_eq!(moved.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
     }
 

@@ -27,14 +27,17 @@ use std::io::Read;
 
 use arrow::array::RecordBatch;
 
-use self::header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, pad, padding, push_member_header, seal};
+use self::{
+    header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, pad, padding, push_member_header, seal},
+    index::Place,
+};
 pub use self::{
     read::{TarReader, sniff},
     scan::{Member, Members, members},
 };
 use crate::{
     error::{Error, Result},
-    format::{Extent, Framing, Keyed, Scanned},
+    format::{Extent, Framed, Framing, Keyed, Scanned},
     record::{Payload, Sample, json::RowJson},
 };
 
@@ -45,15 +48,15 @@ pub struct TarFraming;
 impl Framing for TarFraming {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for keys that readers of WebDataset would merge or skip.
-    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+    fn frame(&self, records: Keyed<'_>, out: &mut Framed) -> Result<()> {
         if records.keys.len() != records.payload.len() {
             let (keys, records) = (records.keys.len(), records.payload.len());
             return Err(Error::internal(format!("expected a key for each of {records} records, found {keys} keys")));
         }
         check_neighbours(records.keys)?;
         match records.payload {
-            Payload::Samples(samples) => frame_samples(samples, records.keys, out, lengths),
-            Payload::Rows(batch) => frame_rows(batch, records.keys, out, lengths),
+            Payload::Samples(samples) => frame_samples(samples, records.keys, out),
+            Payload::Rows(batch) => frame_rows(batch, records.keys, out),
         }
     }
 
@@ -101,7 +104,8 @@ pub fn scan_foreign_files(
     foreign::scan(input, Some(files), visit)
 }
 
-fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+fn frame_samples(samples: &[Sample], keys: &[String], framed: &mut Framed) -> Result<()> {
+    let Framed { bytes: out, lengths, members } = framed;
     // The rare name that needs a pax header is not counted.
     let bytes = |part: &crate::record::Part| BLOCK + part.bytes.len() + padding(part.bytes.len());
     out.reserve(samples.iter().flat_map(|sample| &sample.parts).map(bytes).sum());
@@ -114,7 +118,11 @@ fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths
         let start = out.len();
         for part in &sample.parts {
             join_name(key, &part.extension, &mut name)?;
-            push_member_header(out, &name, part.bytes.len() as u64);
+            let (first, header, size) = (out.len() == start, out.len() as u64, part.bytes.len() as u64);
+            push_member_header(out, &name, size);
+            if let Some(members) = members {
+                members.push(Place { name: &name, key: key.len(), first, header, content: out.len() as u64, size });
+            }
             out.extend_from_slice(&part.bytes);
             pad(out, part.bytes.len());
         }
@@ -123,7 +131,8 @@ fn frame_samples(samples: &[Sample], keys: &[String], out: &mut Vec<u8>, lengths
     Ok(())
 }
 
-fn frame_rows(batch: &RecordBatch, keys: &[String], out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+fn frame_rows(batch: &RecordBatch, keys: &[String], framed: &mut Framed) -> Result<()> {
+    let Framed { bytes: out, lengths, members } = framed;
     let rows = RowJson::new(batch);
     let mut name = String::new();
     for (row, key) in keys.iter().enumerate() {
@@ -143,6 +152,10 @@ fn frame_rows(batch: &RecordBatch, keys: &[String], out: &mut Vec<u8>, lengths: 
         seal(&mut out[content - BLOCK..content], size as u64);
         pad(out, size);
         lengths.push((out.len() - start) as u64);
+        if let Some(members) = members {
+            let (header, content, size) = (start as u64, content as u64, size as u64);
+            members.push(Place { name: &name, key: key.len(), first: true, header, content, size });
+        }
     }
     Ok(())
 }

@@ -36,8 +36,7 @@ fn payload(samples: &[Plain]) -> (Payload, Vec<String>) {
 /// Returns the whole shard and the length of each record.
 fn shard(samples: &[Plain]) -> (Vec<u8>, Vec<u64>) {
     let (payload, keys) = payload(samples);
-    let (mut out, mut lengths) = (Vec::new(), Vec::new());
-    TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out, &mut lengths).unwrap();
+    let (mut out, lengths) = framed(&payload, &keys).unwrap();
     assert_eq!(lengths.iter().sum::<u64>(), out.len() as u64);
     out.extend_from_slice(TarFraming.trailer());
     (out, lengths)
@@ -47,9 +46,16 @@ fn one(key: &str, extension: &str, content: &[u8]) -> Plain {
     (key.to_owned(), vec![(extension.to_owned(), content.to_vec())])
 }
 
+/// Returns the bytes of the records and the length of each.
+fn framed(payload: &Payload, keys: &[String]) -> Result<(Vec<u8>, Vec<u64>)> {
+    let mut framed = Framed::default();
+    TarFraming.frame(Keyed { payload, keys }, &mut framed)?;
+    Ok((framed.bytes, framed.lengths))
+}
+
 fn frame_error(samples: &[Plain]) -> Error {
     let (payload, keys) = payload(samples);
-    TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut Vec::new(), &mut Vec::new()).unwrap_err()
+    framed(&payload, &keys).unwrap_err()
 }
 
 fn scan(bytes: &[u8]) -> Result<Vec<Scanned>> {
@@ -168,9 +174,7 @@ fn rows_become_one_json_member() {
         rows.push(json);
     }
     let keys = ["r/1".to_owned(), "k".repeat(200)];
-    let (mut out, mut lengths) = (Vec::new(), Vec::new());
-    let payload = Payload::Rows(batch);
-    TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out, &mut lengths).unwrap();
+    let (mut out, lengths) = framed(&Payload::Rows(batch), &keys).unwrap();
     out.extend_from_slice(TarFraming.trailer());
     let expected = [("r/1.json".to_owned(), rows[0].clone()), (format!("{}.json", keys[1]), rows[1].clone())];
     assert_eq!(oracle(&out), expected);
@@ -193,8 +197,7 @@ fn keys_that_readers_would_merge_or_skip_are_errors() {
     }
     assert_eq!(frame_error(&[("a".to_owned(), vec![])]).kind(), Kind::Internal);
     let (payload, _) = payload(&[one("a", "x", b"")]);
-    let none = TarFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut Vec::new(), &mut Vec::new());
-    assert_eq!(none.unwrap_err().kind(), Kind::Internal);
+    assert_eq!(framed(&payload, &[]).unwrap_err().kind(), Kind::Internal);
 }
 
 fn small_shard() -> (Vec<u8>, Vec<u64>) {

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::{
         format::{
-            Framing, Keyed,
+            Framed, Framing, Keyed,
             tfrecord::{TfRecordFraming, scan_with},
         },
         record::{Payload, json::text_of},
@@ -226,12 +226,12 @@ mod tests {
 
     /// Returns the data of each row as a record.
     fn records(batch: &RecordBatch) -> Vec<Vec<u8>> {
-        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        let mut framed = Framed::default();
         let payload = Payload::Rows(batch.clone());
-        TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut bytes, &mut lengths).unwrap();
+        TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut framed).unwrap();
         let mut out = Vec::new();
         let keep = |data: Option<&[u8]>| out.extend(data.map(<[u8]>::to_vec));
-        scan_with(&mut &bytes[..], 1 << 20, keep, |_, ()| Ok(())).unwrap();
+        scan_with(&mut &framed.bytes[..], 1 << 20, keep, |_, ()| Ok(())).unwrap();
         out
     }
 

@@ -31,7 +31,7 @@ use crate::{
         metered::Metered,
     },
     error::{Error, Result},
-    format::{Extent, Framing, Keyed, Scanned},
+    format::{Extent, Framed, Framing, Keyed, Scanned},
     record::Payload,
 };
 
@@ -50,7 +50,8 @@ pub struct TfRecordFraming;
 impl Framing for TfRecordFraming {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for records of 2 GiB or more and for features with the same name.
-    fn frame(&self, records: Keyed<'_>, out: &mut Vec<u8>, lengths: &mut Vec<u64>) -> Result<()> {
+    fn frame(&self, records: Keyed<'_>, out: &mut Framed) -> Result<()> {
+        let Framed { bytes: out, lengths, .. } = out;
         match records.payload {
             Payload::Rows(batch) => {
                 let mut rows = Rows::new(batch)?;

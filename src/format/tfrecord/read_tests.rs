@@ -23,7 +23,7 @@ use super::*;
 use crate::{
     codec::decompress,
     error::Kind,
-    format::{Keyed, Parsed, RecordReader, corpus},
+    format::{Framed, Keyed, Parsed, RecordReader, corpus},
     record::{Part, Payload, RecordBlock, Sample, Split},
     schema,
 };
@@ -31,10 +31,10 @@ use crate::{
 const LARGE: usize = 1 << 24;
 
 fn framed(batch: &RecordBatch) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Framed::default();
     let payload = Payload::Rows(batch.clone());
-    TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut out, &mut Vec::new()).unwrap();
-    out
+    TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut out).unwrap();
+    out.bytes
 }
 
 /// Returns frames of data that need not be an Example.
@@ -535,9 +535,9 @@ fn parts_of_samples_have_the_types_that_they_have_from_tar() {
     let part = |extension: &str, bytes: &[u8]| Part { extension: extension.into(), bytes: bytes.to_vec().into() };
     let sample = |parts| Sample { key: "a".into(), origin: String::new(), subject: None, parts };
     let typed = |parts: Vec<Part>| {
-        let (payload, keys, mut bytes) = (Payload::Samples(vec![sample(parts)]), ["a".to_owned()], Vec::new());
-        TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut bytes, &mut Vec::new()).unwrap();
-        let (schema, _) = read(&bytes, LARGE);
+        let (payload, keys, mut out) = (Payload::Samples(vec![sample(parts)]), ["a".to_owned()], Framed::default());
+        TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out).unwrap();
+        let (schema, _) = read(&out.bytes, LARGE);
         schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
     };
     let named = |name: &str, data_type| (name.to_owned(), data_type);

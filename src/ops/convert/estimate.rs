@@ -67,7 +67,7 @@ impl ConvertPlan {
             bytes += scale
                 * match encoder.encode(unit)?.body {
                     Body::RowGroup(group, _) => group.encoded_bytes as f64,
-                    Body::Stream { bytes, .. } => bytes.len() as f64,
+                    Body::Stream(piece) => piece.bytes.len() as f64,
                 };
         }
         // If there are many sources, samples are kept only of some; the others are assumed to be alike.

@@ -386,6 +386,7 @@ impl ConvertPlan {
             .renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
             .checking_sides(&self.settings)
+            .noting_members_for(&self.settings.indexes, self.settings.shard_format)
             .pseudonymizer(pseudonymizer.cloned()))
     }
 

@@ -1,0 +1,205 @@
+//! The thread that writes a shard of framed records.
+//!
+//! Copying a shard's bytes into the chunks that go to the disk, hashing them and listing its records takes as long as
+//! encoding does on a few cores. It is done here while the appender decides where the next records go:
+//!
+//! ```text
+//! units -> appender (order, places, ids) --[piece]--> thread (bytes, hash, sidecar, indexes) -> finished shard
+//! ```
+//!
+//! One piece waits while another is written. A failure ends the thread; the appender learns of it with its next piece
+//! or at the end of the shard. Dropping it waits for the thread, so that nothing is written afterwards.
+
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Sender, bounded};
+
+use super::{
+    FinishedShard,
+    writer::{Piece, StreamShardWriter},
+};
+use crate::{
+    error::{Error, Result},
+    exec::ordered::panicked,
+};
+
+/// Pieces that may wait.
+const WAITING: usize = 1;
+
+/// A shard that a thread of its own writes.
+pub(super) struct ShardThread {
+    bytes: u64,
+    /// `None` once all pieces were given.
+    pieces: Option<Sender<Box<Piece>>>,
+    /// `None` once it was waited for.
+    thread: Option<JoinHandle<Result<StreamShardWriter>>>,
+}
+
+impl ShardThread {
+    /// Starts the thread of a new shard.
+    ///
+    /// # Errors
+    /// Fails if no thread can be started.
+    pub(super) fn start(mut writer: StreamShardWriter) -> Result<Self> {
+        let bytes = writer.bytes();
+        let (give, pieces) = bounded::<Box<Piece>>(WAITING);
+        let write = move || {
+            pieces.into_iter().try_for_each(|piece| writer.append(*piece))?;
+            Ok(writer)
+        };
+        let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(write);
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        Ok(Self { bytes, pieces: Some(give), thread: Some(thread) })
+    }
+
+    /// Returns the bytes of the shard, those that are still to be written included.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends records, now or soon.
+    ///
+    /// # Errors
+    /// Fails if these or earlier records could not be written.
+    pub(super) fn append(&mut self, piece: Box<Piece>) -> Result<()> {
+        self.bytes += piece.bytes.len() as u64;
+        match self.pieces.as_ref().map(|pieces| pieces.send(piece)) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.join().err().unwrap_or_else(ended)),
+        }
+    }
+
+    /// Finishes the shard, whose first record has the number `first`.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub(super) fn finish(mut self, first: u64) -> Result<FinishedShard> {
+        self.join()?.finish(&[(first, None)])
+    }
+
+    fn join(&mut self) -> Result<StreamShardWriter> {
+        self.pieces = None;
+        let thread = self.thread.take().ok_or_else(ended)?;
+        thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+    }
+}
+
+impl Drop for ShardThread {
+    fn drop(&mut self) {
+        self.pieces = None;
+        if let Some(thread) = self.thread.take() {
+            // What it could not write is dropped with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::internal("the thread of a shard ended before its work")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly and write their own files")]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use super::*;
+    use crate::{
+        codec::Codec,
+        dataset::{SidecarColumns, SourceRuns},
+        exec::shard::ShardNaming,
+        format::{
+            Framed, Framing as _, Keyed, OutputFormat,
+            index::IndexKind,
+            tar::{TarFraming, index::Members},
+        },
+        record::{Part, Payload, Sample},
+        storage::{LocalStore, Store as _},
+    };
+
+    fn start(folder: &Path) -> ShardThread {
+        let store = LocalStore::new(folder.to_owned());
+        let naming = ShardNaming {
+            tag: "x".into(),
+            format: OutputFormat::Tar,
+            codec: Codec::None,
+            indexes: vec![IndexKind::Dali],
+            fingerprints: false,
+        };
+        ShardThread::start(StreamShardWriter::create(&store, &TarFraming, &naming, 0).unwrap()).unwrap()
+    }
+
+    fn piece(key: &str, noted: bool) -> Box<Piece> {
+        let part = Part { extension: "txt".into(), bytes: b"text".to_vec().into() };
+        let sample = Sample { key: key.into(), origin: String::new(), subject: None, parts: vec![part] };
+        let (payload, keys) = (Payload::Samples(vec![sample]), [key.to_owned()]);
+        let mut framed = Framed { members: noted.then(Members::default), ..Framed::default() };
+        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+        let mut sources = SourceRuns::default();
+        sources.push(&Arc::from("source"), 1);
+        let rows = SidecarColumns {
+            record_ids: None,
+            subject_ids: None,
+            extents: None,
+            sources,
+            rows: None,
+            hashes: vec![7].into(),
+            fingerprints: None,
+        };
+        Box::new(Piece {
+            raw_bytes: framed.bytes.len() as u64,
+            bytes: framed.bytes.into(),
+            crc32: 0,
+            rows,
+            lengths: framed.lengths,
+            members: framed.members.map(|members| (Arc::new(members), 0)),
+        })
+    }
+
+    #[test]
+    fn members_that_are_noted_or_found_give_the_same_index() {
+        for noted in [[true, true], [false, false], [true, false], [false, true]] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut shard = start(folder.path());
+            ["a", "b"].into_iter().zip(noted).for_each(|(key, noted)| shard.append(piece(key, noted)).unwrap());
+            assert_eq!(shard.bytes(), 2048);
+            let finished = shard.finish(5).unwrap();
+            assert_eq!((finished.meta().records, finished.meta().first_record), (2, 5));
+            LocalStore::new(folder.path().to_owned()).publish(finished.staged).unwrap();
+            let index = std::fs::read_to_string(folder.path().join("x/000000.idx")).unwrap();
+            assert_eq!(index, "v1.2 2\ntxt 512 4 a.txt\ntxt 1536 4 b.txt\n", "{noted:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_the_error_of_a_later_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let failed = |given: usize| {
+            let mut shard = start(folder.path());
+            let appended = (0..given).try_for_each(|_| shard.append(piece("a b", true)));
+            let error = appended.err().unwrap_or_else(|| shard.finish(0).unwrap_err());
+            assert!(error.message().contains("the index of DALI cannot hold the name `a b.txt`"), "{error}");
+        };
+        // So many that one is given after the thread has ended.
+        [1, 2, 10].into_iter().for_each(failed);
+    }
+
+    #[test]
+    fn a_shard_that_is_dropped_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shard = start(folder.path());
+        shard.append(piece("a", true)).unwrap();
+        drop(shard);
+        let files = walk(folder.path());
+        assert!(files.is_empty(), "{files:?}");
+    }
+
+    fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+        }
+        files
+    }
+}

@@ -1,0 +1,343 @@
+//! Writers of single shards: the bytes, and beside them the sidecar and the indexes.
+
+use std::{
+    io::{Read, Write},
+    sync::Arc,
+};
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{
+    FinishedShard, ShardNaming,
+    sums::{Hashed, HashingSink},
+};
+use crate::{
+    codec::{
+        Codec,
+        stream::{Frames, Tail},
+    },
+    dataset::{
+        FrameTable, NewShard, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart, SidecarWriter, new_sidecar_path,
+    },
+    error::{Error, Result},
+    exec::index::ShardIndexes,
+    format::{
+        Framing,
+        parquet::{ParquetEncoder, ParquetShard, RowGroup},
+        tar::index::Members,
+    },
+    id::Version,
+    storage::Store,
+};
+
+/// Sidecar and indexes of an open shard.
+struct Beside {
+    path: String,
+    codec: Codec,
+    sidecar: SidecarWriter,
+    indexes: Option<ShardIndexes>,
+}
+
+impl Beside {
+    fn create(store: &dyn Store, path: String, codec: Codec, naming: &ShardNaming) -> Result<Self> {
+        let sidecar = SidecarWriter::create(store, &path, naming.fingerprints)?;
+        let indexes = if naming.indexes.is_empty() {
+            None
+        } else {
+            Some(ShardIndexes::create(store, &path, &new_sidecar_path(&path), naming.format, &naming.indexes)?)
+        };
+        Ok(Self { path, codec, sidecar, indexes })
+    }
+
+    fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+        let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
+        self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
+    }
+
+    /// Finishes the sidecar and the indexes of a shard whose bytes are complete.
+    fn finish(mut self, ended: Ended, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let records = self.sidecar.rows();
+        if let Some(frames) = &ended.frames {
+            self.sidecar.set_frames(frames)?;
+        }
+        let mut staged = vec![self.sidecar.finish()?];
+        if let Some(indexes) = self.indexes {
+            staged.extend(indexes.finish(records, ended.body_offset + ended.body_bytes)?);
+        }
+        staged.push(ended.sums.staged);
+        let mut ordinal = 0;
+        let mut placed = Vec::with_capacity(runs.len());
+        for (first, length) in runs {
+            let length = length.unwrap_or(records - ordinal);
+            placed.push((*first, length, ordinal));
+            ordinal += length;
+        }
+        if ordinal != records {
+            return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
+        }
+        let beside = Some(Arc::new(crate::dataset::Beside::at_new(&self.path)));
+        let meta = ShardMeta {
+            path: self.path,
+            records,
+            bytes: ended.sums.bytes,
+            codec: self.codec,
+            raw_bytes: ended.raw_bytes,
+            checksum: ended.sums.checksum,
+            body_offset: ended.body_offset,
+            body_bytes: ended.body_bytes,
+            body_crc32: ended.body_crc32,
+            compacted_for: 0,
+            first_record: runs.iter().map(|r| r.0).min().unwrap_or_default(),
+            version: Version(0),
+            committed_at: Timestamp::UNIX_EPOCH,
+            order: None,
+            beside,
+        };
+        let shard = NewShard { meta, runs: placed, scattered: None };
+        Ok(FinishedShard { staged, shard, md5: ended.sums.md5 })
+    }
+}
+
+/// Sizes and checksums of a shard whose bytes are complete.
+struct Ended {
+    sums: Hashed,
+    frames: Option<FrameTable>,
+    raw_bytes: u64,
+    body_offset: u64,
+    body_bytes: u64,
+    body_crc32: u32,
+}
+
+/// A Parquet shard that is being written.
+pub struct ParquetShardWriter {
+    beside: Beside,
+    shard: Box<ParquetShard<HashingSink>>,
+    raw_bytes: u64,
+}
+
+impl ParquetShardWriter {
+    /// Starts a shard.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn create(store: &dyn Store, parquet: &ParquetEncoder, naming: &ShardNaming, number: usize) -> Result<Self> {
+        let path = naming.path(number);
+        let shard = Box::new(parquet.start(HashingSink::create(store, &path, naming)?)?);
+        let beside = Beside::create(store, path, parquet.codec(), naming)?;
+        Ok(Self { beside, shard, raw_bytes: 0 })
+    }
+
+    /// Returns the bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.shard.bytes_written()
+    }
+
+    /// Appends a row group.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn append_row_group(&mut self, group: RowGroup, rows: SidecarGroups) -> Result<()> {
+        self.append_known_rows(group)?;
+        self.beside.sidecar.append_groups(rows)
+    }
+
+    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
+        self.raw_bytes += group.raw_bytes;
+        self.shard.append(group)
+    }
+
+    /// Appends rows of another sidecar.
+    ///
+    /// # Errors
+    /// Fails if the batch has another schema.
+    pub fn append_sidecar(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.beside.append_sidecar(batch, 0)
+    }
+
+    /// Appends a whole sidecar unchanged.
+    ///
+    /// # Errors
+    /// Fails if the sidecar is damaged or the store fails.
+    pub fn append_sidecar_part(&mut self, part: &SidecarPart) -> Result<()> {
+        self.beside.sidecar.append_part(part)
+    }
+
+    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
+    /// one may omit the length.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let Self { beside, shard, raw_bytes } = self;
+        let sums = shard.finish()?.finish()?;
+        let ended = Ended { sums, frames: None, raw_bytes, body_offset: 0, body_bytes: 0, body_crc32: 0 };
+        beside.finish(ended, runs)
+    }
+}
+
+/// Consecutive records of one shard, framed and compressed with its codec.
+#[derive(Debug)]
+pub struct Piece {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Number of bytes before compression.
+    pub raw_bytes: u64,
+    /// CRC-32 of the bytes before compression, for gzip.
+    pub crc32: u32,
+    /// Sidecar rows, without offsets.
+    pub rows: SidecarColumns,
+    /// Length of each record before compression.
+    pub lengths: Vec<u64>,
+    /// Members of the unit that the piece is a part of, and the byte of the unit at which it begins; `None` if members
+    /// have to be found in its bytes.
+    pub members: Option<(Arc<Members>, u64)>,
+}
+
+/// A shard of framed records that is being written.
+pub struct StreamShardWriter {
+    beside: Beside,
+    sink: HashingSink,
+    header_bytes: u64,
+    tail: Tail,
+    trailer: &'static [u8],
+}
+
+impl StreamShardWriter {
+    /// Starts a shard with the codec of its naming.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn create(store: &dyn Store, framing: &dyn Framing, naming: &ShardNaming, number: usize) -> Result<Self> {
+        let (path, codec) = (naming.path(number), naming.codec);
+        let mut sink = HashingSink::create(store, &path, naming)?;
+        sink.write_all(codec.stream_header())?;
+        let header_bytes = sink.bytes;
+        let beside = Beside::create(store, path, codec, naming)?;
+        Ok(Self { beside, sink, header_bytes, tail: Tail::new(codec), trailer: framing.trailer() })
+    }
+
+    /// Returns the bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.sink.bytes
+    }
+
+    /// Appends records.
+    ///
+    /// # Errors
+    /// Fails if the store fails, or a name does not fit an index.
+    pub(super) fn append(&mut self, piece: Piece) -> Result<()> {
+        let Piece { bytes, raw_bytes, crc32, rows, lengths, members } = piece;
+        let (stored, mut at) = (bytes.len() as u64, self.tail.combined().0);
+        match (&mut self.beside.indexes, members) {
+            (Some(indexes), Some((members, start))) => {
+                self.sink.write_all(&bytes)?;
+                indexes.members(&members, start..start + stored)?;
+            }
+            _ => {
+                self.append_bytes(&bytes)?;
+            }
+        }
+        self.tail.add(stored, raw_bytes, crc32);
+        let mut offsets = Vec::with_capacity(lengths.len());
+        for length in &lengths {
+            offsets.push(at);
+            if let Some(indexes) = &mut self.beside.indexes {
+                indexes.record(at, *length)?;
+            }
+            at += length;
+        }
+        let extents = Some((offsets.into(), lengths.into()));
+        self.beside.sidecar.append(SidecarColumns { extents, ..rows })
+    }
+
+    /// Appends stored bytes of records and returns their offset in the uncompressed shard. More bytes of the same part
+    /// may follow; [`Self::end_bytes`] ends it.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
+        self.sink.write_all(bytes)?;
+        if let Some(indexes) = &mut self.beside.indexes {
+            indexes.feed(bytes)?;
+        }
+        Ok(self.tail.combined().0)
+    }
+
+    /// Appends up to `bytes` stored bytes of records from a source and passes them to `look`; returns how many there
+    /// were. Otherwise like [`Self::append_bytes`].
+    ///
+    /// # Errors
+    /// Fails if the source, the store or `look` fails.
+    pub fn append_from(
+        &mut self,
+        source: &mut dyn Read,
+        bytes: u64,
+        look: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let indexes = &mut self.beside.indexes;
+        self.sink.append_from(source, bytes, &mut |piece| {
+            if let Some(indexes) = indexes {
+                indexes.feed(piece)?;
+            }
+            look(piece)
+        })
+    }
+
+    /// Ends a part written with [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
+    pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
+        self.tail.join(raw_bytes, crc32, frames);
+    }
+
+    /// Compresses bytes of records as a unit and appends it; nothing if there are none.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn append_unit(&mut self, codec: Codec, raw: Vec<u8>) -> Result<()> {
+        if raw.is_empty() {
+            return Ok(());
+        }
+        let unit = codec.compress_unit(raw)?;
+        let mut one = Frames::default();
+        one.push(unit.bytes.len() as u64, unit.raw_bytes);
+        self.append_bytes(&unit.bytes)?;
+        self.end_bytes(unit.raw_bytes, unit.crc32, &one);
+        Ok(())
+    }
+
+    /// Appends rows of another sidecar, with offsets moved by `shift` bytes.
+    ///
+    /// # Errors
+    /// Fails if the batch has another schema.
+    pub fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
+        self.beside.append_sidecar(batch, shift)
+    }
+
+    /// Finishes the shard and its sidecar. `runs` gives for each run its first record number and its length; the last
+    /// one may omit the length.
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub fn finish(self, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
+        let Self { beside, mut sink, header_bytes: body_offset, mut tail, trailer } = self;
+        let codec = beside.codec;
+        let body_bytes = sink.bytes - body_offset;
+        let (_, body_crc32) = tail.combined();
+        let packed = !codec.stream_extension().is_empty();
+        let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
+        if !trailer.is_empty() {
+            let unit = codec.compress_unit(trailer.to_vec())?;
+            sink.write_all(&unit.bytes)?;
+            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+        }
+        let (raw_bytes, _) = tail.combined();
+        sink.write_all(&tail.finish())?;
+        let sums = sink.finish()?;
+        beside.finish(Ended { sums, frames, raw_bytes, body_offset, body_bytes, body_crc32 }, runs)
+    }
+}
