@@ -12,7 +12,9 @@ use arrow::{
     datatypes::{DataType, Schema, SchemaRef},
 };
 
-use super::{shard::Piece, sides::SideCheck};
+use bytes::Bytes;
+
+use super::sides::SideCheck;
 use crate::{
     array::outputs,
     codec::{Codec, checksum::xxh3_64, stream::Unit},
@@ -121,6 +123,24 @@ pub enum Body {
     /// Framed records, compressed as a whole. Their sidecar rows are not encoded yet: they are too few for a row group, and
     /// a shard may end between any two.
     Stream(Box<Piece>),
+}
+
+/// Consecutive records of one shard, framed and compressed with its codec.
+#[derive(Debug)]
+pub struct Piece {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Number of bytes before compression.
+    pub raw_bytes: u64,
+    /// CRC-32 of the bytes before compression, for gzip.
+    pub crc32: u32,
+    /// Sidecar rows, without offsets.
+    pub rows: SidecarColumns,
+    /// Length of each record before compression.
+    pub lengths: Vec<u64>,
+    /// Members of the unit that the piece is a part of, and the byte of the unit at which it begins; `None` if members
+    /// have to be found in its bytes.
+    pub members: Option<(Arc<Members>, u64)>,
 }
 
 /// Encodes records in one output format.

@@ -9,7 +9,7 @@ use std::{
     ops::Range,
 };
 
-use super::shard::FinishedShard;
+use super::shard::finished::FinishedShard;
 use crate::{
     codec::hex::hex,
     dataset::{PartRow, PartsWriter, SealingSink, ShardMeta, stage_small},

@@ -1,6 +1,6 @@
 //! Numbers and places of records that do not lie in the order of their numbers, noted while their shards are written.
 
-use super::{shard::FinishedShard, sort::pairs::Pairs};
+use super::{shard::finished::FinishedShard, sort::pairs::Pairs};
 use crate::{
     dataset::{Arrangement, NumbersWriter, Order, PlaceRef, PlacesWriter, Scattered, ShardOrder},
     error::{Error, Result},
@@ -55,22 +55,9 @@ impl<'a> Scatter<'a> {
         Ok(())
     }
 
-    /// Describes a finished shard, which is the newest.
-    ///
-    /// # Errors
-    /// Fails if the store fails, or the shard has other records.
-    pub fn finish_shard(&mut self, number: usize, finished: &mut FinishedShard) -> Result<()> {
-        let open = self.open.take().filter(|open| open.records == finished.shard.meta.records);
-        let open = open.ok_or_else(|| Error::internal("a shard has other records than numbers"))?;
-        let (set, shard) = (self.set.clone(), number as u64);
-        finished.shard.scattered = Some(Scattered { span: open.last - open.first + 1, set, shard, base: Some(0) });
-        finished.shard.runs = vec![(open.first, open.records, 0)];
-        // All shards of a set are listed at the place of its first record.
-        finished.shard.meta.first_record = 0;
-        let order = Order { by: Arrangement::Shuffle, columns: Vec::new() };
-        finished.shard.meta.order = Some(ShardOrder { order, set: self.set.clone() });
-        finished.staged.insert(0, open.numbers.finish()?);
-        Ok(())
+    /// Ends the open shard, which has this number in the set.
+    pub fn end_shard(&mut self, number: usize) -> Numbered {
+        Numbered { set: self.set.clone(), shard: number as u64, open: self.open.take() }
     }
 
     /// Writes the tables of places.
@@ -79,5 +66,33 @@ impl<'a> Scatter<'a> {
     /// Fails if the store fails.
     pub fn finish(self) -> Result<Vec<(PlaceRef, Staged)>> {
         self.pairs.finish(PlacesWriter::new(self.store, &self.set)?.of_new_records())
+    }
+}
+
+/// Numbers of the records of a shard that has ended.
+pub struct Numbered {
+    set: String,
+    shard: u64,
+    open: Option<Open>,
+}
+
+impl Numbered {
+    /// Describes the shard, once it is finished.
+    ///
+    /// # Errors
+    /// Fails if the store fails, or the shard has other records.
+    pub fn describe(self, finished: &mut FinishedShard) -> Result<()> {
+        let Self { set, shard, open } = self;
+        let open = open.filter(|open| open.records == finished.shard.meta.records);
+        let open = open.ok_or_else(|| Error::internal("a shard has other records than numbers"))?;
+        let span = open.last - open.first + 1;
+        finished.shard.scattered = Some(Scattered { span, set: set.clone(), shard, base: Some(0) });
+        finished.shard.runs = vec![(open.first, open.records, 0)];
+        // All shards of a set are listed at the place of its first record.
+        finished.shard.meta.first_record = 0;
+        let order = Order { by: Arrangement::Shuffle, columns: Vec::new() };
+        finished.shard.meta.order = Some(ShardOrder { order, set });
+        finished.staged.insert(0, open.numbers.finish()?);
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! A finished shard is staged, and its bytes are on their way to the disk: it becomes durable and gets its name only
 //! when the whole run is published.
 
+pub(super) mod finished;
 mod sums;
 mod thread;
 mod writer;
@@ -11,74 +12,25 @@ mod writer;
 use std::sync::Arc;
 
 use self::thread::ShardThread;
-pub use self::writer::{ParquetShardWriter, Piece, StreamShardWriter};
+pub use self::{
+    finished::{FinishedShard, ShardNaming},
+    writer::{ParquetShardWriter, StreamShardWriter},
+};
 use super::{
-    encode::{Body, Encoded, Output, check_neighbours},
-    scatter::Scatter,
+    encode::{Body, Encoded, Output, Piece, check_neighbours},
+    scatter::{Numbered, Scatter},
 };
 use crate::{
     codec::Codec,
-    dataset::{IdKind, NewShard, PlaceRef, SegmentWriter, Segments, ShardMeta, folder_of},
+    dataset::{IdKind, PlaceRef, SegmentWriter, Segments},
     error::{Error, Result},
     events::{Event, Observer},
-    format::{Framing, OutputFormat, index::IndexKind, parquet::ParquetEncoder},
+    format::{Framing, parquet::ParquetEncoder},
     id::Writer,
     plan::roll::{Aim, Spread},
     record::side::{Side, Sides},
     storage::{Staged, Store},
 };
-
-/// Paths, format and compression of the shards of one run.
-#[derive(Debug, Clone)]
-pub struct ShardNaming {
-    /// Folder of the shards.
-    pub tag: String,
-    /// Format.
-    pub format: OutputFormat,
-    /// Compression.
-    pub codec: Codec,
-    /// Indexes of each shard.
-    pub indexes: Vec<IndexKind>,
-    /// Whether sidecars have a column of fingerprints.
-    pub fingerprints: bool,
-}
-
-impl ShardNaming {
-    /// Returns the naming for a folder below: `partition` follows the tag, `/` or `/key=value/`.
-    pub fn within(&self, partition: &str) -> Self {
-        let tag = format!("{}{partition}", self.tag);
-        Self { tag: tag.trim_end_matches('/').to_owned(), ..self.clone() }
-    }
-
-    /// Returns the path of the shard with this number: `<tag>/000017.tar.gz`.
-    pub fn path(&self, number: usize) -> String {
-        let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
-        format!("{}/{number:06}.{}{packed}", self.tag, self.format.name())
-    }
-}
-
-/// A complete shard that is not published yet.
-#[derive(Debug)]
-pub struct FinishedShard {
-    /// Its sidecar, its indexes and, last, its bytes: the order in which they are published.
-    pub staged: Vec<Staged>,
-    /// Metadata and runs of the shard.
-    pub shard: NewShard,
-    /// MD5 of its bytes, if an index needs it.
-    pub md5: Option<[u8; 16]>,
-}
-
-impl FinishedShard {
-    /// Returns the shard's entry for the list of shards.
-    pub fn meta(&self) -> &ShardMeta {
-        &self.shard.meta
-    }
-
-    /// Returns the folder of the shard.
-    pub fn folder(&self) -> &str {
-        folder_of(&self.shard.meta.path)
-    }
-}
 
 /// What an appender made.
 #[derive(Debug)]
@@ -106,6 +58,11 @@ pub struct Appender<'a> {
     written: u64,
     observer: &'a dyn Observer,
     open: Open<'a>,
+    /// Number of shards before the open one, and of their records.
+    ended: usize,
+    ended_records: u64,
+    /// The last of them, as long as its end is being written.
+    ending: Option<(ShardThread, Option<Numbered>)>,
     finished: Vec<FinishedShard>,
     records: u64,
     last_key: Option<String>,
@@ -146,6 +103,9 @@ impl<'a> Appender<'a> {
             written: 0,
             observer,
             open,
+            ended: 0,
+            ended_records: 0,
+            ending: None,
             finished: Vec::new(),
             records: 0,
             last_key: None,
@@ -263,6 +223,7 @@ impl<'a> Appender<'a> {
     /// Fails if the store fails.
     pub fn finish(mut self) -> Result<Appended> {
         self.roll()?;
+        self.wait()?;
         let segments = Segments::finish([self.record_ids, self.subject_ids])?;
         let places = self.scatter.map_or_else(|| Ok(Vec::new()), Scatter::finish)?;
         Ok(Appended { shards: self.finished, records: self.records, segments, places })
@@ -270,7 +231,7 @@ impl<'a> Appender<'a> {
 
     /// Notes the numbers of the next records of the open shard.
     fn scatter(&mut self, numbers: &[u64]) -> Result<()> {
-        let shard = self.finished.len();
+        let shard = self.ended;
         match &mut self.scatter {
             Some(scatter) => scatter.push(numbers, shard, &self.naming.path(shard)),
             None => Ok(()),
@@ -299,7 +260,7 @@ impl<'a> Appender<'a> {
         Ok(match open {
             Some(shard) => shard,
             None => {
-                let number = self.finished.len();
+                let number = self.ended;
                 let shard = ParquetShardWriter::create(self.store.as_ref(), parquet, &self.naming, number)?;
                 open.insert(Box::new(shard))
             }
@@ -313,26 +274,58 @@ impl<'a> Appender<'a> {
         Ok(match open {
             Some(shard) => shard,
             None => {
-                let number = self.finished.len();
+                let number = self.ended;
                 let writer = StreamShardWriter::create(self.store.as_ref(), *framing, &self.naming, number)?;
                 open.insert(ShardThread::start(writer)?)
             }
         })
     }
 
+    /// Ends the open shard, if any.
     fn roll(&mut self) -> Result<()> {
-        let first = self.finished.last().map_or(0, |f| f.shard.meta.first_record + f.shard.meta.records);
-        let finished = match &mut self.open {
-            Open::Parquet(_, open) => open.take().map(|open| open.finish(&[(first, None)])),
-            Open::Stream(_, open) => open.take().map(|open| open.finish(first)),
+        let first = self.ended_records;
+        let records = match &mut self.open {
+            Open::Parquet(_, open) => {
+                let Some(shard) = open.take() else { return Ok(()) };
+                let finished = shard.finish(&[(first, None)])?;
+                let (records, numbered) = (finished.meta().records, self.number());
+                self.keep(finished, numbered)?;
+                records
+            }
+            Open::Stream(_, open) => {
+                let Some(mut shard) = open.take() else { return Ok(()) };
+                shard.end(first)?;
+                let records = shard.records();
+                // One at a time, so that memory has no more than two shards that are being written.
+                self.wait()?;
+                self.ending = Some((shard, self.number()));
+                records
+            }
         };
-        let Some(mut finished) = finished.transpose()? else { return Ok(()) };
-        if let Some(scatter) = &mut self.scatter {
-            scatter.finish_shard(self.finished.len(), &mut finished)?;
-        }
-        self.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
-        self.finished.push(finished);
+        self.ended += 1;
+        self.ended_records += records;
         self.spread.ended();
+        Ok(())
+    }
+
+    /// Returns the numbers of the records of the open shard, if they are noted.
+    fn number(&mut self) -> Option<Numbered> {
+        let number = self.ended;
+        self.scatter.as_mut().map(|scatter| scatter.end_shard(number))
+    }
+
+    /// Waits for the shard whose end is being written.
+    fn wait(&mut self) -> Result<()> {
+        let Some((shard, numbered)) = self.ending.take() else { return Ok(()) };
+        self.keep(shard.finished()?, numbered)
+    }
+
+    fn keep(&mut self, mut finished: FinishedShard, numbered: Option<Numbered>) -> Result<()> {
+        if let Some(numbered) = numbered {
+            numbered.describe(&mut finished)?;
+        }
+        self.observer.event(Event::Shard { bytes: finished.meta().bytes });
+        self.finished.push(finished);
         Ok(())
     }
 }

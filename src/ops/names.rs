@@ -118,7 +118,7 @@ impl Naming {
 }
 
 /// Returns the default kinds that can store the names of all samples, and notes about the kinds that cannot.
-pub fn fitting<F: TreeFile>(
+pub fn fitting<F: TreeFile + Sync>(
     kinds: &[IndexKind],
     format: OutputFormat,
     samples: &Samples,
@@ -127,10 +127,11 @@ pub fn fitting<F: TreeFile>(
     let mut notes = Vec::new();
     let fit = kinds.iter().copied().filter(|kind| {
         let rules = NameRules::new(format, &[*kind], false);
-        let all = samples.range(0..samples.len(), files);
-        let mut broken = all.filter_map(|sample| broken(sample, &rules)).filter(|(_, rule)| rule.index.is_some());
-        let Some((name, rule)) = broken.next() else { return true };
-        let count = 1 + broken.count();
+        let broken: Vec<_> = (0..samples.len())
+            .into_par_iter()
+            .filter_map(|i| broken(samples.get(i, files), &rules).filter(|(_, rule)| rule.index.is_some()))
+            .collect();
+        let (count, Some((name, rule))) = (broken.len(), broken.first()) else { return true };
         notes.push(format!(
             "the index {kind} is omitted: it cannot store {count} names, first `{name}` ({}); --on-name rename escapes them",
             rule.fault

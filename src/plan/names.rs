@@ -90,6 +90,9 @@ fn has_no_stem(name: Name<'_>) -> bool {
 
 fn is_metadata(name: Name<'_>) -> bool {
     // The pattern `__[^/]*__($|/)`, from the start of the name.
+    if !name.key.starts_with("__") {
+        return false;
+    }
     let whole = if name.key.contains('/') { name.key.to_owned() } else { format!("{}.{}", name.key, name.extension) };
     let marked = |part: &str| part.len() >= 4 && part.starts_with("__") && part.ends_with("__");
     marked(whole.split('/').next().unwrap_or_default()) || marked(name.key)

@@ -462,8 +462,11 @@ fn is_numpy(name: &str) -> bool {
 
 /// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
 pub fn is_foreign_archive(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    [".zip", ".7z", ".rar"].iter().any(|end| name.ends_with(end))
+    let ends = |end: &str| {
+        let tail = name.len().checked_sub(end.len()).and_then(|at| name.get(at..));
+        tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end))
+    };
+    [".zip", ".7z", ".rar"].into_iter().any(ends)
 }
 
 /// Returns whether a name suggests that the file contains records.

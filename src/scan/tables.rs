@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use rayon::prelude::*;
+
 use super::SourceFile;
 use crate::{
     error::{Error, Result},
@@ -73,7 +75,7 @@ impl Tables {
 
     /// Returns all tables. Parent folders are searched only if some file has the name of a data file or shard.
     pub(super) fn finish(mut self, files: &[SourceFile], settings: &StoreSettings) -> Vec<Table> {
-        if files.iter().any(|file| may_be_of_a_table(file.name())) {
+        if files.par_iter().any(|file| may_be_of_a_table(file.name())) {
             for start in std::mem::take(&mut self.starts) {
                 self.climb(start, settings);
             }
@@ -156,15 +158,9 @@ fn log_of(path: &str) -> Option<(TableFormat, &str)> {
 /// Returns whether a file name is that of a data file or shard.
 fn may_be_of_a_table(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
-    let has = |extension: &str| {
-        let of = |part: &str| {
-            part.len() >= extension.len()
-                && part.is_char_boundary(extension.len())
-                && part[..extension.len()].eq_ignore_ascii_case(extension)
-        };
-        file.split('.').skip(1).any(of)
-    };
-    ["parquet", "orc", "avro", "tar", "tfrecord"].into_iter().any(has)
+    let begins = |part: &str, with: &str| part.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
+    let is_known = |part| ["parquet", "orc", "avro", "tar", "tfrecord"].into_iter().any(|with| begins(part, with));
+    file.split('.').skip(1).any(is_known)
 }
 
 #[cfg(test)]

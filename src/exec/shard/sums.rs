@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use md5::{Digest as _, Md5};
 
-use super::ShardNaming;
+use super::finished::ShardNaming;
 use crate::{
     error::Result,
     format::index::IndexKind,

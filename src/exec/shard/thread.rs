@@ -7,32 +7,39 @@
 //! units -> appender (order, places, ids) --[piece]--> thread (bytes, hash, sidecar, indexes) -> finished shard
 //! ```
 //!
-//! One piece waits while another is written. A failure ends the thread; the appender learns of it with its next piece
-//! or at the end of the shard. Dropping it waits for the thread, so that nothing is written afterwards.
+//! A few pieces wait while another is written, so that a disk that hesitates does not stop the workers. The end of a
+//! shard, its last bytes and its sidecar, is written while the next shard begins. A failure ends the thread; the appender
+//! learns of it with its next piece or when it asks for the finished shard. Dropping it waits for the thread, so that
+//! nothing is written afterwards.
 
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, bounded};
 
-use super::{
-    FinishedShard,
-    writer::{Piece, StreamShardWriter},
-};
+use super::{finished::FinishedShard, writer::StreamShardWriter};
 use crate::{
     error::{Error, Result},
-    exec::ordered::panicked,
+    exec::{encode::Piece, ordered::panicked},
 };
 
-/// Pieces that may wait.
-const WAITING: usize = 1;
+/// Pieces that may wait. Each is at most a hundredth of the memory limit, which leaves room for them.
+const WAITING: usize = 3;
 
 /// A shard that a thread of its own writes.
 pub(super) struct ShardThread {
     bytes: u64,
-    /// `None` once all pieces were given.
-    pieces: Option<Sender<Box<Piece>>>,
+    records: u64,
+    /// `None` once nothing more is to come.
+    steps: Option<Sender<Step>>,
     /// `None` once it was waited for.
-    thread: Option<JoinHandle<Result<StreamShardWriter>>>,
+    thread: Option<JoinHandle<Result<FinishedShard>>>,
+}
+
+/// What the thread is told to do.
+enum Step {
+    Append(Box<Piece>),
+    /// Finish the shard, whose first record has this number.
+    End(u64),
 }
 
 impl ShardThread {
@@ -42,19 +49,29 @@ impl ShardThread {
     /// Fails if no thread can be started.
     pub(super) fn start(mut writer: StreamShardWriter) -> Result<Self> {
         let bytes = writer.bytes();
-        let (give, pieces) = bounded::<Box<Piece>>(WAITING);
+        let (give, steps) = bounded::<Step>(WAITING);
         let write = move || {
-            pieces.into_iter().try_for_each(|piece| writer.append(*piece))?;
-            Ok(writer)
+            for step in steps {
+                match step {
+                    Step::Append(piece) => writer.append(*piece)?,
+                    Step::End(first) => return writer.finish(&[(first, None)]),
+                }
+            }
+            Err(ended())
         };
         let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(write);
         let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
-        Ok(Self { bytes, pieces: Some(give), thread: Some(thread) })
+        Ok(Self { bytes, records: 0, steps: Some(give), thread: Some(thread) })
     }
 
     /// Returns the bytes of the shard, those that are still to be written included.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns the number of its records.
+    pub(super) fn records(&self) -> u64 {
+        self.records
     }
 
     /// Appends records, now or soon.
@@ -63,22 +80,35 @@ impl ShardThread {
     /// Fails if these or earlier records could not be written.
     pub(super) fn append(&mut self, piece: Box<Piece>) -> Result<()> {
         self.bytes += piece.bytes.len() as u64;
-        match self.pieces.as_ref().map(|pieces| pieces.send(piece)) {
+        self.records += piece.lengths.len() as u64;
+        self.tell(Step::Append(piece))
+    }
+
+    /// Ends the shard, whose first record has the number `first`; it is finished now or soon.
+    ///
+    /// # Errors
+    /// Fails if earlier records could not be written.
+    pub(super) fn end(&mut self, first: u64) -> Result<()> {
+        self.tell(Step::End(first))
+    }
+
+    /// Waits for the shard after its [end](Self::end).
+    ///
+    /// # Errors
+    /// Fails if the store fails.
+    pub(super) fn finished(mut self) -> Result<FinishedShard> {
+        self.join()
+    }
+
+    fn tell(&mut self, step: Step) -> Result<()> {
+        match self.steps.as_ref().map(|steps| steps.send(step)) {
             Some(Ok(())) => Ok(()),
             _ => Err(self.join().err().unwrap_or_else(ended)),
         }
     }
 
-    /// Finishes the shard, whose first record has the number `first`.
-    ///
-    /// # Errors
-    /// Fails if the store fails.
-    pub(super) fn finish(mut self, first: u64) -> Result<FinishedShard> {
-        self.join()?.finish(&[(first, None)])
-    }
-
-    fn join(&mut self) -> Result<StreamShardWriter> {
-        self.pieces = None;
+    fn join(&mut self) -> Result<FinishedShard> {
+        self.steps = None;
         let thread = self.thread.take().ok_or_else(ended)?;
         thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
     }
@@ -86,7 +116,7 @@ impl ShardThread {
 
 impl Drop for ShardThread {
     fn drop(&mut self) {
-        self.pieces = None;
+        self.steps = None;
         if let Some(thread) = self.thread.take() {
             // What it could not write is dropped with it.
             let _ = thread.join();
@@ -107,7 +137,7 @@ mod tests {
     use crate::{
         codec::Codec,
         dataset::{SidecarColumns, SourceRuns},
-        exec::shard::ShardNaming,
+        exec::shard::finished::ShardNaming,
         format::{
             Framed, Framing as _, Keyed, OutputFormat,
             index::IndexKind,
@@ -162,8 +192,9 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut shard = start(folder.path());
             ["a", "b"].into_iter().zip(noted).for_each(|(key, noted)| shard.append(piece(key, noted)).unwrap());
-            assert_eq!(shard.bytes(), 2048);
-            let finished = shard.finish(5).unwrap();
+            assert_eq!((shard.bytes(), shard.records()), (2048, 2));
+            shard.end(5).unwrap();
+            let finished = shard.finished().unwrap();
             assert_eq!((finished.meta().records, finished.meta().first_record), (2, 5));
             LocalStore::new(folder.path().to_owned()).publish(finished.staged).unwrap();
             let index = std::fs::read_to_string(folder.path().join("x/000000.idx")).unwrap();
@@ -176,8 +207,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let failed = |given: usize| {
             let mut shard = start(folder.path());
-            let appended = (0..given).try_for_each(|_| shard.append(piece("a b", true)));
-            let error = appended.err().unwrap_or_else(|| shard.finish(0).unwrap_err());
+            let appended = (0..given).try_for_each(|_| shard.append(piece("a b", true))).and_then(|()| shard.end(0));
+            let error = appended.err().unwrap_or_else(|| shard.finished().unwrap_err());
             assert!(error.message().contains("the index of DALI cannot hold the name `a b.txt`"), "{error}");
         };
         // So many that one is given after the thread has ended.

@@ -6,11 +6,10 @@ use std::{
 };
 
 use arrow::array::RecordBatch;
-use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{
-    FinishedShard, ShardNaming,
+    finished::{FinishedShard, ShardNaming},
     sums::{Hashed, HashingSink},
 };
 use crate::{
@@ -22,11 +21,10 @@ use crate::{
         FrameTable, NewShard, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart, SidecarWriter, new_sidecar_path,
     },
     error::{Error, Result},
-    exec::index::ShardIndexes,
+    exec::{encode::Piece, index::ShardIndexes},
     format::{
         Framing,
         parquet::{ParquetEncoder, ParquetShard, RowGroup},
-        tar::index::Members,
     },
     id::Version,
     storage::Store,
@@ -179,24 +177,6 @@ impl ParquetShardWriter {
         let ended = Ended { sums, frames: None, raw_bytes, body_offset: 0, body_bytes: 0, body_crc32: 0 };
         beside.finish(ended, runs)
     }
-}
-
-/// Consecutive records of one shard, framed and compressed with its codec.
-#[derive(Debug)]
-pub struct Piece {
-    /// The bytes.
-    pub bytes: Bytes,
-    /// Number of bytes before compression.
-    pub raw_bytes: u64,
-    /// CRC-32 of the bytes before compression, for gzip.
-    pub crc32: u32,
-    /// Sidecar rows, without offsets.
-    pub rows: SidecarColumns,
-    /// Length of each record before compression.
-    pub lengths: Vec<u64>,
-    /// Members of the unit that the piece is a part of, and the byte of the unit at which it begins; `None` if members
-    /// have to be found in its bytes.
-    pub members: Option<(Arc<Members>, u64)>,
 }
 
 /// A shard of framed records that is being written.
