@@ -142,8 +142,9 @@ struct Unwanted;
 impl Folder {
     /// Lists the folder and passes its subfolders to `below`.
     fn list(self, below: &mut dyn FnMut(Self), sender: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
+        let skip = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
         let send = |mut batch: Vec<Listed>| {
-            batch.sort_unstable_by(|a, b| a.path().cmp(b.path()));
+            sort(&mut batch, skip);
             sender.send(batch).map_err(|_| Unwanted)
         };
         let entries = match fs::read_dir(&self.at) {
@@ -206,6 +207,21 @@ impl Folder {
     }
 }
 
+/// Sorts entries by path; the first `skip` bytes of most paths are the same. Numbers are compared first, because paths are all over
+/// the memory.
+fn sort(batch: &mut [Listed], skip: usize) {
+    let head = |one: &Listed| {
+        let name = one.path().as_bytes().get(skip..).unwrap_or_default();
+        let mut head = [0; 8];
+        let length = name.len().min(head.len());
+        head[..length].copy_from_slice(&name[..length]);
+        u64::from_be_bytes(head)
+    };
+    batch.sort_by_cached_key(head);
+    let ties = batch.chunk_by_mut(|a, b| head(a) == head(b));
+    ties.for_each(|ties| ties.sort_unstable_by(|a, b| a.path().cmp(b.path())));
+}
+
 fn link(entry: &DirEntry, path: String) -> Option<Listed> {
     match fs::metadata(entry.path()) {
         Ok(target) if target.is_file() => Some(Listed::Object(facts(path, &target))),
@@ -250,6 +266,21 @@ mod tests {
         symlink("nowhere", top.join("dangling")).unwrap();
         symlink("loop", top.join("loop")).unwrap();
         assert_eq!(listed(top), ["a/b/x 4", "a/y 4", "dangling 0", "link a/b/up", "loop 0"]);
+    }
+
+    #[test]
+    fn entries_of_a_folder_are_sorted_by_their_paths() {
+        let names = ["b", "a", "a.b", "a\u{1}", "é", "abcdefgh", "abcdefgh2", "abcdefgh10", "abcdefg", "abcdefgé", "Z"];
+        let object = |path: String| {
+            Listed::Object(ObjectFacts { path, bytes: 0, modified: jiff::Timestamp::UNIX_EPOCH, etag: None })
+        };
+        for folder in ["", "a/long folder/"] {
+            let mut batch: Vec<Listed> = names.iter().map(|name| object(format!("{folder}{name}"))).collect();
+            let mut expected: Vec<String> = batch.iter().map(|one| one.path().to_owned()).collect();
+            expected.sort();
+            sort(&mut batch, folder.len());
+            assert!(batch.iter().map(Listed::path).eq(expected.iter().map(String::as_str)), "{batch:?}");
+        }
     }
 
     #[test]
