@@ -52,6 +52,8 @@ pub struct Appender<'a> {
     spread: Spread,
     /// Whether shards start only where their units say.
     by_units: bool,
+    /// Maximum number of framed units that wait to be written.
+    write_window: usize,
     /// Bytes of input that the units so far account for.
     read: u64,
     /// Bytes of the units so far.
@@ -99,6 +101,7 @@ impl<'a> Appender<'a> {
             naming,
             spread,
             by_units: false,
+            write_window: 0,
             read: 0,
             written: 0,
             observer,
@@ -125,6 +128,12 @@ impl<'a> Appender<'a> {
     #[must_use]
     pub fn ending_with_units(self, by_units: bool) -> Self {
         Self { by_units, ..self }
+    }
+
+    /// Lets framed units wait to be written, and a shard begin before the end of the one before it is written.
+    #[must_use]
+    pub fn writing_behind(self, write_window: usize) -> Self {
+        Self { write_window, ..self }
     }
 
     /// Makes it one of the appenders of a run, one for each side of a divided dataset.
@@ -276,7 +285,7 @@ impl<'a> Appender<'a> {
             None => {
                 let number = self.ended;
                 let writer = StreamShardWriter::create(self.store.as_ref(), *framing, &self.naming, number)?;
-                open.insert(ShardThread::start(writer)?)
+                open.insert(ShardThread::start(writer, self.write_window)?)
             }
         })
     }
@@ -299,6 +308,9 @@ impl<'a> Appender<'a> {
                 // One at a time, so that memory has no more than two shards that are being written.
                 self.wait()?;
                 self.ending = Some((shard, self.number()));
+                if self.write_window == 0 {
+                    self.wait()?;
+                }
                 records
             }
         };

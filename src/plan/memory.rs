@@ -7,6 +7,7 @@
 //! reading    [split] x parse_window   raw bytes, and the columns they become (about three times a split in all)
 //! gathering  [row group]              rows waiting to be encoded
 //! encoding   [row group] x encode_window, each with its encoded form
+//! writing    [framed unit] x write_window, and one that is written
 //! ```
 
 use crate::{format::OutputFormat, units::Size};
@@ -20,6 +21,9 @@ pub const DEFAULT_MEMORY: Size = Size::mib(1024);
 const MAX_SPLIT: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
+
+/// Maximum number of framed units that wait to be written: enough for a disk that hesitates.
+const MAX_WAITING: usize = 3;
 
 /// Number of tar and TFRecord shards that are copied at a time: copies need little memory but keep files open.
 const CONCURRENT_COPIES: usize = 4;
@@ -39,6 +43,8 @@ pub struct MemoryPlan {
     pub parse_window: usize,
     /// Maximum number of units in flight.
     pub encode_window: usize,
+    /// Maximum number of framed units that wait to be written; 0 also means that a shard ends before the next begins.
+    pub write_window: usize,
 }
 
 impl MemoryPlan {
@@ -59,7 +65,14 @@ impl MemoryPlan {
         let parse_window =
             usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
-        Self { bytes, split_bytes, max_record_bytes: share(5), unit_bytes, parse_window, encode_window }
+        let max_record_bytes = share(5);
+        let write_window = match format {
+            OutputFormat::Parquet => 0,
+            OutputFormat::Tar | OutputFormat::TfRecord => {
+                usize::try_from(bytes / 128 / unit_bytes).unwrap_or(usize::MAX).min(MAX_WAITING)
+            }
+        };
+        Self { bytes, split_bytes, max_record_bytes, unit_bytes, parse_window, encode_window, write_window }
     }
 
     /// Returns the plan of records that are divided among so many sides, each of which gathers a unit of its own.
@@ -89,7 +102,7 @@ impl MemoryPlan {
     /// Estimates the peak memory of the pipeline, in bytes.
     pub fn estimate(&self) -> u64 {
         let splits = 3 * self.split_bytes * self.parse_window as u64;
-        splits + self.unit_bytes * (1 + 2 * self.encode_window as u64)
+        splits + self.unit_bytes * (1 + 2 * self.encode_window as u64 + self.write_window as u64)
     }
 }
 
@@ -103,6 +116,14 @@ mod tests {
         let (one, many) = (plan(1), plan(64));
         assert_eq!((one.split_bytes, one.unit_bytes), (many.split_bytes, many.unit_bytes));
         assert!(one.parse_window <= many.parse_window);
+    }
+
+    #[test]
+    fn units_wait_only_where_there_is_memory_for_them() {
+        let window =
+            |mib, format| MemoryPlan::new(Size::mib(mib), 8, format, Size::mib(128), Size::mib(64)).write_window;
+        assert_eq!([128, 512, 1024, 4096].map(|mib| window(mib, OutputFormat::Tar)), [0, 1, 2, 3]);
+        assert_eq!(window(4096, OutputFormat::Parquet), 0);
     }
 
     #[test]

@@ -356,6 +356,7 @@ fn append(
         let scatter = shuffled.as_ref().map(scatter);
         Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
+            .writing_behind(pipeline.memory.write_window)
             .scattering(scatter)
             .of_side(side, pipeline.sides.map(|gate| gate.sides))
     };

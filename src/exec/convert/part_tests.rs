@@ -73,6 +73,7 @@ fn memory(split_bytes: u64) -> MemoryPlan {
         unit_bytes: 1 << 20,
         parse_window: 4,
         encode_window: 2,
+        write_window: 0,
     }
 }
 

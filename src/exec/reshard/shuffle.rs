@@ -130,6 +130,7 @@ impl Resharder<'_> {
         let spread = Spread::new(mixed.size.target, Some(input));
         Appender::new(Arc::clone(store), encoder.output(), naming, spread, order.writer, self.rewriter.observer)
             .ending_with_units(mixed.size.ends.is_some())
+            .writing_behind(order.memory.write_window)
             .scattering(Some(scatter))
     }
 

@@ -22,9 +22,6 @@ use crate::{
     exec::{encode::Piece, ordered::panicked},
 };
 
-/// Pieces that may wait. Each is at most a hundredth of the memory limit, which leaves room for them.
-const WAITING: usize = 3;
-
 /// A shard that a thread of its own writes.
 pub(super) struct ShardThread {
     bytes: u64,
@@ -43,13 +40,13 @@ enum Step {
 }
 
 impl ShardThread {
-    /// Starts the thread of a new shard.
+    /// Starts the thread of a new shard; so many pieces may wait.
     ///
     /// # Errors
     /// Fails if no thread can be started.
-    pub(super) fn start(mut writer: StreamShardWriter) -> Result<Self> {
+    pub(super) fn start(mut writer: StreamShardWriter, waiting: usize) -> Result<Self> {
         let bytes = writer.bytes();
-        let (give, steps) = bounded::<Step>(WAITING);
+        let (give, steps) = bounded::<Step>(waiting);
         let write = move || {
             for step in steps {
                 match step {
@@ -147,7 +144,7 @@ mod tests {
         storage::{LocalStore, Store as _},
     };
 
-    fn start(folder: &Path) -> ShardThread {
+    fn start(folder: &Path, waiting: usize) -> ShardThread {
         let store = LocalStore::new(folder.to_owned());
         let naming = ShardNaming {
             tag: "x".into(),
@@ -156,7 +153,7 @@ mod tests {
             indexes: vec![IndexKind::Dali],
             fingerprints: false,
         };
-        ShardThread::start(StreamShardWriter::create(&store, &TarFraming, &naming, 0).unwrap()).unwrap()
+        ShardThread::start(StreamShardWriter::create(&store, &TarFraming, &naming, 0).unwrap(), waiting).unwrap()
     }
 
     fn piece(key: &str, noted: bool) -> Box<Piece> {
@@ -190,7 +187,7 @@ mod tests {
     fn members_that_are_noted_or_found_give_the_same_index() {
         for noted in [[true, true], [false, false], [true, false], [false, true]] {
             let folder = tempfile::tempdir().unwrap();
-            let mut shard = start(folder.path());
+            let mut shard = start(folder.path(), 1);
             ["a", "b"].into_iter().zip(noted).for_each(|(key, noted)| shard.append(piece(key, noted)).unwrap());
             assert_eq!((shard.bytes(), shard.records()), (2048, 2));
             shard.end(5).unwrap();
@@ -205,20 +202,20 @@ mod tests {
     #[test]
     fn a_failure_is_the_error_of_a_later_call() {
         let folder = tempfile::tempdir().unwrap();
-        let failed = |given: usize| {
-            let mut shard = start(folder.path());
+        let failed = |(given, waiting): (usize, usize)| {
+            let mut shard = start(folder.path(), waiting);
             let appended = (0..given).try_for_each(|_| shard.append(piece("a b", true))).and_then(|()| shard.end(0));
             let error = appended.err().unwrap_or_else(|| shard.finished().unwrap_err());
             assert!(error.message().contains("the index of DALI cannot hold the name `a b.txt`"), "{error}");
         };
         // So many that one is given after the thread has ended.
-        [1, 2, 10].into_iter().for_each(failed);
+        [(1, 0), (1, 3), (2, 1), (10, 0), (10, 3)].into_iter().for_each(failed);
     }
 
     #[test]
     fn a_shard_that_is_dropped_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut shard = start(folder.path());
+        let mut shard = start(folder.path(), 3);
         shard.append(piece("a", true)).unwrap();
         drop(shard);
         let files = walk(folder.path());
