@@ -114,6 +114,16 @@ macro_rules! constructors {
 }
 
 impl Error {
+    /// Returns the error for work that panicked on a thread of its own, before the run committed anything.
+    pub fn of_panic(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "unknown".to_owned());
+        Self::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
+    }
+
     /// Creates an error; `message` says what was expected and what was found.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         let (place, hints, cause, effect) = (Place::default(), Vec::new(), None, Effect::None);

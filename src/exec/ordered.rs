@@ -68,7 +68,8 @@ where
         scope.spawn(move || {
             for (number, item) in tasks {
                 let result = item.and_then(|item| {
-                    catch_unwind(AssertUnwindSafe(|| work(item))).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+                    catch_unwind(AssertUnwindSafe(|| work(item)))
+                        .unwrap_or_else(|panic| Err(Error::of_panic(panic.as_ref())))
                 });
                 if done.send(Message::Result(number, result)).is_err() {
                     return;
@@ -86,7 +87,7 @@ where
             }
             let item = match cancel.check() {
                 Ok(()) => catch_unwind(AssertUnwindSafe(|| input.next()))
-                    .unwrap_or_else(|panic| Some(Err(panicked(panic.as_ref())))),
+                    .unwrap_or_else(|panic| Some(Err(Error::of_panic(panic.as_ref())))),
                 Err(interrupted) => Some(Err(interrupted)),
             };
             let Some(item) = item else { break };
@@ -129,16 +130,6 @@ impl<U> Iterator for Ordered<U> {
             }
         }
     }
-}
-
-/// Returns the error for work that panicked.
-pub(super) fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "unknown".to_owned());
-    Error::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
 }
 
 /// Collects items until they have a number of bytes; each item of the result is a group of them,

@@ -223,15 +223,10 @@ impl Draft<'_> {
         let sources = self.transaction.sources;
         let optional = sources.optional();
         let batches = |give: &mut Give<'_>| {
-            let mut pending = Vec::new();
-            sources.each(&mut |source| {
-                pending.push(SourceRow { version, ..source.moved(shift) });
-                if pending.len() < table::BATCH_ROWS {
-                    return Ok(());
-                }
-                give(sources::batch(&std::mem::take(&mut pending), optional)?)
-            })?;
-            if pending.is_empty() { Ok(()) } else { give(sources::batch(&pending, optional)?) }
+            let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
+                sources.each(&mut |source| visit(SourceRow { version, ..source.moved(shift) }))
+            };
+            sources::in_batches(optional, rows, give)
         };
         lists.write(0, &mut |add| made_ahead(batches, add))?;
         lists.merged(u64::MAX)
@@ -254,7 +249,7 @@ fn made_ahead(make: impl FnOnce(&mut Give<'_>) -> Result<()> + Send, add: &mut A
         let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
         let written = made.iter().try_for_each(|batch| add(&batch));
         drop(made);
-        let made = thread.join().unwrap_or_else(|_| Err(Error::internal("the thread that lists sources panicked")));
+        let made = thread.join().unwrap_or_else(|panic| Err(Error::of_panic(panic.as_ref())));
         written.and(made)
     })
 }
@@ -280,15 +275,10 @@ impl Draft<'_> {
         let optional = Optional { removed: true, ..Optional::of(&table::columns_of(lists.store(), list)?) };
         let store = lists.store();
         lists.write(list.level, &mut |add| {
-            let mut pending = Vec::new();
-            sources::read(store, list, &mut |row| {
-                pending.push(SourceRow { removed: removed_by(&row, version), ..row });
-                if pending.len() < table::BATCH_ROWS {
-                    return Ok(());
-                }
-                add(&sources::batch(&std::mem::take(&mut pending), optional)?)
-            })?;
-            if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
+            let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
+                sources::read(store, list, &mut |row| visit(SourceRow { removed: removed_by(&row, version), ..row }))
+            };
+            sources::in_batches(optional, rows, &mut |batch| add(&batch))
         })
     }
 }

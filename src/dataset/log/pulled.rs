@@ -381,16 +381,13 @@ impl Lists<'_> {
         for list in &self.new.of.entry().sources {
             let optional = Optional::of(&table::columns_of(store, list)?);
             lists.write(list.level, &mut |add| {
-                let mut pending = Vec::new();
-                sources::read(store, list, &mut |row| {
-                    let removed = row.removed.map(|version| self.here(version));
-                    pending.push(SourceRow { version: self.here(row.version), removed, ..row });
-                    if pending.len() < table::BATCH_ROWS {
-                        return Ok(());
-                    }
-                    add(&sources::batch(&std::mem::take(&mut pending), optional)?)
-                })?;
-                if pending.is_empty() { Ok(()) } else { add(&sources::batch(&pending, optional)?) }
+                let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
+                    sources::read(store, list, &mut |row| {
+                        let removed = row.removed.map(|version| self.here(version));
+                        visit(SourceRow { version: self.here(row.version), removed, ..row })
+                    })
+                };
+                sources::in_batches(optional, rows, &mut |batch| add(&batch))
             })?;
         }
         lists.merged(u64::MAX)

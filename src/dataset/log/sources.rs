@@ -158,6 +158,23 @@ pub(in crate::dataset) fn schema() -> Schema {
     Schema::new(fields)
 }
 
+/// Passes the rows that `each` visits to `give`, encoded for a list with some of the optional columns.
+pub(in crate::dataset) fn in_batches(
+    optional: Optional,
+    each: impl FnOnce(&mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>,
+    give: &mut dyn FnMut(RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let mut pending = Vec::new();
+    each(&mut |source| {
+        pending.push(source);
+        if pending.len() < table::BATCH_ROWS {
+            return Ok(());
+        }
+        give(batch(&std::mem::take(&mut pending), optional)?)
+    })?;
+    if pending.is_empty() { Ok(()) } else { give(batch(&pending, optional)?) }
+}
+
 /// Encodes rows for a list with some of the optional columns.
 pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordBatch> {
     let numbers =

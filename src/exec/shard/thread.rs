@@ -19,7 +19,7 @@ use crossbeam_channel::{Sender, bounded};
 use super::{finished::FinishedShard, writer::StreamShardWriter};
 use crate::{
     error::{Error, Result},
-    exec::{encode::Piece, ordered::panicked},
+    exec::encode::Piece,
 };
 
 /// A shard that a thread of its own writes.
@@ -107,7 +107,7 @@ impl ShardThread {
     fn join(&mut self) -> Result<FinishedShard> {
         self.steps = None;
         let thread = self.thread.take().ok_or_else(ended)?;
-        thread.join().unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+        thread.join().unwrap_or_else(|panic| Err(Error::of_panic(panic.as_ref())))
     }
 }
 

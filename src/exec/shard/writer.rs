@@ -214,14 +214,11 @@ impl StreamShardWriter {
     pub(super) fn append(&mut self, piece: Piece) -> Result<()> {
         let Piece { bytes, raw_bytes, crc32, rows, lengths, members } = piece;
         let (stored, mut at) = (bytes.len() as u64, self.tail.combined().0);
+        self.sink.write_all(&bytes)?;
         match (&mut self.beside.indexes, members) {
-            (Some(indexes), Some((members, start))) => {
-                self.sink.write_all(&bytes)?;
-                indexes.members(&members, start..start + stored)?;
-            }
-            _ => {
-                self.append_bytes(&bytes)?;
-            }
+            (Some(indexes), Some((members, start))) => indexes.members(&members, start..start + stored)?,
+            (Some(indexes), None) => indexes.feed(&bytes)?,
+            (None, _) => {}
         }
         self.tail.add(stored, raw_bytes, crc32);
         let mut offsets = Vec::with_capacity(lengths.len());
