@@ -119,6 +119,11 @@ class S3:
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
         return [found["Key"] for page in pages for found in page.get("Contents", [])]
 
+    def forget(self, prefix):
+        """Deletes the objects below a prefix."""
+        for key in self.keys(prefix):
+            self.client.delete_object(Bucket=BUCKET, Key=key)
+
     def open_uploads(self):
         found = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
         return sorted(upload["Key"] for upload in found)

@@ -6,6 +6,7 @@
 
 mod ahead;
 pub mod arrays;
+mod carry;
 #[cfg(test)]
 pub(crate) mod corpus;
 pub mod csv;

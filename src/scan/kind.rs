@@ -351,13 +351,17 @@ pub fn ignore_companions(found: &mut Vec<SourceFile>) -> u64 {
         .map(|file| file.name()[..folder(file.name())].to_owned())
         .collect();
     let lists_shards = |name: &str| name == WIDS_FILE && !shards.is_empty();
-    let before = found.len();
-    found.retain(|file| {
+    let is_ignored = |file: &SourceFile| {
         let (parent, last) = file.name().split_at(folder(file.name()));
-        !(MARKERS.contains(&last)
+        MARKERS.contains(&last)
             || !shards.is_empty() && shards.contains(parent) && is_companion(last)
-            || lists_shards(last))
-    });
+            || lists_shards(last)
+    };
+    let before = found.len();
+    // There is usually none, and to see that takes all cores.
+    if found.par_iter().any(is_ignored) {
+        found.retain(|file| !is_ignored(file));
+    }
     (before - found.len()) as u64
 }
 

@@ -22,7 +22,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
 use rayon::{
     iter::{IntoParallelRefIterator, ParallelIterator},
-    slice::ParallelSliceMut,
+    slice::{ParallelSlice, ParallelSliceMut},
 };
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
@@ -441,10 +441,15 @@ fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
         runs.sort_by(|a, b| a.first().map(|file| &file.name).cmp(&b.first().map(|file| &file.name)));
         files = runs.into_iter().flatten().collect();
     }
-    if !files.is_sorted_by(|a, b| a.name <= b.name) {
+    sort_by_name(&mut files);
+    files
+}
+
+/// Sorts by name. That they are sorted already is usual, and seen by all cores.
+pub fn sort_by_name(files: &mut [SourceFile]) {
+    if !files.par_windows(2).all(|pair| pair[0].name <= pair[1].name) {
         files.par_sort_by(|a, b| a.name.cmp(&b.name));
     }
-    files
 }
 
 /// Minimum average number of files per folder for which sorting by folders is tried.
@@ -639,9 +644,10 @@ fn split_glob(text: &str) -> Option<(&str, &str)> {
 /// Makes names unique: files of several roots with the same name get the location of their root as a prefix. Returns
 /// true if there were any. `files` must be sorted by name.
 fn distinguish(files: &mut [SourceFile]) -> bool {
-    let mut any = false;
+    if !files.par_windows(2).any(|pair| pair[0].name == pair[1].name) {
+        return false;
+    }
     for same in files.chunk_by_mut(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
-        any = true;
         for file in same {
             let folder = file.root.store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
@@ -650,7 +656,7 @@ fn distinguish(files: &mut [SourceFile]) -> bool {
             file.name = name;
         }
     }
-    any
+    true
 }
 
 struct Tap<F> {

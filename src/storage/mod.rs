@@ -64,7 +64,7 @@ pub use scratch::{Scratch, ScratchPath};
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
-pub use store::{Listed, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, checked_path};
+pub use store::{Listed, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, checked_path, is_missing};
 pub use watch::{Watch, capture_fault, watched};
 
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{location::Location, pin::Pin};
 use crate::{
     codec::seal::Seal,
-    error::{Error, Result},
+    error::{Error, Kind, Result},
 };
 
 /// Folder of a dataset, relative to its root, that holds everything but the shards.
@@ -423,9 +423,17 @@ pub fn checked_path(path: &str) -> Result<&str> {
     Ok(path)
 }
 
+/// What is said of an object that should exist and does not.
+const MISSING: &str = "expected an object, found none";
+
 /// Returns the error for an object that should exist.
 pub(super) fn missing(location: &Location, path: &str) -> Error {
-    Error::storage("expected an object, found none").at(location.join(path).to_string())
+    Error::storage(MISSING).at(location.join(path).to_string())
+}
+
+/// Whether the error is that an object does not exist.
+pub fn is_missing(error: &Error) -> bool {
+    error.kind() == Kind::Storage && error.message() == MISSING
 }
 
 /// Returns the error for a name that already exists.

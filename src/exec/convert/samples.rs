@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip, fitting};
 use crate::{
-    error::{Kind, Result},
+    error::Result,
     exec::{
         budget::{Budget, Released},
         gather::{OnError, ReadOutcome},
@@ -28,6 +28,7 @@ use crate::{
     plan::memory::MemoryPlan,
     record::{Part, Payload, RecordBlock, Reject, buffer_pool::BufferPool},
     scan::SourceFile,
+    storage::is_missing,
 };
 
 /// Maximum files of a split if opening a file is cheap.
@@ -195,7 +196,7 @@ fn read_range<'a>(
 fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
     let gone = "it was deleted after it was listed, or is a broken link; skip it with --exclude";
     let read = file.read_whole(into);
-    read.map_err(|e| if e.kind() == Kind::Storage { e.hint(gone) } else { e })
+    read.map_err(|e| if is_missing(&e) { e.hint(gone) } else { e })
 }
 
 /// Reads samples one by one; unreadable samples become rejects.

@@ -18,10 +18,7 @@
 use std::{
     io::{self, Read},
     ops::Range,
-    sync::{Arc, Mutex, PoisonError, Weak},
 };
-
-use bytes::Bytes;
 
 use super::{
     index::{BLOCK, Counts, Search},
@@ -30,6 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    format::carry::Carried,
     record::Split,
     units::Size,
 };
@@ -54,11 +52,9 @@ pub(super) struct Splits<R> {
     max_records: usize,
     /// Number of bytes to skip first.
     skip: u64,
-    /// Position of `buffer` in the stream.
+    /// Position of the carried bytes in the stream.
     offset: u64,
-    /// The bytes of the current split: `length` of them, and room for more.
-    buffer: Vec<u8>,
-    length: usize,
+    carried: Carried,
     /// Search for the end of the current split.
     search: Search,
     /// Whether the search counts what it passes.
@@ -68,8 +64,6 @@ pub(super) struct Splits<R> {
     exhausted: bool,
     /// Error that ended the input; returned after the records before it.
     fault: Option<Error>,
-    /// Buffers of dropped splits.
-    free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl<R: Read> Splits<R> {
@@ -83,14 +77,12 @@ impl<R: Read> Splits<R> {
             max_records: usize::MAX,
             skip,
             offset: skip,
-            buffer: Vec::new(),
-            length: 0,
+            carried: Carried::default(),
             search: Search::new(),
             counting: false,
             record: 0,
             exhausted: false,
             fault: None,
-            free: Arc::default(),
         }
     }
 
@@ -113,7 +105,7 @@ impl<R: Read> Splits<R> {
     /// Returns the next split, and what it contains if that is known.
     pub(super) fn next_counted(&mut self) -> Result<Option<(Split, Option<Counts>)>> {
         let Some(end) = self.next_end()? else { return Ok(None) };
-        let counts = self.search.counts(&self.buffer[..end], self.delimiter);
+        let counts = self.search.counts(&self.carried.bytes()[..end], self.delimiter);
         Ok(Some((self.cut(end), counts)))
     }
 
@@ -125,15 +117,15 @@ impl<R: Read> Splits<R> {
                 self.check_length(end)?;
                 return Ok(Some(self.limit_records(end)));
             }
-            self.check_length(if self.exhausted { self.length } else { self.search.passed })?;
+            self.check_length(if self.exhausted { self.carried.len() } else { self.search.passed })?;
             if self.exhausted {
                 if let Some(fault) = self.fault.take() {
                     return self.before_the_fault(fault).map(Some);
                 }
-                let end = self.limit_records(self.length);
+                let end = self.limit_records(self.carried.len());
                 return Ok((end > 0).then_some(end));
             }
-            self.read_more()?;
+            self.read_more();
         }
     }
 
@@ -153,34 +145,27 @@ impl<R: Read> Splits<R> {
     }
 
     /// Reads the next piece of the split, or a smaller one if only its last record continues.
-    fn read_more(&mut self) -> Result<()> {
+    fn read_more(&mut self) {
         let step = self.split_bytes.clamp(256, READ / 4);
         // One byte beyond the split usually shows whether a CR at its end is followed by LF.
-        let missing = (self.split_bytes + step).saturating_sub(self.length);
-        let wanted = self.length + if missing == 0 { step } else { missing.min(READ) };
-        if self.buffer.len() < wanted {
-            // Large splits of a short source must not reserve memory that is never filled.
-            let room = (2 * self.length).clamp(step, self.split_bytes + step);
-            self.buffer.resize(room.max(wanted), 0);
-        }
-        while self.length < wanted && !self.exhausted {
-            match self.input.read(&mut self.buffer[self.length..wanted]) {
-                Ok(0) => self.exhausted = true,
-                Ok(read) => self.length += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.exhausted = true;
-                    self.fault = Some(error.into());
-                }
+        let length = self.carried.len();
+        let missing = (self.split_bytes + step).saturating_sub(length);
+        let wanted = length + if missing == 0 { step } else { missing.min(READ) };
+        // Large splits of a short source must not reserve memory that is never filled.
+        let room = (2 * length).clamp(step, self.split_bytes + step);
+        match self.carried.fill(&mut self.input, wanted, room) {
+            Ok(filled) => self.exhausted = !filled,
+            Err(error) => {
+                self.exhausted = true;
+                self.fault = Some(error.into());
             }
         }
-        Ok(())
     }
 
     /// Returns the end of the whole records of the buffer before a read error. An incomplete last record is not included.
     fn before_the_fault(&mut self, fault: Error) -> Result<usize> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
-        let Ended::Exhausted { start, .. } = scan(&self.buffer[..self.length], self.delimiter, 0, &mut all) else {
+        let Ended::Exhausted { start, .. } = scan(self.carried.bytes(), self.delimiter, 0, &mut all) else {
             return Err(fault);
         };
         let end = self.limit_records(start);
@@ -193,7 +178,7 @@ impl<R: Read> Splits<R> {
 
     /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
-        let bytes = &self.buffer[..self.length];
+        let bytes = self.carried.bytes();
         let target = (self.split_bytes - 1, self.exhausted);
         let at = simd::terminator(bytes, target, self.delimiter, &mut self.search)?;
         match (bytes[at], bytes.get(at + 1)) {
@@ -209,37 +194,22 @@ impl<R: Read> Splits<R> {
         if self.search.records + BLOCK < self.max_records {
             return end;
         }
-        match scan(&self.buffer[..end], self.delimiter, 0, &mut Few(self.max_records)) {
+        match scan(&self.carried.bytes()[..end], self.delimiter, 0, &mut Few(self.max_records)) {
             Ended::Stopped(next) => next,
             Ended::Exhausted { .. } => end,
         }
     }
 
     fn cut(&mut self, end: usize) -> Split {
-        let rest = self.length - end;
-        let bytes = if end < self.buffer.len() / 2 {
-            // A small split must not hold a large buffer.
-            let split = Bytes::copy_from_slice(&self.buffer[..end]);
-            self.buffer.copy_within(end..self.length, 0);
-            split
-        } else {
-            let mut next = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-            if next.len() < rest || next.is_empty() && !self.exhausted {
-                next = vec![0; if self.exhausted { rest } else { self.buffer.len() }];
-            }
-            next[..rest].copy_from_slice(&self.buffer[end..self.length]);
-            let bytes = std::mem::replace(&mut self.buffer, next);
-            Bytes::from_owner(Lent { bytes, length: end, free: Arc::downgrade(&self.free) })
-        };
+        let bytes = self.carried.cut(end, !self.exhausted);
         let split = Split::of_bytes(self.offset, bytes);
         self.offset += end as u64;
-        self.start_over(rest);
+        self.start_over();
         split
     }
 
-    /// Starts the search of a split, `length` bytes of which are in the buffer.
-    fn start_over(&mut self, length: usize) {
-        self.length = length;
+    /// Starts the search of a split at the carried bytes.
+    fn start_over(&mut self) {
         self.search = if self.counting { Search::counting() } else { Search::new() };
         self.record = 0;
     }
@@ -251,7 +221,7 @@ impl<R: Read> Splits<R> {
             return Ok(());
         }
         let mut longest = Longest { limit: self.max_record_bytes, too_long: None };
-        match scan(&self.buffer[..end], self.delimiter, self.record, &mut longest) {
+        match scan(&self.carried.bytes()[..end], self.delimiter, self.record, &mut longest) {
             Ended::Stopped(_) => Err(self.too_long(longest.too_long.unwrap_or(self.record))),
             Ended::Exhausted { start, .. } if end - start > self.max_record_bytes => Err(self.too_long(start)),
             Ended::Exhausted { start, .. } => {
@@ -264,7 +234,7 @@ impl<R: Read> Splits<R> {
     /// Returns the error for a record of more bytes than are allowed. It follows from these bytes alone, however much was read.
     fn too_long(&self, record: usize) -> Error {
         let limit = Size(self.max_record_bytes as u64);
-        let head = &self.buffer[..self.length.min(record + self.max_record_bytes + 1)];
+        let head = &self.carried.bytes()[..self.carried.len().min(record + self.max_record_bytes + 1)];
         let mut all = Longest { limit: usize::MAX, too_long: None };
         let open = match scan(head, self.delimiter, record, &mut all) {
             Ended::Exhausted { open, .. } => open,
@@ -291,30 +261,10 @@ impl<R: Read> Iterator for Splits<R> {
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;
-            self.start_over(0);
+            self.carried.clear();
+            self.start_over();
         }
         next.transpose()
-    }
-}
-
-/// The bytes of a split; the buffer is returned when they are dropped.
-struct Lent {
-    bytes: Vec<u8>,
-    length: usize,
-    free: Weak<Mutex<Vec<Vec<u8>>>>,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(free) = self.free.upgrade() {
-            free.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.bytes));
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::io::Read;
 
 use crate::{
     error::{Error, Result},
-    format::ahead,
+    format::{ahead, carry::Carried},
     record::Split,
 };
 
@@ -25,8 +25,7 @@ pub(super) const MAX_SPLIT: usize = 0x7FFF_FFFF;
 /// Cuts at line ends.
 pub(super) struct Lines<'a> {
     input: Box<dyn Read + Send + 'a>,
-    /// Bytes read but not returned yet.
-    carried: Vec<u8>,
+    carried: Carried,
     offset: u64,
     split_bytes: usize,
     max_record_bytes: usize,
@@ -40,7 +39,7 @@ impl<'a> Lines<'a> {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT / 4);
         // The terminator counts towards the split but not towards the record.
         let max_record_bytes = max_record_bytes.min(MAX_SPLIT / 2);
-        Self { input, carried: Vec::new(), offset: 0, split_bytes, max_record_bytes, done: false, fault: None }
+        Self { input, carried: Carried::default(), offset: 0, split_bytes, max_record_bytes, done: false, fault: None }
     }
 
     /// Says that the input begins at this place of the source, where a line starts.
@@ -52,11 +51,11 @@ impl<'a> Lines<'a> {
         let mut target = self.split_bytes;
         let mut searched = 0;
         let cut = loop {
-            let end = match fill(&mut self.input, &mut self.carried, target) {
+            let end = match self.fill(target) {
                 Ok(filled) => !filled,
                 Err(fault) => {
                     // An incomplete last line is not a record.
-                    let Some(last) = memchr::memrchr(b'\n', &self.carried) else { return Err(fault) };
+                    let Some(last) = memchr::memrchr(b'\n', self.carried.bytes()) else { return Err(fault) };
                     self.fault = Some(fault);
                     break last + 1;
                 }
@@ -67,7 +66,7 @@ impl<'a> Lines<'a> {
             }
             // After a long line there may be more, which must not matter: a split depends only on the bytes from its
             // start on, so that a source can be cut into parts between splits.
-            if let Some(at) = memchr::memrchr(b'\n', &self.carried[searched..target]) {
+            if let Some(at) = memchr::memrchr(b'\n', &self.carried.bytes()[searched..target]) {
                 break searched + at + 1;
             }
             if target > self.max_record_bytes {
@@ -79,12 +78,31 @@ impl<'a> Lines<'a> {
         if cut > self.max_record_bytes {
             self.check_lengths(cut)?;
         }
-        Ok(ahead::cut(&mut self.carried, &mut self.offset, cut))
+        if cut == 0 {
+            return Ok(None);
+        }
+        let more = !self.done && self.fault.is_none();
+        let split = Split::of_bytes(self.offset, self.carried.cut(cut, more));
+        self.offset += cut as u64;
+        Ok(Some(split))
+    }
+
+    /// Reads until `target` bytes are carried; returns `false` if the source ends before. The buffer grows with the bytes
+    /// found, because a short source must not reserve a whole split.
+    fn fill(&mut self, target: usize) -> Result<bool> {
+        while self.carried.len() < target {
+            let wanted = target.min(self.carried.len() + ahead::READ);
+            let room = (2 * self.carried.len()).clamp(ahead::READ.min(target), target);
+            if !self.carried.fill(&mut self.input, wanted, room)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn check_lengths(&self, cut: usize) -> Result<()> {
         let mut start = 0;
-        for end in memchr::memchr_iter(b'\n', &self.carried[..cut]).chain([cut]) {
+        for end in memchr::memchr_iter(b'\n', &self.carried.bytes()[..cut]).chain([cut]) {
             if end.saturating_sub(start) > self.max_record_bytes {
                 return Err(self.too_long(start));
             }

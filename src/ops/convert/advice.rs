@@ -1,5 +1,7 @@
 //! Notes about options that are allowed, but seldom meant.
 
+use rayon::prelude::*;
+
 use super::{columns::unknown_column, inputs::Inputs, job::Job, plan::ConvertPlan, report::ConvertReport};
 use crate::{
     codec::Codec,
@@ -51,9 +53,10 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
-            let mut archives = files.iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name));
-            if let Some(first) = archives.next() {
-                let others = match archives.count() {
+            let archives: Vec<&str> =
+                files.par_iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name)).collect();
+            if let [first, others @ ..] = &archives[..] {
+                let others = match others.len() {
                     0 => String::new(),
                     more => format!(" and {more} more"),
                 };

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use arrow::array::{Array as _, RecordBatch};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -339,7 +340,7 @@ impl Opened {
 /// files that cannot be tables.
 fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Result<Vec<Opened>> {
     let is_metadata = |name: &str| METADATA.contains(&name.rsplit('/').next().unwrap_or_default());
-    let candidates: Vec<usize> = (0..files.len()).filter(|at| is_metadata(files[*at].name())).collect();
+    let candidates: Vec<usize> = (0..files.len()).into_par_iter().filter(|at| is_metadata(files[*at].name())).collect();
     let is_plain = |file: &SourceFile| !file.is_store() && file.table().is_none();
     let other = |file: &SourceFile| is_plain(file) && !is_metadata(file.name());
     let of_samples = match from {

@@ -90,7 +90,7 @@ impl Listing {
             erased += erased_files.len() as u64;
             fresh.extend(come);
         }
-        fresh.sort_by(|a, b| a.name().cmp(b.name()));
+        scan::sort_by_name(&mut fresh);
         let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
         Ok((Self { of: fresh.len(), fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
     }

@@ -1,0 +1,146 @@
+//! Bytes of a stream that were read but not returned yet, in buffers that are used again.
+//!
+//! ```text
+//! buffer  [ the next split | carried over to the one after it | room ]
+//!         0               end                             length     size
+//! ```
+//!
+//! The room is initialised once. A buffer of megabytes that is allocated for each split is cleared by the system each
+//! time it is touched, and again before each read. Small splits are copied, so that they hold no large buffer.
+
+use std::{
+    io::{self, Read},
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+
+/// The bytes from the start of the next split on.
+#[derive(Default)]
+pub(super) struct Carried {
+    buffer: Vec<u8>,
+    length: usize,
+    /// Buffers of dropped splits.
+    free: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Carried {
+    /// Returns the bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Drops the bytes.
+    pub(super) fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Reads until there are `target` bytes; returns `false` if the source ends before. A buffer that is too small gets
+    /// `room` bytes, or `target` if that is more.
+    ///
+    /// # Errors
+    /// If reading fails; the bytes before the fault are kept.
+    pub(super) fn fill(&mut self, input: &mut (impl Read + ?Sized), target: usize, room: usize) -> io::Result<bool> {
+        if self.buffer.len() < target {
+            self.buffer.resize(room.max(target), 0);
+        }
+        while self.length < target {
+            match input.read(&mut self.buffer[self.length..target]) {
+                Ok(0) => return Ok(false),
+                Ok(read) => self.length += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes and returns the first `end` bytes; `more` says whether others will be read after the rest.
+    pub(super) fn cut(&mut self, end: usize, more: bool) -> Bytes {
+        let rest = end..self.length;
+        self.length -= end;
+        if end < self.buffer.len() / 2 {
+            let split = Bytes::copy_from_slice(&self.buffer[..end]);
+            self.buffer.copy_within(rest, 0);
+            return split;
+        }
+        let mut next = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        if next.len() < rest.len() || next.is_empty() && more {
+            next = vec![0; if more { self.buffer.len() } else { rest.len() }];
+        }
+        next[..rest.len()].copy_from_slice(&self.buffer[rest]);
+        let buffer = std::mem::replace(&mut self.buffer, next);
+        Bytes::from_owner(Lent { buffer, length: end, free: Arc::downgrade(&self.free) })
+    }
+}
+
+/// The bytes of a split; the buffer is returned when they are dropped.
+struct Lent {
+    buffer: Vec<u8>,
+    length: usize,
+    free: Weak<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(free) = self.free.upgrade() {
+            free.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_consecutive_and_their_buffers_come_back() {
+        let mut input = &b"abcdefgh"[..];
+        let mut carried = Carried::default();
+        assert!(carried.fill(&mut input, 5, 6).unwrap());
+        let first = carried.cut(4, true);
+        assert_eq!((&first[..], carried.bytes()), (&b"abcd"[..], &b"e"[..]));
+        let place = first.as_ptr();
+        drop(first);
+        assert!(carried.fill(&mut input, 6, 6).is_ok_and(|whole| !whole));
+        let second = carried.cut(4, true);
+        assert_eq!((&second[..], carried.len()), (&b"efgh"[..], 0));
+        assert_eq!(carried.buffer.as_ptr(), place);
+    }
+
+    #[test]
+    fn a_small_split_holds_no_large_buffer() {
+        let mut carried = Carried::default();
+        assert!(carried.fill(&mut &b"abcd"[..], 4, 100).unwrap());
+        let place = carried.bytes().as_ptr();
+        assert_eq!(&carried.cut(3, true)[..], b"abc");
+        assert_eq!((carried.bytes(), carried.bytes().as_ptr()), (&b"d"[..], place));
+    }
+
+    #[test]
+    fn bytes_before_a_fault_are_kept() {
+        struct Fails;
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+        }
+        let mut carried = Carried::default();
+        assert!(carried.fill(&mut b"ab".chain(Fails), 4, 4).is_err());
+        assert_eq!(carried.bytes(), b"ab");
+        carried.clear();
+        assert_eq!(carried.len(), 0);
+    }
+}
