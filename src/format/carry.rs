@@ -5,23 +5,20 @@
 //!         0               end                             length     size
 //! ```
 //!
-//! The room is initialised once. A buffer of megabytes that is allocated for each split is cleared by the system each
-//! time it is touched, and again before each read. Small splits are copied, so that they hold no large buffer.
+//! The room is initialised once for all sources. A buffer of megabytes that is allocated for each split is cleared by the
+//! system when it is touched, and again before each read. Small splits are copied, so that they hold no large buffer.
 
-use std::{
-    io::{self, Read},
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use std::io::{self, Read};
 
 use bytes::Bytes;
+
+use crate::record::buffer_pool::split_buffers;
 
 /// The bytes from the start of the next split on.
 #[derive(Default)]
 pub(super) struct Carried {
     buffer: Vec<u8>,
     length: usize,
-    /// Buffers of dropped splits.
-    free: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Carried {
@@ -46,6 +43,9 @@ impl Carried {
     /// # Errors
     /// If reading fails; the bytes before the fault are kept.
     pub(super) fn fill(&mut self, input: &mut (impl Read + ?Sized), target: usize, room: usize) -> io::Result<bool> {
+        if self.buffer.is_empty() {
+            self.buffer = split_buffers().take_latest().unwrap_or_default();
+        }
         if self.buffer.len() < target {
             self.buffer.resize(room.max(target), 0);
         }
@@ -69,34 +69,16 @@ impl Carried {
             self.buffer.copy_within(rest, 0);
             return split;
         }
-        let mut next = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        if next.len() < rest.len() || next.is_empty() && more {
-            next = vec![0; if more { self.buffer.len() } else { rest.len() }];
-        }
+        let next = split_buffers().take_latest().filter(|next| next.len() >= rest.len());
+        let mut next = next.unwrap_or_else(|| vec![0; if more { self.buffer.len() } else { rest.len() }]);
         next[..rest.len()].copy_from_slice(&self.buffer[rest]);
-        let buffer = std::mem::replace(&mut self.buffer, next);
-        Bytes::from_owner(Lent { buffer, length: end, free: Arc::downgrade(&self.free) })
+        split_buffers().lend(std::mem::replace(&mut self.buffer, next)).slice(..end)
     }
 }
 
-/// The bytes of a split; the buffer is returned when they are dropped.
-struct Lent {
-    buffer: Vec<u8>,
-    length: usize,
-    free: Weak<Mutex<Vec<Vec<u8>>>>,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer[..self.length]
-    }
-}
-
-impl Drop for Lent {
+impl Drop for Carried {
     fn drop(&mut self) {
-        if let Some(free) = self.free.upgrade() {
-            free.lock().unwrap_or_else(PoisonError::into_inner).push(std::mem::take(&mut self.buffer));
-        }
+        split_buffers().keep(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -106,18 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_are_consecutive_and_their_buffers_come_back() {
+    fn cuts_are_consecutive() {
         let mut input = &b"abcdefgh"[..];
         let mut carried = Carried::default();
         assert!(carried.fill(&mut input, 5, 6).unwrap());
         let first = carried.cut(4, true);
         assert_eq!((&first[..], carried.bytes()), (&b"abcd"[..], &b"e"[..]));
-        let place = first.as_ptr();
-        drop(first);
         assert!(carried.fill(&mut input, 6, 6).is_ok_and(|whole| !whole));
         let second = carried.cut(4, true);
         assert_eq!((&second[..], carried.len()), (&b"efgh"[..], 0));
-        assert_eq!(carried.buffer.as_ptr(), place);
     }
 
     #[test]

@@ -55,6 +55,13 @@ pub fn column_buffers() -> &'static BufferPool {
     &COLUMNS
 }
 
+/// Returns the pool for the bytes of splits, which one stage of a pipeline reads and another drops. Its buffers are
+/// initialised to their lengths.
+pub fn split_buffers() -> &'static BufferPool {
+    static SPLITS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
+    &SPLITS
+}
+
 impl BufferPool {
     fn keeping(max_buffers: usize) -> Self {
         Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, max_buffers })))
@@ -79,6 +86,14 @@ impl BufferPool {
         }
     }
 
+    /// Returns the buffer that came back last, with unspecified content: the one most probably of the size of the next.
+    pub fn take_latest(&self) -> Option<Vec<u8>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = kept.buffers.pop_back()?;
+        kept.bytes -= buffer.capacity();
+        Some(buffer)
+    }
+
     /// Returns the smallest buffer with this capacity.
     fn find(&self, capacity: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +113,8 @@ impl BufferPool {
         Bytes::from_owner(Lent { buffer, pool: self.clone() })
     }
 
-    fn keep(&self, buffer: Vec<u8>) {
+    /// Takes a buffer back, unless it is empty or too large to be kept.
+    pub fn keep(&self, buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return;
@@ -134,6 +150,18 @@ impl Drop for Lent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_latest_buffer_keeps_its_length() {
+        let pool = BufferPool::default();
+        assert!(pool.take_latest().is_none());
+        pool.keep(Vec::new());
+        pool.keep(vec![1; 10]);
+        drop(pool.lend(vec![2; 20]));
+        assert_eq!(pool.take_latest().map(|buffer| buffer.len()), Some(20));
+        assert_eq!(pool.take_latest().map(|buffer| buffer.len()), Some(10));
+        assert!(pool.take_latest().is_none());
+    }
 
     #[test]
     fn a_buffer_comes_back_when_its_last_slice_is_dropped() {
