@@ -294,7 +294,7 @@ fn parts_of_the_test_data_are_the_whole() {
 #[expect(clippy::print_stderr, reason = "tells what was tested")]
 fn parts_of_real_files_are_the_whole() {
     let Some(folder) = crate::format::corpus::folder() else { return };
-    let small = |path: &PathBuf| fs::metadata(path).is_ok_and(|facts| facts.len() < 1 << 18);
+    let small = |path: &PathBuf| fs::metadata(path).is_ok_and(|facts| facts.len() < 1 << 17);
     let folders = ["csv-edge", "csv-real", "json-edge", "jsonl-real", "patients", "parquet", "tar-edge", "tar-wds"];
     let arrays = ["tfrecord", "netcdf", "hdf5", "npy", "zarr"];
     let files = folders.iter().chain(&arrays).flat_map(|name| files_below(&folder.join(name)));
