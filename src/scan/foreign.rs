@@ -119,10 +119,23 @@ pub(super) fn not_as_named(file: &SourceFile) -> Error {
     if is_table(&head, complete) {
         return error("delimited text").hint("name the format with --from csv, or rename the file");
     }
-    let what = if packed { "compressed data of an unknown format" } else { "something else" };
-    error(what)
+    let what = if packed { "compressed data of an unknown format".to_owned() } else { unknown(&head) };
+    error(&what)
         .hint("the file may be damaged: download it again, or skip it with --exclude")
         .hint("if it has another format, name it with --from; --from files converts all files as samples")
+}
+
+/// Number of bytes that are shown of content of no known format: those that tell formats apart.
+const SHOWN_BYTES: usize = 8;
+
+/// Says what content of no known format looks like. Text is not shown, because it may be about people.
+fn unknown(head: &[u8]) -> String {
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    if head.iter().all(is_text) {
+        return "text of another kind".to_owned();
+    }
+    let shown: Vec<String> = head.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("bytes of no known format, beginning with {}", shown.join(" "))
 }
 
 /// Returns whether text named JSON Lines is a table instead: no line is an object, and each has the same fields.
@@ -145,6 +158,17 @@ mod tests {
         assert_eq!(name(b"ORC,ID3\n1,2\n"), None, "a header");
         assert_eq!(name(b"ID3,b\n1,2\n"), None, "a header");
         assert_eq!(name(b"id,x\n1,2\n"), None);
+    }
+
+    #[test]
+    fn bytes_of_no_known_format_are_shown_and_text_is_not() {
+        assert_eq!(unknown("Zahl der Fälle: 3\n".as_bytes()), "text of another kind");
+        assert_eq!(unknown(b"Stra\xdfe\r\n"), "text of another kind");
+        assert_eq!(unknown(b"\x00\xff12"), "bytes of no known format, beginning with 00 ff 31 32");
+        assert_eq!(
+            unknown(b"\x89LZO\0\r\n\x1a\n rest"),
+            "bytes of no known format, beginning with 89 4c 5a 4f 00 0d 0a 1a"
+        );
     }
 
     #[test]

@@ -399,7 +399,7 @@ fn netcdf() {
      hint: the file may have been cut short
     [6]
     $ shardify convert text.nc
-    error: expected records, as the name states, found something else
+    error: expected records, as the name states, found text of another kind
        at: [FOLDER]/text.nc
      hint: the file may be damaged: download it again, or skip it with --exclude
      hint: if it has another format, name it with --from; --from files converts all files as samples

@@ -18,8 +18,8 @@ fn damaged_files_are_errors_that_name_the_way_out() {
     let encrypted = [b"PARE", NOISE, b"PARE"].concat();
     for (name, content, told) in [
         ("a.tar.Z", &compressed[..], "found data compressed by compress (.Z), which is not supported"),
-        ("b.tar.Z", NOISE, "expected records, as the name states, found something else"),
-        ("c.tar.lzo", NOISE, "expected records, as the name states, found something else"),
+        ("b.tar.Z", NOISE, "found bytes of no known format, beginning with 00 ff 13 37 00 80 6e 6f"),
+        ("c.tar.lzo", NOISE, "found bytes of no known format, beginning with 00 ff 13 37 00 80 6e 6f"),
         ("d.csv.gz", zip.as_slice(), "found a zip archive, which is not supported"),
         ("e.zip", NOISE, "found an archive of an unsupported kind"),
         ("f.parquet", &encrypted[..], "expected a Parquet file, found an encrypted one"),
@@ -38,7 +38,7 @@ fn damaged_files_are_errors_that_name_the_way_out() {
     }
     let ran = folder.run("convert b.tar.Z");
     assert_snapshot!(folder.redact(&ran.stderr), @r"
-    error: expected records, as the name states, found something else
+    error: expected records, as the name states, found bytes of no known format, beginning with 00 ff 13 37 00 80 6e 6f
        at: [FOLDER]/b.tar.Z
      hint: the file may be damaged: download it again, or skip it with --exclude
      hint: if it has another format, name it with --from; --from files converts all files as samples
