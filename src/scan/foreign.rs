@@ -131,6 +131,9 @@ const SHOWN_BYTES: usize = 8;
 /// Says what content of no known format looks like. Text is not shown, because it may be about people.
 fn unknown(head: &[u8]) -> String {
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    if head.is_empty() {
+        return "something else".to_owned();
+    }
     if head.iter().all(is_text) {
         return "text of another kind".to_owned();
     }
@@ -163,6 +166,7 @@ mod tests {
     #[test]
     fn bytes_of_no_known_format_are_shown_and_text_is_not() {
         assert_eq!(unknown("Zahl der Fälle: 3\n".as_bytes()), "text of another kind");
+        assert_eq!(unknown(b""), "something else", "it could not be read");
         assert_eq!(unknown(b"Stra\xdfe\r\n"), "text of another kind");
         assert_eq!(unknown(b"\x00\xff12"), "bytes of no known format, beginning with 00 ff 31 32");
         assert_eq!(
