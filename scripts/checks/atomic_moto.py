@@ -3,8 +3,8 @@
 
 moto looks whether there is an object and puts one in two steps, between which another thread may do the same: of two runs that
 commit one version both are told that they won, and the records of one are gone. Here one request to create an object is
-served at a time. moto also answers a listing with 500 if any object of the bucket is deleted meanwhile; here a listing sees the
-objects of one moment. `--race N` shows the difference: 16 clients create N objects, and those that several have made are counted.
+served at a time. moto also answers a listing with 500 if any object of the bucket is deleted meanwhile; here a listing is a
+snapshot. `--race N` shows the difference: 16 clients create N objects, and those that several have made are counted.
 
     scripts/checks/atomic_moto.py -H 127.0.0.1 -p PORT
     scripts/checks/atomic_moto.py --race 300 [--as-it-is]
@@ -33,7 +33,7 @@ def serve_one_at_a_time():
     S3Response._key_response_put = locked
 
 
-def list_one_moment():
+def list_snapshots():
     def items(self):
         return ((key, versions[-1]) for key, versions in dict(self).items() if versions)
 
@@ -72,7 +72,7 @@ def race(objects):
 if __name__ == "__main__":
     if "--as-it-is" not in sys.argv:
         serve_one_at_a_time()
-        list_one_moment()
+        list_snapshots()
     if "--race" in sys.argv:
         sys.exit(bool(race(int(sys.argv[sys.argv.index("--race") + 1]))))
     main(sys.argv[1:])

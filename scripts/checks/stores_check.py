@@ -42,6 +42,8 @@ ROWS = 400_000
 BATCHES = 6
 ARRAY_SHAPE = (12, 64, 96)
 UPLOADERS = 8
+# Maximum keys of one request, as of S3.
+KEYS_OF_DELETE = 1000
 START_SECONDS = 60
 
 
@@ -121,8 +123,10 @@ class S3:
 
     def forget(self, prefix):
         """Deletes the objects below a prefix."""
-        for key in self.keys(prefix):
-            self.client.delete_object(Bucket=BUCKET, Key=key)
+        keys = self.keys(prefix)
+        for start in range(0, len(keys), KEYS_OF_DELETE):
+            objects = [{"Key": key} for key in keys[start : start + KEYS_OF_DELETE]]
+            self.client.delete_objects(Bucket=BUCKET, Delete={"Objects": objects})
 
     def open_uploads(self):
         found = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])

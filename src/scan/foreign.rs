@@ -125,10 +125,10 @@ pub(super) fn not_as_named(file: &SourceFile) -> Error {
         .hint("if it has another format, name it with --from; --from files converts all files as samples")
 }
 
-/// Number of bytes that are shown of content of no known format: those that tell formats apart.
+/// Number of bytes shown of content in an unknown format: enough to recognise a signature.
 const SHOWN_BYTES: usize = 8;
 
-/// Says what content of no known format looks like. Text is not shown, because it may be about people.
+/// Describes content in an unknown format. Text is not shown, because it may be about people.
 fn unknown(head: &[u8]) -> String {
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     if head.is_empty() {

@@ -358,7 +358,7 @@ pub fn ignore_companions(found: &mut Vec<SourceFile>) -> u64 {
             || lists_shards(last)
     };
     let before = found.len();
-    // There is usually none, and to see that takes all cores.
+    // Usually there is none, which all cores check.
     if found.par_iter().any(is_ignored) {
         found.retain(|file| !is_ignored(file));
     }

@@ -445,7 +445,7 @@ fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
     files
 }
 
-/// Sorts by name. That they are sorted already is usual, and seen by all cores.
+/// Sorts by name. Files are usually sorted already, which all cores check.
 pub fn sort_by_name(files: &mut [SourceFile]) {
     if !files.par_windows(2).all(|pair| pair[0].name <= pair[1].name) {
         files.par_sort_by(|a, b| a.name.cmp(&b.name));

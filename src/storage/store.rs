@@ -423,7 +423,7 @@ pub fn checked_path(path: &str) -> Result<&str> {
     Ok(path)
 }
 
-/// What is said of an object that should exist and does not.
+/// Message of the error for an object that should exist.
 const MISSING: &str = "expected an object, found none";
 
 /// Returns the error for an object that should exist.
@@ -431,7 +431,7 @@ pub(super) fn missing(location: &Location, path: &str) -> Error {
     Error::storage(MISSING).at(location.join(path).to_string())
 }
 
-/// Whether the error is that an object does not exist.
+/// Returns whether the error states that an object does not exist.
 pub fn is_missing(error: &Error) -> bool {
     error.kind() == Kind::Storage && error.message() == MISSING
 }
