@@ -19,14 +19,11 @@ use std::{
 
 use super::dice::Dice;
 use super::gate::Gate;
-use super::world::{Command, Ended, Ground, World};
+use super::world::{Command, Ended, Ground, SEQUENCE_PIPES, World};
 use shardify::format::OutputFormat;
 
 /// Number of sequences if `SHARDIFY_SEQUENCES` is not set.
 const DEFAULT_SEQUENCES: u64 = 16;
-
-/// Number of sequences that run at a time.
-const CONCURRENT_SEQUENCES: usize = 2;
 
 /// Number of sources of a sequence.
 const SOURCES: usize = 6;
@@ -209,7 +206,7 @@ fn each_version_holds_what_was_put_into_it() {
     let (next, done) = (AtomicU64::new(wanted.start), AtomicUsize::new(0));
     let failures: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
-        for pipe in 0..CONCURRENT_SEQUENCES {
+        for pipe in SEQUENCE_PIPES {
             let (next, done, failures, wanted) = (&next, &done, &failures, &wanted);
             scope.spawn(move || {
                 loop {

@@ -15,6 +15,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io::{Cursor, Read},
+    ops::Range,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -196,6 +197,11 @@ struct Model {
     tags: BTreeMap<String, Version>,
 }
 
+/// Slots of standard input of the sequences, of which each that runs at a time has one; pairs of commands have the others.
+///
+/// Tests run at once in one process: two with the same slot would give each other's records to their commands.
+pub(crate) const SEQUENCE_PIPES: Range<usize> = 4..6;
+
 /// Contents of standard input, by slot.
 static PIPED: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
@@ -203,7 +209,8 @@ fn piped<const SLOT: usize>() -> Box<dyn Read + Send> {
     Box::new(Cursor::new(PIPED.lock().unwrap().get(&SLOT).cloned().unwrap_or_default()))
 }
 
-const PIPES: [fn() -> Box<dyn Read + Send>; 4] = [piped::<0>, piped::<1>, piped::<2>, piped::<3>];
+const PIPES: [fn() -> Box<dyn Read + Send>; SEQUENCE_PIPES.end] =
+    [piped::<0>, piped::<1>, piped::<2>, piped::<3>, piped::<4>, piped::<5>];
 
 /// A dataset, its environment, and its expected content.
 pub(crate) struct World {
@@ -219,7 +226,7 @@ pub(crate) struct World {
     /// Records of shards that can be adopted in place.
     in_place: Records,
     rows: usize,
-    /// Slot of standard input.
+    /// Slot of standard input, which no other test may use.
     pipe: usize,
     target: u64,
     /// Whether subjects are divided for training and evaluation.
@@ -234,7 +241,7 @@ pub(crate) struct World {
 const LOOKUP_STEP: u64 = 4;
 
 /// Numbers of the sources that come from standard input.
-const PIPED_SOURCES: std::ops::Range<usize> = 10..16;
+const PIPED_SOURCES: Range<usize> = 10..16;
 
 fn own_names() -> bool {
     std::env::var("SHARDIFY_OWN_NAMES").as_deref() != Ok("no")
