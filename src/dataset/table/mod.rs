@@ -50,6 +50,10 @@ pub(in crate::dataset) use crate::record::BATCH_ROWS;
 /// Rows per row group in lists: small enough that a lookup reads little.
 pub(in crate::dataset) const ROW_GROUP_ROWS: usize = 32_768;
 
+/// Tables of at most so many rows are not compressed: zstd would make them larger, and readers would set up a decoder
+/// for each column, which takes longer than to decode it.
+const FEW_ROWS: usize = 64;
+
 /// Writer properties shared by all tables.
 pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
     WriterProperties::builder()
@@ -105,6 +109,10 @@ pub(in crate::dataset) fn write(
 
 /// Encodes one batch as a table.
 pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
+    let properties = match batch.num_rows() {
+        ..=FEW_ROWS => properties.into_builder().set_compression(Compression::UNCOMPRESSED).build(),
+        _ => properties,
+    };
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
     writer.write(batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
@@ -115,6 +123,8 @@ pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
     statistics: EnabledStatistics,
+    /// The only rows so far, if they are few.
+    first: Option<RecordBatch>,
     writer: Option<ArrowWriter<SealingSink>>,
     rows: u64,
 }
@@ -122,7 +132,7 @@ pub(in crate::dataset) struct TableWriter<'a> {
 impl<'a> TableWriter<'a> {
     /// Starts a table; nothing is stored until the first row.
     pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { store, path, statistics: EnabledStatistics::Chunk, writer: None, rows: 0 }
+        Self { store, path, statistics: EnabledStatistics::Chunk, first: None, writer: None, rows: 0 }
     }
 
     /// Starts a table without column statistics: it is read by row number alone.
@@ -135,17 +145,32 @@ impl<'a> TableWriter<'a> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        self.rows += batch.num_rows() as u64;
+        if self.rows <= FEW_ROWS as u64 && self.first.is_none() {
+            self.first = Some(batch.clone());
+            return Ok(());
+        }
+        self.write_first(Compression::ZSTD(ZstdLevel::default()))?;
+        self.write(batch, Compression::ZSTD(ZstdLevel::default()))
+    }
+
+    fn write_first(&mut self, compression: Compression) -> Result<()> {
+        self.first.take().map_or(Ok(()), |batch| self.write(&batch, compression))
+    }
+
+    fn write(&mut self, batch: &RecordBatch, compression: Compression) -> Result<()> {
         if self.writer.is_none() {
             let sink = SealingSink::in_blocks(self.store, self.path)?;
-            let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics).build();
+            let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics);
+            let properties = properties.set_compression(compression).build();
             self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
         }
-        self.rows += batch.num_rows() as u64;
         self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
     }
 
     /// Finishes the table, which has no name until it is published. `None` if it has no rows.
-    pub(in crate::dataset) fn finish(self) -> Result<Option<(Staged, u64)>> {
+    pub(in crate::dataset) fn finish(mut self) -> Result<Option<(Staged, u64)>> {
+        self.write_first(Compression::UNCOMPRESSED)?;
         let Some(writer) = self.writer else { return Ok(None) };
         Ok(Some((finish(writer)?, self.rows)))
     }
@@ -338,4 +363,58 @@ pub(in crate::dataset) fn column<'a, A: Array + 'static>(batch: &'a RecordBatch,
         .column_by_name(name)
         .and_then(|column| column.as_any().downcast_ref())
         .ok_or_else(|| Error::integrity(format!("expected a column `{name}`, found none or one of another type")))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use arrow::array::{AsArray, UInt64Array};
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use super::*;
+    use crate::storage::RemoteStore;
+
+    fn numbers(rows: std::ops::Range<u64>) -> RecordBatch {
+        RecordBatch::try_from_iter([("n", Arc::new(UInt64Array::from_iter_values(rows)) as Arc<dyn Array>)]).unwrap()
+    }
+
+    /// Returns the compression of a table, and the numbers that it holds.
+    fn read_back(bytes: Bytes) -> (Compression, Vec<u64>) {
+        let file = SerializedFileReader::new(bytes.clone()).unwrap();
+        let numbers =
+            |batch: &RecordBatch| batch.column(0).as_primitive::<arrow::datatypes::UInt64Type>().values().to_vec();
+        let rows = decode(bytes).unwrap().iter().flat_map(numbers).collect();
+        (file.metadata().row_group(0).column(0).compression(), rows)
+    }
+
+    #[test]
+    fn few_rows_are_not_compressed_and_more_are_whatever_their_batches() {
+        let store = RemoteStore::memory().unwrap();
+        let few = FEW_ROWS as u64;
+        let cases = [vec![0..1], vec![0..few], vec![0..few + 1], vec![0..1, 1..few + 1], vec![0..few, few..few + 1]];
+        for parts in cases {
+            let mut table = TableWriter::new(&store, "t");
+            parts.iter().for_each(|part| table.add(&numbers(part.clone())).unwrap());
+            let (staged, rows) = table.finish().unwrap().unwrap();
+            store.publish(vec![staged]).unwrap();
+            let end = parts.last().unwrap().end;
+            assert_eq!(rows, end);
+            let (compression, found) = read_back(store.get("t").unwrap().unwrap());
+            assert_eq!(found, (0..end).collect::<Vec<_>>());
+            assert_eq!(compression == Compression::UNCOMPRESSED, end <= few, "{parts:?}");
+            let whole = numbers(0..end);
+            let whole = read_back(encode(&whole, list_properties(&whole.schema())).unwrap().into());
+            assert_eq!(whole, (compression, found));
+            store.delete("t").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_table_without_rows_is_not_stored() {
+        let store = RemoteStore::memory().unwrap();
+        let mut table = TableWriter::new(&store, "t");
+        table.add(&numbers(0..0)).unwrap();
+        assert!(table.finish().unwrap().is_none());
+        assert_eq!(store.get("t").unwrap(), None);
+    }
 }
