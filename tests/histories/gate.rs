@@ -20,6 +20,9 @@ use shardify::{
     storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
 };
 
+/// A run that finds a lock taken so many times is ended, as by somebody who loses patience: a paused run would not release it.
+const PATIENCE: usize = 10;
+
 /// State of calls beyond the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signal {
@@ -150,6 +153,12 @@ impl Gate {
     /// Returns the calls so far.
     pub(crate) fn trace(&self) -> Vec<Call> {
         self.state.lock().unwrap().trace.clone()
+    }
+
+    /// Returns the number of calls of one kind on one object.
+    fn attempts(&self, touch: Touch, path: &str) -> usize {
+        let state = self.state.lock().unwrap();
+        state.trace.iter().filter(|call| call.touch == touch && call.paths.iter().any(|one| one == path)).count()
     }
 
     /// Returns whether its run was ended.
@@ -362,7 +371,11 @@ impl Store for Gated {
 
     fn lock(&self, name: &str) -> Result<Lock> {
         self.call(Touch::Lock, "lock", name)?;
-        self.inner.lock(name)
+        let taken = self.inner.lock(name);
+        if taken.is_err() && self.gate.attempts(Touch::Lock, &self.full(name)) >= PATIENCE {
+            self.gate.end();
+        }
+        taken
     }
 }
 
