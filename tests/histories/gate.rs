@@ -132,6 +132,11 @@ impl Gate {
         Self::new(usize::MAX)
     }
 
+    /// Returns whether it may pause its run.
+    pub(crate) fn pauses(&self) -> bool {
+        self.stop_at < usize::MAX
+    }
+
     fn call(&self, call: Call) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         state.calls += 1;

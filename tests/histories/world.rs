@@ -237,6 +237,9 @@ pub(crate) struct World {
     lookups: (u64, u64),
 }
 
+/// Threads of a run that is paused: more than it pauses at a time, one for each version that it reads.
+const OWN_THREADS: usize = 16;
+
 /// One in so many older versions is searched for ids where cases are many.
 const LOOKUP_STEP: u64 = 4;
 
@@ -521,9 +524,11 @@ impl World {
     pub(crate) fn run(&self, command: &Command, gate: Option<&Arc<Gate>>) -> Ended {
         let context = self.context(gate.cloned());
         let attempt = || self.attempt(&context, command);
-        // A paused read must not occupy threads of the global pool.
-        let result = match command {
-            Command::Read => rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap().install(attempt),
+        // A paused run would keep threads of the global pool from the run that it waits for.
+        let result = match gate {
+            Some(gate) if gate.pauses() => {
+                rayon::ThreadPoolBuilder::new().num_threads(OWN_THREADS).build().unwrap().install(attempt)
+            }
             _ => attempt(),
         };
         if let Some(gate) = gate {
