@@ -52,7 +52,7 @@ pub(in crate::dataset) const ROW_GROUP_ROWS: usize = 32_768;
 
 /// Tables of at most so many rows are not compressed: zstd would make them larger, and readers would set up a decoder
 /// for each column, which takes longer than to decode it.
-const FEW_ROWS: usize = 64;
+const FEW_ROWS: u64 = 64;
 
 /// Writer properties shared by all tables.
 pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
@@ -62,6 +62,11 @@ pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
+}
+
+/// Leaves out the compression of a table of few rows.
+fn compressed_for(rows: u64, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
+    if rows <= FEW_ROWS { properties.set_compression(Compression::UNCOMPRESSED) } else { properties }
 }
 
 /// Encodes a column of slowly increasing numbers as differences.
@@ -109,10 +114,7 @@ pub(in crate::dataset) fn write(
 
 /// Encodes one batch as a table.
 pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
-    let properties = match batch.num_rows() {
-        ..=FEW_ROWS => properties.into_builder().set_compression(Compression::UNCOMPRESSED).build(),
-        _ => properties,
-    };
+    let properties = compressed_for(batch.num_rows() as u64, properties.into_builder()).build();
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
     writer.write(batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
@@ -123,8 +125,8 @@ pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
     path: &'a str,
     statistics: EnabledStatistics,
-    /// The only rows so far, if they are few.
-    first: Option<RecordBatch>,
+    /// Rows that are not written yet: all of them while they are few.
+    held: Vec<RecordBatch>,
     writer: Option<ArrowWriter<SealingSink>>,
     rows: u64,
 }
@@ -132,7 +134,7 @@ pub(in crate::dataset) struct TableWriter<'a> {
 impl<'a> TableWriter<'a> {
     /// Starts a table; nothing is stored until the first row.
     pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { store, path, statistics: EnabledStatistics::Chunk, first: None, writer: None, rows: 0 }
+        Self { store, path, statistics: EnabledStatistics::Chunk, held: Vec::new(), writer: None, rows: 0 }
     }
 
     /// Starts a table without column statistics: it is read by row number alone.
@@ -146,31 +148,26 @@ impl<'a> TableWriter<'a> {
             return Ok(());
         }
         self.rows += batch.num_rows() as u64;
-        if self.rows <= FEW_ROWS as u64 && self.first.is_none() {
-            self.first = Some(batch.clone());
-            return Ok(());
-        }
-        self.write_first(Compression::ZSTD(ZstdLevel::default()))?;
-        self.write(batch, Compression::ZSTD(ZstdLevel::default()))
+        self.held.push(batch.clone());
+        if self.rows <= FEW_ROWS { Ok(()) } else { self.write_held() }
     }
 
-    fn write_first(&mut self, compression: Compression) -> Result<()> {
-        self.first.take().map_or(Ok(()), |batch| self.write(&batch, compression))
-    }
-
-    fn write(&mut self, batch: &RecordBatch, compression: Compression) -> Result<()> {
-        if self.writer.is_none() {
-            let sink = SealingSink::in_blocks(self.store, self.path)?;
-            let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics);
-            let properties = properties.set_compression(compression).build();
-            self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
+    fn write_held(&mut self) -> Result<()> {
+        for batch in std::mem::take(&mut self.held) {
+            if self.writer.is_none() {
+                let sink = SealingSink::in_blocks(self.store, self.path)?;
+                let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics);
+                let properties = compressed_for(self.rows, properties).build();
+                self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
+            }
+            self.writer.as_mut().map_or(Ok(()), |writer| writer.write(&batch)).map_err(failed)?;
         }
-        self.writer.as_mut().map_or(Ok(()), |writer| writer.write(batch)).map_err(failed)
+        Ok(())
     }
 
     /// Finishes the table, which has no name until it is published. `None` if it has no rows.
     pub(in crate::dataset) fn finish(mut self) -> Result<Option<(Staged, u64)>> {
-        self.write_first(Compression::UNCOMPRESSED)?;
+        self.write_held()?;
         let Some(writer) = self.writer else { return Ok(None) };
         Ok(Some((finish(writer)?, self.rows)))
     }
@@ -390,8 +387,10 @@ mod tests {
     #[test]
     fn few_rows_are_not_compressed_and_more_are_whatever_their_batches() {
         let store = RemoteStore::memory().unwrap();
-        let few = FEW_ROWS as u64;
-        for ends in [vec![1], vec![few], vec![few + 1], vec![1, few + 1], vec![few, few + 1]] {
+        let few = FEW_ROWS;
+        for ends in
+            [vec![1], vec![few], vec![few + 1], vec![1, 2, few], vec![1, 2, few + 1], vec![few, few + 1, few + 2]]
+        {
             let mut table = TableWriter::new(&store, "t");
             let starts = [0].iter().chain(&ends);
             starts.zip(&ends).for_each(|(start, end)| table.add(&numbers(*start..*end)).unwrap());
