@@ -20,8 +20,8 @@ use shardify::{
     storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
 };
 
-/// A run that finds a lock taken so many times is ended, as by somebody who loses patience: a paused run would not release it.
-const PATIENCE: usize = 10;
+/// A run that finds a lock taken so many times is ended, because a paused run does not release it.
+const LOCK_ATTEMPTS: usize = 10;
 
 /// State of calls beyond the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,7 +377,7 @@ impl Store for Gated {
     fn lock(&self, name: &str) -> Result<Lock> {
         self.call(Touch::Lock, "lock", name)?;
         let taken = self.inner.lock(name);
-        if taken.is_err() && self.gate.attempts(Touch::Lock, &self.full(name)) >= PATIENCE {
+        if taken.is_err() && self.gate.attempts(Touch::Lock, &self.full(name)) >= LOCK_ATTEMPTS {
             self.gate.end();
         }
         taken
