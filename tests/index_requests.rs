@@ -13,9 +13,9 @@ use counted::{Counted, Request, Sums, sums};
 use scale::{Scale, id, merge_index, new_shard, transaction};
 use shardify::{
     dataset::{
-        Arrangement, Dataset, IdColumn, IdKind, Numbers, NumbersWriter, Order, PlacesWriter, Scattered, SegmentRef,
-        SegmentWriter, Segments, ShardOrder, SidecarColumns, SidecarWriter, SourceRow, SourceRuns, Transaction, commit,
-        find, find_each, record_beside,
+        Arrangement, Dataset, HashPlan, HashWidth, IdColumn, IdKind, Numbers, NumbersWriter, Order, PlacesWriter,
+        Scattered, SegmentRef, SegmentWriter, Segments, ShardOrder, SidecarColumns, SidecarWriter, SourceRow,
+        SourceRuns, Transaction, commit, find, find_each, record_beside,
     },
     id::{TransactionId, Version},
     storage::{RemoteStore, Store},
@@ -99,7 +99,7 @@ fn absent_ids_are_absent_and_many_are_found_together(store: &Arc<dyn Store>, sca
     let merged: Vec<SegmentRef> = dataset.open().unwrap().entry().segments.clone();
     assert_eq!(merged.iter().map(|segment| segment.pairs).sum::<u64>(), scale.records);
     let bytes: u64 = merged.iter().map(|segment| segment.bytes).sum();
-    assert!(bytes * 10 < scale.records * 88, "{bytes}");
+    assert!(bytes * 10 < scale.records * 60, "{bytes}");
     check(&dataset);
 }
 
@@ -163,7 +163,8 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
     let mut at = vec![0; usize::try_from(records).unwrap()];
     (0..records).for_each(|record| at[usize::try_from(place(record)).unwrap()] = record);
     let mut places = PlacesWriter::new(store.as_ref(), "set").unwrap();
-    let mut index = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+    let plan = HashPlan::new(HashWidth::Five);
+    let mut index = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
     let ids: StringArray = (0..records).map(|record| Some(id(record))).collect();
     for (row, hash) in IdColumn::from(ids).hashes().iter() {
         let (record, place) = (row as u64, place(row as u64));

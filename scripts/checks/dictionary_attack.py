@@ -124,7 +124,7 @@ def fingerprints(shardify, world, folder, form):
             for uri, content in zip(table["uri"].to_pylist(), table["hash"].to_pylist()):
                 marks[pathlib.Path(uri).parent.name]["source hash"].add(content)
     for pid in guesses:
-        marks[pid]["id hash"].add(int.from_bytes(hashlib.sha256(pid.encode()).digest()[:8], "big"))
+        marks[pid]["id hash"].add(int.from_bytes(hashlib.sha256(pid.encode()).digest()[:5], "big"))
     return marks
 
 

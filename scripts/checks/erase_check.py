@@ -148,7 +148,7 @@ def sql_counts(dataset, ids, kind):
         database.execute(f"update asked set mac = hmac_sha256('{KEY.hex()}', id)")
         index = database.execute(f"""
             select id, (select count(*) from read_parquet('{base}/index/{kind}/*/*.table')
-                        where hash = ('0x' || substr(mac, 1, 16))::ubigint) from asked""").fetchall()
+                        where hash40 = ('0x' || substr(mac, 1, 10))::ubigint) from asked""").fetchall()
         rows = database.execute(f"""
             select id, (select count(*) from read_parquet('{base}/sidecar/*/*.table', union_by_name = true)
                         where substr({kind}_id, 1, 32) = substr(mac, 1, 32)) from asked""").fetchall()

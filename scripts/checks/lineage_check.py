@@ -266,7 +266,7 @@ def check_private(binary, folder, to, mode):
         assert found == token(id), (found, token(id))
         # The lookup of docs/FORMAT.md: numbers in the index, and rows of sidecars by their token.
         numbers = sql.execute(
-            f"select count(*) from read_parquet('{tables}/index/{kind}/*/*.table') where hash = ('0x' || substr(?, 1, 16))::ubigint",
+            f"select count(*) from read_parquet('{tables}/index/{kind}/*/*.table') where hash40 = ('0x' || substr(?, 1, 10))::ubigint",
             [found]).fetchone()[0]
         rows = sql.execute(
             f"select count(*) from read_parquet('{tables}/sidecar/*/*.table') where substr({kind}_id, 1, 32) = ?", [found]).fetchone()[0]
@@ -293,7 +293,43 @@ def leaf(text):
     return hashlib.sha256(b"\0" + text.encode()).digest()
 
 
+def seals_of(segment):
+    """Size, tail and hash of each bucket, as the log has them."""
+    data, seals = base64.b64decode(segment["seals"]), []
+    while data:
+        numbers = []
+        for _ in range(2):
+            length = next(i for i, byte in enumerate(data) if byte < 0x80) + 1
+            numbers.append(sum((byte & 0x7F) << 7 * i for i, byte in enumerate(data[:length])))
+            data = data[length:]
+        seals.append((*numbers, data[:32].hex()))
+        data = data[32:]
+    return seals
+
+
+def sealed_leaf(dataset, segment):
+    """The leaf of a segment without a root: its buckets are as the log says, and hashes are those of five bytes."""
+    assert segment["hash_bytes"] == 5 and "root" not in segment, segment
+    buckets, seals = [], seals_of(segment)
+    assert len(seals) == segment["buckets"], segment
+    for number, (size, tail, digest) in enumerate(seals):
+        path = pathlib.Path(f"{dataset}/{segment['path']}/b={number:04x}.table")
+        data = path.read_bytes()
+        assert (len(data), blake3.blake3(data[len(data) - tail :]).hexdigest()) == (size, digest), path
+        file = pq.ParquetFile(path)
+        assert b"shardify.blake3" not in (file.metadata.metadata or {}), path
+        table = file.read()
+        if not segment.get("ordered"):
+            pairs = list(zip(table["hash40"].to_pylist(), table["record"].to_pylist()))
+            assert pairs == sorted(pairs) and all(pair[0] < 1 << 40 for pair in pairs), path
+        buckets.append(leaf(f"bucket {number} {size}:{tail}:{digest}\n"))
+    root = merkle(buckets).hex()
+    return leaf(f"sealed {segment['kind']} {segment['record_base']} {segment['pairs']} {segment['buckets']} {root}\n")
+
+
 def segment_leaf(dataset, segment):
+    if "hash_bytes" in segment:
+        return sealed_leaf(dataset, segment)
     buckets = []
     for number in range(segment["buckets"]):
         ending = "table" if segment["path"].endswith(".segment") else "parquet"
@@ -337,7 +373,7 @@ def root_of(dataset, entry):
     return merkle([leaf(head), *lists, *segments]).hex()
 
 
-def check_roots(binary, folder):
+def check_roots(binary, folder, proofs):
     run, rows, roots = Shardify(binary, folder), 1_300_000, []
     (folder / "in").mkdir()
     # Visits ascend, so their ids are stored, and patients do not, so their hashes are.
@@ -348,13 +384,14 @@ def check_roots(binary, folder):
         entry = json.loads(pathlib.Path(min(glob.glob(f"{folder}/d/_shardify/log/*.json"))).read_text())
         shown = run.objects("manifest", "d", "--root")[-1]["root"]
         assert root_of(folder / "d", entry) == entry["root"] == shown, arguments
+        assert entry["format"] == (4 if proofs else 5), entry["format"]
         assert shown not in roots
         roots.append(shown)
 
     for number, first in enumerate([0, *range(rows - 900, rows, 100)]):
         end = rows - 900 if first == 0 else first + 100
         (folder / f"in/{number}.csv").write_text("visit,patient\n" + "\n".join(ids[first:end]) + "\n")
-        step("convert", "in", "--out", "d", "--id", "visit", "--subject", "patient")
+        step("convert", "in", "--out", "d", "--id", "visit", "--subject", "patient", *["--proofs"][: proofs and not number])
     step("compact", "d", "--min-inputs", "2")
     step("manifest", "d", "--tag", "gold")
     step("erase", "d", "VISIT-0000077", "PATIENT-5")
@@ -363,7 +400,7 @@ def check_roots(binary, folder):
     for version, then in enumerate(roots[:-1], 1):
         # The erased record was in each of them.
         assert run.objects("manifest", "d", "--root", "--at", f"v{version}")[-1]["root"] != then
-    print(f"roots of {len(roots)} versions: what Python makes of the log and its tables")
+    print(f"roots of {len(roots)} versions{' with proofs' if proofs else ''}: what Python makes of the log and its tables")
 
 
 def check_guide(binary, folder):

@@ -336,6 +336,11 @@ pub(super) struct AdoptArgs {
     /// The dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
     #[arg(long, help_heading = IDS, hide_short_help = true)]
     hash_records: bool,
+    /// Make a dataset whose versions can be proved to have an id, or not to have it.
+    ///
+    /// `manifest --prove` needs whole hashes of ids in the id index. A dataset keeps the choice with which it was made.
+    #[arg(long, help_heading = IDS, hide_short_help = true)]
+    proofs: bool,
     #[command(flatten)]
     pub(super) private: PrivateArgs,
     #[command(flatten)]
@@ -363,6 +368,7 @@ impl AdoptArgs {
             include: self.include.clone(),
             exclude: self.exclude.clone(),
             hash_records: self.hash_records,
+            proofs: self.proofs,
             private: self.private.choice(),
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }

@@ -57,6 +57,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Divide patients for training and evaluation",
                 "shardify convert raw --out divided --subject person_id --split train=0.8,val=0.1,test=0.1",
             ),
+            ("Keep what proofs about people need", "shardify convert people.csv --out proved --id id --proofs"),
             ("Read CSV from standard input", "cat people.csv | shardify convert - --from csv --out piped"),
         ],
     ),
@@ -120,7 +121,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Tag the newest version", "shardify manifest --tag release-1"),
             ("Compare two versions", "shardify manifest --diff v1 release-1"),
             ("Export the positions of all records", "shardify manifest --export csv > records.csv"),
-            ("Prove that subject 7 has records", "shardify manifest --prove 7 --out subject-7.proof"),
+            ("Prove that id 7 is there", "shardify manifest proved --prove 7 --out id-7.proof"),
             ("Prove that nobody is on two sides", "shardify manifest divided --prove-split --out split.proof"),
         ],
     ),
@@ -203,10 +204,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("commit", &[("Make a version of what the tasks wrote", "shardify commit planned/_shardify/plans/*.json")]),
-    (
-        "verify-proof",
-        &[("Check a proof, and that it is about subject 7", "shardify verify-proof subject-7.proof --id 7")],
-    ),
+    ("verify-proof", &[("Check a proof, and that it is about id 7", "shardify verify-proof id-7.proof --id 7")]),
     (
         "completions",
         &[(

@@ -13,7 +13,7 @@
 //! So a range is verified by reading the tail and the blocks around the range, and the whole object by reading it once.
 //! A JSON document has its own checksum as its last field.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -116,10 +116,16 @@ pub fn decode(mut bytes: &[u8]) -> Option<Vec<Seal>> {
     Some(out)
 }
 
-/// Text in JSON: `<bytes>:<tail>:<hexadecimal digits of the hash>`.
+/// Text: `<bytes>:<tail>:<hexadecimal digits of the hash>`.
+impl fmt::Display for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.bytes, self.tail, hex(&self.hash))
+    }
+}
+
 impl Serialize for Seal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}:{}:{}", self.bytes, self.tail, hex(&self.hash)))
+        serializer.collect_str(self)
     }
 }
 

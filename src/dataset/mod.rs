@@ -62,10 +62,11 @@ pub use self::{
         numbers::{NumberSet, Renumbering},
         private::{IdKey, IdMode, IdQuery, PrivateChoice, PrivateIds, Pseudonymizer, token_of},
         salt::{KeyedHash, Salt},
+        width::{HashPlan, HashWidth},
     },
     index::{
-        BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, Renumbered, SegmentRef, SegmentTree, SegmentWriter, Segments,
-        bucket_leaf, bucket_of, each_pair, merge,
+        BLOCK_PAIRS, Block, MergedSegment, PAIR_BYTES, SegmentRef, SegmentTree, SegmentWriter, Segments, bucket_leaf,
+        bucket_of, each_pair, merge,
         places::{PlaceRef, PlacesWriter, read_places},
         read_segment, renumber, segment_leaf, segments_to_merge,
     },

@@ -19,8 +19,8 @@ use crate::{
     array::outputs,
     codec::{Codec, checksum::xxh3_64, stream::Unit},
     dataset::{
-        Arrangement, IdColumn, IdHashes, IdKind, Order, Pseudonymizer, RowNumbers, Settings, SidecarColumns,
-        SidecarGroups, SourceRuns,
+        Arrangement, HashPlan, HashWidth, IdColumn, IdHashes, IdKind, Order, Pseudonymizer, RowNumbers, Settings,
+        SidecarColumns, SidecarGroups, SourceRuns,
     },
     error::{Error, Result},
     format::{
@@ -162,6 +162,8 @@ pub struct Encoder {
     pseudonymizer: Option<Pseudonymizer>,
     /// Settings of a dataset whose records are divided by ids: all ids of a unit must belong to its side.
     divided: Option<Settings>,
+    /// Which ids are hashed.
+    hashes: HashPlan,
     /// Buffers of units, for reuse.
     pool: BufferPool,
 }
@@ -267,6 +269,7 @@ impl Encoder {
             notes_members,
             pseudonymizer,
             divided,
+            hashes: HashPlan::default(),
             pool,
         })
     }
@@ -275,6 +278,17 @@ impl Encoder {
     #[must_use]
     pub fn storing(self, stored: usize) -> Self {
         Self { stored, ..self }
+    }
+
+    /// Makes ids for an index whose hashes have this width.
+    #[must_use]
+    pub fn hashing(self, width: HashWidth) -> Self {
+        Self { hashes: HashPlan::new(width), ..self }
+    }
+
+    /// Returns which ids are hashed, as the writers of the index have to know.
+    pub fn hashes(&self) -> &HashPlan {
+        &self.hashes
     }
 
     /// Sets the representation of rows in tar.
@@ -350,7 +364,7 @@ impl Encoder {
             return self.encode_prepared(unit, report);
         }
         let (side, starts_shard, bytes_in) = (unit.side, unit.starts_shard, unit.bytes_in);
-        let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
+        let of = |kind, ids: &Option<IdColumn>| self.hashes.ids(kind, ids.as_ref());
         let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
             Output::Parquet(encoder) => {
@@ -360,7 +374,8 @@ impl Encoder {
                 report(group.encoded_bytes);
                 let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
-                let (of_records, of_subjects) = (of(&names.record_ids), of(&names.subject_ids));
+                let (of_records, of_subjects) =
+                    (of(IdKind::Record, &names.record_ids), of(IdKind::Subject, &names.subject_ids));
                 end_keys = None;
                 let mut hashes = Numbers::default();
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
@@ -381,7 +396,8 @@ impl Encoder {
                 let streamed = self.stream(framing.as_ref(), &unit, &names)?;
                 let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
-                (record_hashes, subject_hashes) = (of(&names.record_ids).packed()?, of(&names.subject_ids).packed()?);
+                record_hashes = of(IdKind::Record, &names.record_ids).packed()?;
+                subject_hashes = of(IdKind::Subject, &names.subject_ids).packed()?;
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());
                 let records = rows.hashes.len();

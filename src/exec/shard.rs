@@ -17,7 +17,7 @@ pub use self::{
     writer::{ParquetShardWriter, StreamShardWriter},
 };
 use super::{
-    encode::{Body, Encoded, Output, Piece, check_neighbours},
+    encode::{Body, Encoded, Encoder, Output, Piece, check_neighbours},
     scatter::{Numbered, Scatter},
 };
 use crate::{
@@ -84,15 +84,15 @@ impl<'a> Appender<'a> {
     /// Creates an appender for shards that end as `spread` says; Parquet shards start where their units say.
     pub fn new(
         store: Arc<dyn Store>,
-        output: &'a Output,
+        encoder: &'a Encoder,
         naming: ShardNaming,
         spread: Spread,
         writer: &Writer,
         observer: &'a dyn Observer,
     ) -> Self {
-        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, writer.clone());
+        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, encoder.hashes(), writer.clone());
         let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
-        let open = match output {
+        let open = match encoder.output() {
             Output::Parquet(parquet) => Open::Parquet(parquet, None),
             Output::Stream(framing) => Open::Stream(framing.as_ref(), None),
         };
@@ -148,8 +148,8 @@ impl<'a> Appender<'a> {
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn append(&mut self, unit: Encoded) -> Result<()> {
-        self.index(&unit)?;
+    pub fn append(&mut self, mut unit: Encoded) -> Result<()> {
+        self.index(&mut unit)?;
         if let Some((first, last)) = unit.end_keys {
             if let Some(before) = &self.last_key {
                 check_neighbours(before, &first)?;
@@ -247,9 +247,9 @@ impl<'a> Appender<'a> {
         }
     }
 
-    fn index(&mut self, unit: &Encoded) -> Result<()> {
-        self.record_ids.push_all(&unit.record_hashes, self.records)?;
-        self.subject_ids.push_all(&unit.subject_hashes, self.records)?;
+    fn index(&mut self, unit: &mut Encoded) -> Result<()> {
+        self.record_ids.push_all(std::mem::take(&mut unit.record_hashes), self.records)?;
+        self.subject_ids.push_all(std::mem::take(&mut unit.subject_hashes), self.records)?;
         self.records += unit.records as u64;
         Ok(())
     }

@@ -10,11 +10,15 @@ use support::Folder;
 
 /// Three conversions of 60 rows about 9 subjects; what is unique of each row is its note.
 fn dataset(to: &str) -> Folder {
+    dataset_with(to, "")
+}
+
+fn dataset_with(to: &str, options: &str) -> Folder {
     let folder = Folder::new();
     for k in 0..3 {
         let rows: String = (0..60).map(|i| format!("r{k}-{i},PAT-{},note<{k}:{i}>\n", i % 9)).collect();
         folder.write(&format!("{k}.csv"), format!("id,who,note\n{rows}"));
-        folder.run(&format!("convert {k}.csv --id id --subject who --to {to} --codec none")).ok();
+        folder.run(&format!("convert {k}.csv --id id --subject who --to {to} --codec none {options}")).ok();
     }
     folder
 }
@@ -432,7 +436,7 @@ fn rejected_lines_about_somebody_go() {
 #[test]
 fn proofs_hold_without_the_dataset() {
     for to in ["parquet", "tar"] {
-        let folder = dataset(to);
+        let folder = dataset_with(to, "--proofs");
         let root = folder.run("manifest --root --json").ok().summary()["root"].as_str().unwrap().to_owned();
         assert_eq!(folder.run("manifest --root").ok().stdout, format!("{root}  v3\n"));
         let made = folder.run("manifest --prove PAT-4 --out there.json --json").ok().summary();

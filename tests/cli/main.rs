@@ -52,6 +52,7 @@ mod plan_adopt;
 mod plan_compact;
 mod plans;
 mod private;
+mod proofs;
 mod pull;
 mod races;
 mod reference;

@@ -294,7 +294,7 @@ fn private_samples_and_origins_are_erased() {
 
 #[test]
 fn proofs_are_about_tokens() {
-    let folder = dataset("--id-mode hmac");
+    let folder = dataset("--id-mode hmac --proofs");
     assert_eq!(folder.run("manifest d --prove PATIENT-3 --out p.json").code, 2, "it takes the key");
     folder.run("manifest d --prove PATIENT-3 --out there.json --id-key key").ok();
     folder.run("manifest d --prove PATIENT-99 --out not.json --id-key key").ok();
@@ -445,8 +445,8 @@ fn a_proof_says_whose_hashes_it_shows() {
     let folder = Folder::new();
     folder.write("key", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
     folder.write("a.csv", (0..200).fold("id\n".to_owned(), |text, id| text + &format!("PAT-{id}\n")));
-    folder.run("convert a.csv --id id --out plain").ok();
-    folder.run("convert a.csv --id id --out private --id-mode hmac --id-key key").ok();
+    folder.run("convert a.csv --id id --out plain --proofs").ok();
+    folder.run("convert a.csv --id id --out private --proofs --id-mode hmac --id-key key").ok();
     let told = folder.run("manifest plain --prove PAT-X --out proof.json").ok();
     assert!(told.stderr.contains("the proof shows") && told.stderr.contains("hashes of ids"), "{}", told.stderr);
     let quiet = folder.run("manifest private --prove PAT-X --out proof.json --id-key key").ok();
@@ -468,7 +468,7 @@ fn salted_datasets_of_one_key_have_tokens_of_their_own() {
         for (dataset, salt) in [("plain", ""), ("one", "--id-salt"), ("other", "--id-salt")] {
             let dataset = format!("{mode}-{dataset}");
             folder.run(&format!(
-                "convert a.csv --id id --out {dataset} --id-mode {mode} --id-key key {salt} --redact-source-paths --openlineage e.jsonl"
+                "convert a.csv --id id --out {dataset} --id-mode {mode} --id-key key {salt} --redact-source-paths --proofs --openlineage e.jsonl"
             )).ok();
         }
         let tokens = ["plain", "one", "other"].map(|dataset| exported(&format!("{mode}-{dataset}")));

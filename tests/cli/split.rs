@@ -326,7 +326,7 @@ fn datasets_cut_from_others_are_divided_alike() {
 type Change = Box<dyn Fn(&mut Value)>;
 
 /// Changes of a certificate, each with its name.
-fn forgeries() -> Vec<(&'static str, Change)> {
+fn forgeries(form: &str) -> Vec<(&'static str, Change)> {
     fn replaced(field: &'static str, old: &'static str, new: &'static str) -> Change {
         Box::new(move |proof| {
             let text = proof[field].as_str().unwrap();
@@ -340,11 +340,12 @@ fn forgeries() -> Vec<(&'static str, Change)> {
     fn list(field: &'static str, change: fn(&mut Vec<Value>)) -> Change {
         Box::new(move |proof| change(proof[field].as_array_mut().unwrap()))
     }
-    fn segment(old: &'static str, new: &'static str) -> Change {
+    fn segment(old: &str, new: &str) -> Change {
+        let (old, new) = (old.to_owned(), new.to_owned());
         Box::new(move |proof| {
             let segments = proof["segments"].as_array_mut().unwrap();
-            let one = segments.iter_mut().find(|text| text.as_str().unwrap().contains(old)).unwrap();
-            *one = one.as_str().unwrap().replacen(old, new, 1).into();
+            let one = segments.iter_mut().find(|text| text.as_str().unwrap().contains(&old)).unwrap();
+            *one = one.as_str().unwrap().replacen(&old, &new, 1).into();
         })
     }
     vec![
@@ -406,9 +407,10 @@ fn forgeries() -> Vec<(&'static str, Change)> {
         ("a segment of two sides", segment(" train\n", " train test\n")),
         ("a segment of no side", segment(" train\n", "\n")),
         ("a segment of a side that is not there", segment(" train\n", " other\n")),
-        ("a segment of the other kind", segment("segment subject", "segment record")),
-        ("a segment of other records", segment("segment subject 0 ", "segment subject 1 ")),
-        ("a segment as a bucket", segment("segment ", "bucket ")),
+        ("a segment of the other kind", segment(" subject ", " record ")),
+        ("a segment of the other form", segment(form, if form == "sealed" { "segment" } else { "sealed" })),
+        ("a segment of other records", segment(" subject 0 ", " subject 1 ")),
+        ("a segment as a bucket", segment(form, "bucket")),
         ("a segment without an end", segment("\n", "")),
         ("a field more", Box::new(|proof| proof["more"] = 1.into())),
         ("a field less", Box::new(|proof| drop(proof.as_object_mut().unwrap().remove("sides")))),
@@ -430,10 +432,17 @@ fn root_of_leaves(proof: &Value) -> Option<String> {
 /// Each change of a certificate is found, also if the root that it states follows from the changed leaves.
 #[test]
 fn a_forged_certificate_of_a_split_is_refused() {
+    forge("sealed", "");
+    forge("segment", "--proofs");
+}
+
+fn forge(form: &str, options: &str) {
     let folder = Folder::new();
     write_visits(&folder);
     for table in ["a", "b"] {
-        folder.run(&format!("convert {table}.csv --out d --id visit --subject patient {SPLIT} --split-seed 7")).ok();
+        folder
+            .run(&format!("convert {table}.csv --out d --id visit --subject patient {SPLIT} --split-seed 7 {options}"))
+            .ok();
     }
     let printed = folder.run("manifest d --prove-split").ok().stdout;
     let root = folder.run("manifest d --root").ok().stdout.split_whitespace().next().unwrap().to_owned();
@@ -457,7 +466,7 @@ fn a_forged_certificate_of_a_split_is_refused() {
         assert!([1, 6].contains(&ran.code), "{name}: {ran:?}");
     };
 
-    for (name, change) in forgeries() {
+    for (name, change) in forgeries(form) {
         let mut forged = genuine.clone();
         change(&mut forged);
         assert_ne!(forged, genuine, "{name}");
@@ -504,7 +513,7 @@ fn sides_are_proved_where_ids_decide() {
         folder.run(&format!("verify {out} --read-data")).ok();
     };
     convert("subjects", "--id visit --subject patient --to tar");
-    convert("ids", "--id visit");
+    convert("ids", "--id visit --proofs");
     convert("private", "--id visit --subject patient --id-mode hmac --id-key key");
     ["subjects", "ids", "private"].into_iter().for_each(proved);
     for operation in [

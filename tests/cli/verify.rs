@@ -107,7 +107,7 @@ fn an_index_of_other_ids_is_found() {
                     .map(|i| format!("r{},PAT-{},{}\n", first + i * 7 % 300 + 300 * k, i % 9, i * 7 % 90))
                     .collect();
                 folder.write(&format!("{k}.csv"), format!("id,who,x\n{rows}"));
-                folder.run(&format!("convert {k}.csv --id id --subject who")).ok();
+                folder.run(&format!("convert {k}.csv --id id --subject who --proofs")).ok();
             }
             if sorted {
                 folder.run("compact --sort-by x --min-inputs 2").ok();

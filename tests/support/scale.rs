@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use shardify::{
     codec::{Codec, seal::Seal},
     dataset::{
-        Beside, Dataset, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef, SegmentWriter, Segments,
-        Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns, Transaction, commit,
-        merge, segments_to_merge,
+        Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef,
+        SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
+        Transaction, commit, merge, segments_to_merge,
     },
     error::Result,
     events::Cancel,
@@ -93,15 +93,16 @@ impl Scale {
 
     /// Commits shards and index as one version.
     pub fn build(self, dataset: &Dataset) -> Result<Snapshot> {
-        let mut writer = SegmentWriter::new(Arc::clone(dataset.store()), IdKind::Record, TransactionId::fresh());
+        let plan = HashPlan::new(HashWidth::Five);
+        let mut writer = SegmentWriter::new(Arc::clone(dataset.store()), IdKind::Record, &plan, TransactionId::fresh());
         let mut start = 0;
         while start < self.records {
             let end = self.records.min(start + BATCH);
-            let hashes = IdColumn::from(ids(start, end)).hashes();
+            let ids = IdColumn::from(ids(start, end));
             if self.growing {
-                writer.push_all(&hashes, start)?;
+                writer.push_all(plan.ids(IdKind::Record, Some(&ids)).packed()?, start)?;
             } else {
-                hashes.iter().try_for_each(|(row, hash)| writer.push(hash, start + row as u64))?;
+                ids.hashes().iter().try_for_each(|(row, hash)| writer.push(hash, start + row as u64))?;
             }
             start = end;
         }
@@ -230,6 +231,7 @@ pub fn transaction() -> Transaction<'static> {
         dedup: None,
         shuffle: None,
         hash_records: false,
+        hashes: HashWidth::Five,
     };
     Transaction::new(TransactionId::fresh(), "convert", settings)
 }

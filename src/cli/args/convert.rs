@@ -249,6 +249,13 @@ struct IdArgs {
     /// dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
     #[arg(long, hide_short_help = true)]
     hash_records: bool,
+    /// Make a dataset whose versions can be proved to have an id, or not to have it.
+    ///
+    /// `manifest --prove` needs whole hashes of ids in the id index, and a hash over them for each version. Without proofs, the index is a
+    /// third smaller where ids do not ascend, and ids that ascend are not hashed. A dataset keeps the choice with which it was made;
+    /// datasets of older releases have proofs.
+    #[arg(long, hide_short_help = true)]
+    proofs: bool,
     /// Also skip records whose id is a spelling variant of an erased id.
     ///
     /// Variants differ in leading zeros, signs, decimals (007, +7, 7.0), blanks, case or Unicode form.
@@ -499,6 +506,7 @@ impl ConvertArgs {
             on_error: errors.on_error,
             on_changed: errors.on_changed,
             hash_records: ids.hash_records,
+            proofs: ids.proofs,
             private: self.private.choice(),
             identity: input.identity,
             accept: ids.accept.clone(),

@@ -30,7 +30,7 @@ use crate::{
             clock,
             commit::{Next, created_within},
             draft::{Draft, ListWriter},
-            entry::{Counts, Entry, FORMAT_VERSION},
+            entry::{Counts, Entry},
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
             retraction::Retraction,
@@ -381,7 +381,7 @@ impl Erasure {
         };
         let replacements = Replacements::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
         Ok(Entry {
-            format: FORMAT_VERSION,
+            format: old.settings.format(),
             version,
             transaction: self.id.clone(),
             committed_at,

@@ -10,8 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use arrow::array::UInt64Array;
-
 use crate::{
     codec::{merkle::Hash, seal::Seal},
     dataset::{
@@ -22,7 +20,7 @@ use crate::{
             sources::{self, SourceRow},
         },
         table::{
-            self, TableWriter, column,
+            self, TableWriter,
             list::ListRef,
             paths::{segment_path, table_path},
             sealed::Sealed,
@@ -104,9 +102,12 @@ pub fn reindex(
     }
     let made = SegmentRef { path: folder.clone(), ..segment.clone() };
     let untouched: Vec<u64> = (0..segment.buckets).filter(|bucket| !rewritten.contains_key(bucket)).collect();
-    let kept = index::facts_of(store, segment, &untouched)?;
-    let mut facts: BTreeMap<u64, (u64, Hash)> = untouched.iter().copied().zip(kept).collect();
-    facts.extend(rewritten.iter().map(|(bucket, written)| (*bucket, (written.pairs, written.hash))));
+    if segment.hashes.has_proofs() {
+        let kept = index::facts_of(store, segment, &untouched)?;
+        let mut facts: BTreeMap<u64, (u64, Hash)> = untouched.iter().copied().zip(kept).collect();
+        facts.extend(rewritten.iter().filter_map(|(bucket, one)| Some((*bucket, (one.pairs, one.hash?)))));
+        replaced.root = Some(index::root_of(facts.into_values()));
+    }
     let mut buckets: BTreeMap<u64, Staged> =
         rewritten.into_iter().map(|(bucket, written)| (bucket, written.staged)).collect();
     for bucket in untouched {
@@ -116,7 +117,6 @@ pub fn reindex(
     replaced.seals = seals.unwrap_or_default();
     let staged = buckets.into_values().collect();
     replaced.now = Some(folder);
-    replaced.root = Some(index::root_of(facts.into_values()));
     Ok(Some(Reindexed { replaced, staged }))
 }
 
@@ -131,18 +131,15 @@ fn rewrite_bucket(
     let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
     if segment.ordered {
         let kept = |record: u64| (!erased.contains(&record)).then(|| record.saturating_sub(segment.record_base));
-        let written = index::rewrite_ordered((store, store.as_ref()), segment, &made, &kept, &mut |_| ())?;
+        let written = index::rewrite_ordered((store, store.as_ref()), segment, &made, &kept)?;
         let removed = segment.pairs.saturating_sub(written.pairs);
         return Ok((removed > 0).then_some((written, removed)));
     }
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
     for batch in table::read(store.as_ref(), &segment.bucket(bucket))? {
-        let (all_hashes, all_records) =
-            (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
-        let pairs = all_hashes.values().iter().copied().zip(all_records.values().iter().copied());
-        let kept: Vec<(u64, u64)> =
-            pairs.filter(|(_, record)| !erased.contains(&(segment.record_base + record))).collect();
+        let mut kept = index::bucket_pairs(segment.hashes, &batch)?;
+        kept.retain(|(_, record)| !erased.contains(&(segment.record_base + record)));
         removed += (batch.num_rows() - kept.len()) as u64;
         written.push_all(&kept)?;
     }

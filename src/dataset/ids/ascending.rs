@@ -12,15 +12,20 @@
 //! A column that is encoded for a sidecar is the same in the index, so it is encoded once, by the thread that does so anyway; whoever gathers
 //! ids compares two texts for each part. Ids that would take more than their hashes are not kept.
 
+use std::cmp::Ordering;
+
 use arrow::{
     array::{Array, StringArray},
     datatypes::{DataType, Field, Schema},
 };
 
 use crate::{
-    dataset::table::{
-        self,
-        chunks::{self, Chunk, Values},
+    dataset::{
+        ids::width::HashWidth,
+        table::{
+            self,
+            chunks::{self, Chunk, Values},
+        },
     },
     error::Result,
 };
@@ -28,14 +33,13 @@ use crate::{
 /// Rows from which on texts are encoded as a row group of their own.
 pub(in crate::dataset) const LEAST_GROUP_ROWS: usize = 32 << 10;
 
-/// Bytes that an id takes as a hash.
-pub(in crate::dataset) const HASH_BYTES: usize = 8;
-
 /// Ids that ascend; equal ones may follow each other.
 #[derive(Debug, Clone)]
 pub(in crate::dataset) struct Ascending {
     first: String,
     last: String,
+    /// Ids that equal the one before.
+    repeated: u64,
     form: Form,
 }
 
@@ -54,36 +58,39 @@ impl Ascending {
         if texts.is_empty() || texts.null_count() > 0 {
             return None;
         }
-        let mut before = texts.value(0);
+        let (mut before, mut repeated) = (texts.value(0), 0);
         for row in 1..texts.len() {
             let text = texts.value(row);
-            if text < before {
-                return None;
+            match text.cmp(before) {
+                Ordering::Less => return None,
+                Ordering::Equal => repeated += 1,
+                Ordering::Greater => {}
             }
             before = text;
         }
-        Some(Self { first: texts.value(0).to_owned(), last: before.to_owned(), form: Form::Texts(texts.clone()) })
+        let (first, last) = (texts.value(0).to_owned(), before.to_owned());
+        Some(Self { first, last, repeated, form: Form::Texts(texts.clone()) })
     }
 
-    /// Takes the ids, if they are many, as columns that were encoded elsewhere; `None` if hashes would take less.
-    pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>) -> Option<Self> {
+    /// Takes the ids, if they are many, as columns that were encoded elsewhere; `None` if hashes of this width would take less.
+    pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>, width: HashWidth) -> Option<Self> {
         if self.len() < LEAST_GROUP_ROWS {
             return Some(self);
         }
         let rows = self.len();
         let encoded = Self { form: Form::Encoded(chunks), ..self };
-        (encoded.len() == rows && encoded.bytes() <= rows * HASH_BYTES).then_some(encoded)
+        (encoded.len() == rows && encoded.bytes() <= rows * usize::from(width.bytes())).then_some(encoded)
     }
 
-    /// Encodes the ids if they are many; `None` if hashes would take less.
+    /// Encodes the ids if they are many; `None` if hashes of this width would take less.
     ///
     /// # Errors
     /// If an id is longer than Parquet allows.
-    pub(in crate::dataset) fn packed(self) -> Result<Option<Self>> {
+    pub(in crate::dataset) fn packed(self, width: HashWidth) -> Result<Option<Self>> {
         match &self.form {
             Form::Texts(texts) if texts.len() >= LEAST_GROUP_ROWS => {
                 let chunks = vec![encode(texts)?];
-                Ok(self.encoded_as(chunks))
+                Ok(self.encoded_as(chunks, width))
             }
             _ => Ok(Some(self)),
         }
@@ -103,6 +110,11 @@ impl Ascending {
             Form::Texts(texts) => text_bytes(texts),
             Form::Encoded(chunks) => chunks.iter().map(|chunk| chunk.bytes.len()).sum(),
         }
+    }
+
+    /// Number of ids that equal the one before.
+    pub(in crate::dataset) fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// The first id.
@@ -166,19 +178,28 @@ mod tests {
 
     #[test]
     fn many_are_encoded_unless_hashes_take_less() {
-        let few = Ascending::of(&texts(LEAST_GROUP_ROWS - 1)).unwrap().packed().unwrap().unwrap();
+        let few = Ascending::of(&texts(LEAST_GROUP_ROWS - 1)).unwrap().packed(HashWidth::Eight).unwrap().unwrap();
         assert!(matches!(few.form(), Form::Texts(_)) && few.bytes() > 12 * few.len());
-        let many = Ascending::of(&texts(LEAST_GROUP_ROWS)).unwrap().packed().unwrap().unwrap();
+        let many = Ascending::of(&texts(LEAST_GROUP_ROWS)).unwrap().packed(HashWidth::Eight).unwrap().unwrap();
         assert!(matches!(many.form(), Form::Encoded(_)) && many.bytes() < many.len());
         assert_eq!((many.len(), many.first(), many.last()), (LEAST_GROUP_ROWS, "P0000000", "P0032767"));
         let random: StringArray = (0..40_000_u64)
             .map(|n| Some(format!("{n:05}{:032x}", u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 60)))
             .collect();
-        assert!(Ascending::of(&random).unwrap().packed().unwrap().is_none());
+        assert!(Ascending::of(&random).unwrap().packed(HashWidth::Eight).unwrap().is_none());
+        // Some five random bytes each, and what tells them apart.
+        let between: StringArray = (0..40_000_u64)
+            .map(|n| Some(format!("{n:05}{:010x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24)))
+            .collect();
+        let packed = |width| Ascending::of(&between).unwrap().packed(width).unwrap().is_some();
+        assert_eq!((packed(HashWidth::Eight), packed(HashWidth::Five)), (true, false));
         // Few stay as they are, for their own column would be large; chunks of other rows are never taken for these.
         let chunk = encode(&texts(LEAST_GROUP_ROWS)).unwrap();
-        let few = Ascending::of(&texts(10)).unwrap().encoded_as(vec![encode(&texts(10)).unwrap()]).unwrap();
+        let few =
+            Ascending::of(&texts(10)).unwrap().encoded_as(vec![encode(&texts(10)).unwrap()], HashWidth::Eight).unwrap();
         assert!(matches!(few.form(), Form::Texts(_)));
-        assert!(Ascending::of(&texts(LEAST_GROUP_ROWS + 1)).unwrap().encoded_as(vec![chunk]).is_none());
+        assert!(
+            Ascending::of(&texts(LEAST_GROUP_ROWS + 1)).unwrap().encoded_as(vec![chunk], HashWidth::Eight).is_none()
+        );
     }
 }

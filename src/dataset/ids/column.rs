@@ -6,6 +6,8 @@
 //!
 //! If the ids are a column of a Parquet shard, its pages are those of the sidecar, too.
 
+use std::borrow::Cow;
+
 use ::parquet::file::statistics::Statistics;
 use arrow::{
     array::{Array, StringArray, StringBuilder},
@@ -16,7 +18,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     codec::sha256,
     dataset::{
-        ids::{ascending::Ascending, private::Pseudonymizer},
+        ids::{
+            ascending::{Ascending, text_bytes},
+            private::Pseudonymizer,
+            width::HashWidth,
+        },
         table::chunks::Chunk,
     },
     error,
@@ -121,24 +127,38 @@ impl IdColumn {
 
     /// Returns the hash of each row that has an id; hashes of the other rows are arbitrary.
     pub fn hashes(&self) -> IdHashes {
+        self.for_index(HashWidth::Eight, true)
+    }
+
+    /// Returns the ids for an index whose hashes have this width. If it has no proofs, ids that ascend are hashed only if that turns out
+    /// to be necessary, unless it is known already (`eager`).
+    pub fn for_index(&self, width: HashWidth, eager: bool) -> IdHashes {
+        let ascending = if self.private { None } else { Ascending::of(&self.texts) };
+        let known = match ascending {
+            Some(_) if !eager && !width.has_proofs() => Known::Texts(self.texts.clone()),
+            _ => self.hashed(),
+        };
+        IdHashes { known, ascending, width }
+    }
+
+    fn hashed(&self) -> Known {
         let valid = self.texts.nulls().cloned();
         if self.private {
-            let hashes = self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect();
-            return IdHashes { hashes, valid, ascending: None };
+            return Known::Hashes(self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect(), valid);
         }
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
                 let known = hash_all(firsts.iter().map(|row| self.texts.value(*row as usize)));
                 keys.iter().map(|key| known.get(*key as usize).copied().unwrap_or(IdHash(0))).collect()
             }
-            _ if self.texts.null_count() == 0 => hash_all((0..self.texts.len()).map(|row| self.texts.value(row))),
+            _ if self.texts.null_count() == 0 => hash_texts(&self.texts),
             _ => {
                 let mut known = hash_all(self.texts.iter().flatten()).into_iter();
                 let ids = self.texts.iter();
                 ids.map(|id| id.and_then(|_| known.next()).unwrap_or(IdHash(0))).collect()
             }
         };
-        IdHashes { hashes, valid, ascending: Ascending::of(&self.texts) }
+        Known::Hashes(hashes, valid)
     }
 
     /// Returns the ids as a dataset with private ids stores them; each distinct text is converted once.
@@ -226,26 +246,66 @@ fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
     heads.into_iter().map(IdHash).collect()
 }
 
-/// Hashes of consecutive records.
+fn hash_texts(ids: &StringArray) -> Vec<IdHash> {
+    hash_all((0..ids.len()).map(|row| ids.value(row)))
+}
+
+/// Ids of consecutive records as the id index needs them.
 #[derive(Debug, Clone, Default)]
 pub struct IdHashes {
-    hashes: Vec<IdHash>,
-    valid: Option<NullBuffer>,
-    /// The ids themselves if all records have one, none is private, and they ascend.
+    known: Known,
+    /// The ids themselves if all records have one, none is private, they ascend, and they take less than hashes.
     ascending: Option<Ascending>,
+    width: HashWidth,
+}
+
+/// What is known of the hashes of ids.
+#[derive(Debug, Clone)]
+enum Known {
+    /// A hash for each record, arbitrary for records without an id.
+    Hashes(Vec<IdHash>, Option<NullBuffer>),
+    /// Nothing; all records have an id.
+    Texts(StringArray),
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self::Hashes(Vec::new(), None)
+    }
 }
 
 impl IdHashes {
-    /// Returns the hash of every record if all records have an id.
-    pub(in crate::dataset) fn all(&self) -> Option<&[IdHash]> {
-        self.valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(&self.hashes)
+    /// Returns the number of records if all of them have an id.
+    pub(in crate::dataset) fn complete(&self) -> Option<usize> {
+        match &self.known {
+            Known::Texts(texts) => Some(texts.len()),
+            Known::Hashes(hashes, valid) => {
+                valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(hashes.len())
+            }
+        }
+    }
+
+    /// Returns the hash of every record.
+    pub(in crate::dataset) fn hashed(&self) -> Cow<'_, [IdHash]> {
+        match &self.known {
+            Known::Hashes(hashes, _) => Cow::Borrowed(hashes),
+            Known::Texts(texts) => Cow::Owned(hash_texts(texts)),
+        }
+    }
+
+    /// Bytes in memory, without those of ids that ascend.
+    pub(in crate::dataset) fn bytes(&self) -> usize {
+        match &self.known {
+            Known::Hashes(hashes, _) => size_of_val(hashes.as_slice()),
+            Known::Texts(texts) => text_bytes(texts),
+        }
     }
 
     /// Keeps ids that ascend as columns in which they are encoded already.
     #[must_use]
     pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>) -> Self {
-        let ascending = self.ascending.and_then(|ids| ids.encoded_as(chunks));
-        Self { ascending, ..self }
+        let (width, ascending) = (self.width, self.ascending);
+        Self { ascending: ascending.and_then(|ids| ids.encoded_as(chunks, width)), ..self }.hashed_if_needed()
     }
 
     /// Encodes ids that ascend, if there are many; can run on any thread.
@@ -253,19 +313,35 @@ impl IdHashes {
     /// # Errors
     /// If an id is longer than Parquet allows.
     pub fn packed(self) -> error::Result<Self> {
-        let ascending = self.ascending.map(Ascending::packed).transpose()?.flatten();
-        Ok(Self { ascending, ..self })
+        let (width, ascending) = (self.width, self.ascending);
+        let ascending = ascending.map(|ids| ids.packed(width)).transpose()?.flatten();
+        Ok(Self { ascending, ..self }.hashed_if_needed())
     }
 
-    /// Returns the ids if they ascend.
-    pub(in crate::dataset) fn ascending(&self) -> Option<&Ascending> {
-        self.ascending.as_ref()
+    /// Hashes ids that are certain to be hashed, so that this is done where they are encoded.
+    fn hashed_if_needed(self) -> Self {
+        match &self.known {
+            Known::Texts(texts) if self.ascending.is_none() => {
+                Self { known: Known::Hashes(hash_texts(texts), None), ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// Takes the ids if they ascend.
+    pub(in crate::dataset) fn take_ascending(&mut self) -> Option<Ascending> {
+        self.ascending.take()
     }
 
     /// Iterates over the hashes of records with an id, each with its row.
     pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
-        let valid = self.valid.as_ref();
-        self.hashes.iter().copied().enumerate().filter(move |(row, _)| valid.is_none_or(|valid| valid.is_valid(*row)))
+        let valid = match &self.known {
+            Known::Hashes(_, valid) => valid.as_ref(),
+            Known::Texts(_) => None,
+        };
+        let is_valid = move |row: &usize| valid.is_none_or(|valid| valid.is_valid(*row));
+        let hashes = self.hashed();
+        (0..hashes.len()).filter(is_valid).map(move |row| (row, hashes[row]))
     }
 }
 

@@ -5,6 +5,7 @@ pub(super) mod column;
 pub(super) mod numbers;
 pub(super) mod private;
 pub(super) mod salt;
+pub(super) mod width;
 
 use serde::{Deserialize, Serialize};
 

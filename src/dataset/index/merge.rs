@@ -71,7 +71,7 @@ fn class_of(pairs: u64) -> u32 {
 
 /// Returns the segments to merge, one group for each kind of id, on each side, in each form, with too many.
 pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
-    let group = |segment: &&SegmentRef| (segment.kind, segment.side.clone(), segment.ordered);
+    let group = |segment: &&SegmentRef| (segment.kind, segment.side.clone(), segment.ordered, segment.hashes);
     let groups: BTreeSet<_> = segments.iter().map(|segment| group(&segment)).collect();
     let of = |wanted| segments_to_merge_of(segments.iter().filter(|segment| group(segment) == wanted).collect());
     groups.into_iter().filter_map(of).collect()
@@ -108,8 +108,8 @@ fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
 pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
     let Some(first) = inputs.first() else { return Err(Error::internal("nothing to merge")) };
     let kind = first.kind;
-    if inputs.iter().any(|segment| (segment.kind, &segment.side, segment.ordered) != (kind, &first.side, first.ordered))
-    {
+    let form = |segment: &SegmentRef| (segment.kind, segment.side.clone(), segment.ordered, segment.hashes);
+    if inputs.iter().any(|segment| form(segment) != form(first)) {
         return Err(Error::internal("segments of several kinds or sides are to be merged"));
     }
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
@@ -119,6 +119,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
         record_base: 0,
         side: first.side.clone(),
         ordered: false,
+        hashes: first.hashes,
         pairs,
         buckets: pairs.div_ceil(BUCKET_PAIRS).next_power_of_two(),
         bytes: 0,
@@ -147,7 +148,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
             .at(store.location().to_string()));
     }
     output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
-    output.root = Some(sum::root_of(written.iter().map(|bucket| (bucket.pairs, bucket.hash))));
+    output.root = sum::root_of_written(&written);
     output.seals = seals_of(&written);
     Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
 }
@@ -214,12 +215,15 @@ impl Merge<'_> {
             self.cancel.check()?;
             IdStream::open(self.store, segment)?.each(&mut |id, record| writer.push(id, record))?;
         }
-        let mut sum = PairSum::default();
+        if !output.hashes.has_proofs() {
+            return writer.finish(None);
+        }
+        let mut sum = PairSum::new(output.hashes);
         self.pairs(0..=u64::MAX, &mut |pairs| {
             sum.add(pairs);
             Ok(())
         })?;
-        writer.finish(&sum)
+        writer.finish(Some(&sum))
     }
 
     /// Passes the pairs of all inputs with hashes of a range to `visit`, in order.
@@ -260,7 +264,14 @@ mod tests {
         super::{SegmentWriter, Segments, each_pair},
         *,
     };
-    use crate::{dataset::ids::IdKind, id::IdHash, storage::RemoteStore};
+    use crate::{
+        dataset::ids::{
+            IdKind,
+            width::{HashPlan, HashWidth},
+        },
+        id::IdHash,
+        storage::RemoteStore,
+    };
 
     fn segment(pairs: u64, name: &str) -> SegmentRef {
         SegmentRef {
@@ -269,6 +280,7 @@ mod tests {
             record_base: 0,
             side: None,
             ordered: false,
+            hashes: HashWidth::Eight,
             pairs,
             buckets: 1,
             bytes: 0,
@@ -339,7 +351,8 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut segments = Vec::new();
         for (part, base) in parts.iter().zip(bases) {
-            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            let mut writer =
+                SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
             part.iter().for_each(|(hash, record)| writer.push(IdHash(*hash), *record).unwrap());
             let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
             store.publish(staged).unwrap();

@@ -15,10 +15,15 @@
 //!
 //! Where ids ascend, a segment has the ids themselves, which take less ([`ordered`]). Nothing but its size and its readers depend on that.
 //!
+//! Unless a dataset is made for proofs, hashes have [five bytes](HashWidth), and no hash of pairs is taken: the seals of the buckets detect
+//! tampering, and the root of a version is that of the seals. In memory a hash always has 64 bits, of which the last are 0 then.
+//!
 //! Record numbers are relative to the segment's `record_base`, which the log entry stores: a commit that loses a
 //! conflict gets a new base without rewriting the segment. Commits add segments ([`write`]); `compact` merges several
 //! of one size into one ([`merge`]), so that a lookup always searches few ([`read`]).
 
+mod collect;
+mod kept;
 mod merge;
 mod ordered;
 mod pairs;
@@ -27,6 +32,9 @@ mod read;
 mod renumber;
 mod segment;
 mod sum;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod width_tests;
 mod write;
 
 use arrow::{
@@ -38,9 +46,12 @@ use parquet::schema::types::SchemaDescriptor;
 use self::{pairs::PairSum, segment::ROW_GROUP_ROWS};
 use crate::{
     codec::hex::hex,
-    dataset::table::{
-        self, Group, GroupWriter,
-        chunks::{self, Values},
+    dataset::{
+        ids::width::HashWidth,
+        table::{
+            self, Group, GroupWriter,
+            chunks::{self, Values},
+        },
     },
     error::Result,
     storage::Store,
@@ -49,13 +60,14 @@ use crate::{
 pub use merge::{MergedSegment, merge, segments_to_merge};
 pub(in crate::dataset) use ordered::rewrite as rewrite_ordered;
 pub use pairs::PAIR_BYTES;
+pub(in crate::dataset) use read::bucket_pairs;
 pub use read::{each_pair, read_segment};
 pub(in crate::dataset) use read::{lookup, lookup_one};
-pub use renumber::{Renumbered, renumber};
+pub use renumber::renumber;
 pub(in crate::dataset) use segment::WrittenBucket;
 pub use segment::{SegmentRef, bucket_of};
 pub use sum::{BLOCK_PAIRS, Block, SegmentTree, bucket_leaf, segment_leaf};
-pub(in crate::dataset) use sum::{facts_of, root_of};
+pub(in crate::dataset) use sum::{facts_of, known_leaf, root_of};
 pub use write::{SegmentWriter, Segments};
 
 /// Target pairs per bucket: a segment has the smallest power of two of buckets that holds no more than this on average.
@@ -65,14 +77,16 @@ const BUCKET_PAIRS: u64 = 1 << 20;
 /// difference between two hashes about 6.
 const REPEATS: usize = 3;
 
-fn schema() -> Schema {
-    Schema::new(vec![Field::new("hash", DataType::UInt64, false), Field::new("record", DataType::UInt64, false)])
+fn schema(hashes: HashWidth) -> Schema {
+    let field = |name| Field::new(name, DataType::UInt64, false);
+    Schema::new(vec![field(hashes.column()), field("record")])
 }
 
-/// Writes a bucket from pairs in ascending order.
+/// Writes a bucket from pairs in ascending order, whose hashes are [cut](HashWidth::cut) to the width of the segment.
 pub(in crate::dataset) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
+    width: HashWidth,
     sum: PairSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
@@ -82,10 +96,11 @@ pub(in crate::dataset) struct BucketWriter {
 
 impl BucketWriter {
     pub(in crate::dataset) fn create(store: &dyn Store, segment: &SegmentRef, bucket: u64) -> Result<Self> {
-        let columns = table::describe(&schema())?;
+        let width = segment.hashes;
+        let columns = table::describe(&schema(width))?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
-        Ok(Self { table, columns, sum: PairSum::default(), hashes: column(), records: column(), repeats: None })
+        Ok(Self { table, columns, width, sum: PairSum::new(width), hashes: column(), records: column(), repeats: None })
     }
 
     /// Appends the next pairs.
@@ -93,7 +108,7 @@ impl BucketWriter {
         self.sum.add(pairs);
         while !pairs.is_empty() {
             let (taken, rest) = pairs.split_at(pairs.len().min(ROW_GROUP_ROWS - self.hashes.len()));
-            self.hashes.extend(taken.iter().map(|pair| pair.0));
+            self.hashes.extend(taken.iter().map(|pair| self.width.stored(pair.0)));
             self.records.extend(taken.iter().map(|pair| pair.1));
             if self.hashes.len() == ROW_GROUP_ROWS {
                 self.flush()?;
@@ -138,8 +153,10 @@ impl BucketWriter {
         self.flush()?;
         let (pairs, bytes) = (self.table.rows(), self.table.bytes());
         let hash = self.sum.hash();
-        self.table.describe(pairs::KEY, hex(&hash));
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: self.sum.repeated() })
+        if let Some(hash) = hash {
+            self.table.describe(pairs::KEY, hex(&hash));
+        }
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash })
     }
 }
 
@@ -150,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        dataset::ids::{IdKind, Wanted},
+        dataset::ids::{IdKind, Wanted, width::HashPlan},
         id::{IdHash, TransactionId},
         storage::RemoteStore,
     };
@@ -162,14 +179,19 @@ mod tests {
             let made: Vec<Vec<(IdHash, u64)>> = [false, true]
                 .into_iter()
                 .map(|together| {
-                    let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+                    let mut writer = SegmentWriter::new(
+                        Arc::clone(&store),
+                        IdKind::Record,
+                        &HashPlan::default(),
+                        TransactionId::fresh(),
+                    );
                     // Records are not all consecutive, and numbers exceed 32 bits.
                     for (start, rows) in [(0, 70_000), (70_000, 3), (100_000, 150_000), (u64::from(u32::MAX) + 9, 10)] {
                         let id = |row: u64| (!nulls || !row.is_multiple_of(3)).then(|| format!("R{}", start + row));
                         let ids: arrow::array::StringArray = (0..rows).map(id).collect();
                         let hashes = crate::dataset::IdColumn::from(ids).hashes();
                         if together {
-                            writer.push_all(&hashes, start).unwrap();
+                            writer.push_all(hashes, start).unwrap();
                         } else {
                             hashes.iter().for_each(|(row, hash)| writer.push(hash, start + row as u64).unwrap());
                         }
@@ -188,7 +210,8 @@ mod tests {
     #[test]
     fn exactly_the_added_ids_are_found() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+        let mut writer =
+            SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
         for record in 0..50_000_u64 {
             writer.push(IdHash::of(&format!("PAT-{}", record % 10_000)), record).unwrap();
         }
@@ -216,7 +239,8 @@ mod tests {
             [(&repeated, 35), (&first_half, 90), (&second_half, 90), (&|pair| u64::from(pair == 0), 30)];
         for (step, most) in cases {
             let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            let mut writer =
+                SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
             let mut at = 0;
             let hashes: Vec<IdHash> = (0..60_000_u64)
                 .map(|pair| {
@@ -246,7 +270,8 @@ mod tests {
     fn segments_are_sorted_and_complete() {
         for (count, distinct) in [(1, 1), (300, 7), (70_000, 70_000), (3 << 20, 50_000)] {
             let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+            let mut writer =
+                SegmentWriter::new(Arc::clone(&store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
             let hash = |i: u64| {
                 (i * 7 % distinct)
                     .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -278,6 +303,7 @@ mod tests {
             record_base: 0,
             side: None,
             ordered: false,
+            hashes: HashWidth::Eight,
             pairs: 1,
             buckets: 1,
             bytes: 0,

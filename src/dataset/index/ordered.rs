@@ -45,6 +45,7 @@ use crate::{
         },
     },
     error::{Error, Result},
+    id::IdHash,
     record::numbers::Progression,
     storage::Store,
 };
@@ -143,15 +144,17 @@ impl OrderedWriter {
         Ok(self.table.bytes())
     }
 
-    /// Finishes the bucket; `sum` is that of its pairs.
-    pub(super) fn finish(mut self, sum: &PairSum) -> Result<WrittenBucket> {
+    /// Finishes the bucket; `sum` is that of its pairs, `None` if the root of the segment does not follow from it.
+    pub(super) fn finish(mut self, sum: Option<&PairSum>) -> Result<WrittenBucket> {
         let bytes = self.end()?;
-        let (pairs, hash) = (self.table.rows(), sum.hash());
-        if pairs != sum.pairs() {
+        let (pairs, hash) = (self.table.rows(), sum.and_then(PairSum::hash));
+        if let Some(sum) = sum.filter(|sum| sum.pairs() != pairs) {
             return Err(Error::internal(format!("{pairs} ids are written, but {} are hashed", sum.pairs())));
         }
-        self.table.describe(pairs::KEY, hex(&hash));
-        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash, repeated: sum.repeated() })
+        if let Some(hash) = hash {
+            self.table.describe(pairs::KEY, hex(&hash));
+        }
+        Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash })
     }
 }
 
@@ -267,7 +270,8 @@ impl HashOrder {
         while let Some((ids, records)) = stream.next()? {
             hashes.clear();
             sha256::heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
-            let pairs = hashes.iter().copied().zip(records);
+            let cut = hashes.iter().map(|hash| self.segment.hashes.cut(IdHash(*hash)).0);
+            let pairs = cut.zip(records);
             self.pairs.extend(pairs.filter(|(hash, _)| part.contains(hash)));
         }
         self.pairs.par_sort_unstable();
@@ -276,7 +280,7 @@ impl HashOrder {
 }
 
 /// Writes the only bucket of another segment, with the records of a segment for which `number` returns a number, and that number, which
-/// is relative to the base of the other segment and ascends as the old one does. Passes the hashes of these records to `visit`.
+/// is relative to the base of the other segment and ascends as the old one does.
 ///
 /// # Errors
 /// If the segment is missing or damaged, or a store fails.
@@ -285,21 +289,22 @@ pub(in crate::dataset) fn rewrite(
     segment: &SegmentRef,
     made: &SegmentRef,
     number: &dyn Fn(u64) -> Option<u64>,
-    visit: &mut dyn FnMut(u64),
 ) -> Result<WrittenBucket> {
     let mut written = OrderedWriter::create(to, made)?;
     IdStream::open(from, segment)?.each(&mut |id, record| match number(record) {
         Some(record) => written.push(id, record),
         None => Ok(()),
     })?;
-    let (mut sum, mut pairs) = (PairSum::default(), Vec::new());
+    if !made.hashes.has_proofs() {
+        return written.finish(None);
+    }
+    let (mut sum, mut pairs) = (PairSum::new(made.hashes), Vec::new());
     let mut sorted = HashOrder::new(from, segment, &(0..=u64::MAX), HELD_PAIRS);
     while sorted.next_batch(&mut pairs)? {
         let kept: Vec<(u64, u64)> = pairs.iter().filter_map(|(hash, record)| Some((*hash, number(*record)?))).collect();
-        kept.iter().for_each(|(hash, _)| visit(*hash));
         sum.add(&kept);
     }
-    written.finish(&sum)
+    written.finish(Some(&sum))
 }
 
 /// Returns the first and the last id of a segment; `None` if it has none.
@@ -402,6 +407,7 @@ mod tests {
                 IdKind,
                 column::{IdColumn, IdHashes},
                 numbers::{NumberSet, Renumbering},
+                width::HashPlan,
             },
             sidecar::{SidecarColumns, SidecarGroups, SourceRuns},
         },
@@ -417,14 +423,15 @@ mod tests {
 
     /// Writes the ids of consecutive records from `first` on, a part at a time, and one by one if they are to be hashed.
     fn written(store: &Arc<dyn Store>, parts: &[Vec<String>], first: u64, hashed: bool) -> Vec<SegmentRef> {
-        let mut writer = SegmentWriter::new(Arc::clone(store), IdKind::Record, TransactionId::fresh());
+        let mut writer =
+            SegmentWriter::new(Arc::clone(store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
         let mut record = first;
         for part in parts {
             let hashes = IdColumn::from(part.iter().map(Some).collect::<StringArray>()).hashes();
             if hashed {
                 hashes.iter().for_each(|(row, hash)| writer.push(hash, record + row as u64).unwrap());
             } else {
-                writer.push_all(&hashes, record).unwrap();
+                writer.push_all(hashes, record).unwrap();
             }
             record += part.len() as u64;
         }
@@ -536,9 +543,9 @@ mod tests {
         let numbering = Renumbering::of(kept);
         let stores = (&from, to.as_ref());
         let made = renumber(stores, &segments, &numbering, &TransactionId::fresh(), &Cancel::default()).unwrap();
-        to.publish(made.segments.staged).unwrap();
-        let [segment] = made.segments.refs.try_into().unwrap();
-        assert!(segment.ordered && segment.pairs == 5_714 && made.hashes.len() == 5_714 && made.hashes.is_sorted());
+        to.publish(made.staged).unwrap();
+        let [segment] = made.refs.try_into().unwrap();
+        assert!(segment.ordered && segment.pairs == 5_714);
         assert_eq!(find(&to, &segment, "000010"), [1]);
         assert!(find(&to, &segment, "000011").is_empty());
         assert!(read_segment(&to, &segment).is_ok());
@@ -586,7 +593,8 @@ mod tests {
         for repeats in [1, 40] {
             let parts = [0..300_000_u64, 300_000..300_010, 300_010..340_000, 340_000..340_020];
             let text = |n: u64| format!("PAT-{:07}", n / repeats);
-            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Subject, TransactionId::fresh());
+            let mut writer =
+                SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
             for (part, form) in parts.iter().zip([0, 1, 2, 1]) {
                 let texts: StringArray = part.clone().map(|n| Some(text(n))).collect();
                 let hashes = match form {
@@ -594,7 +602,7 @@ mod tests {
                     1 => IdColumn::from(texts).hashes(),
                     _ => IdColumn::from(texts).hashes().packed().unwrap(),
                 };
-                writer.push_all(&hashes, part.start).unwrap();
+                writer.push_all(hashes, part.start).unwrap();
             }
             let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
             store.publish(staged).unwrap();

@@ -4,7 +4,7 @@
 //! pair  hash u64, record number u64, little-endian      record numbers are relative to the base of the segment
 //! ```
 
-use crate::{codec::merkle::Hash, error::Result};
+use crate::{codec::merkle::Hash, dataset::ids::width::HashWidth, error::Result};
 
 /// What is called with pairs of hash and record number, some at a time.
 pub(super) type VisitPairs<'a> = dyn FnMut(&[(u64, u64)]) -> Result<()> + 'a;
@@ -48,23 +48,25 @@ impl BucketSum {
     }
 }
 
-/// Sum of the pairs of a bucket that is written: its hash, and how many there are.
-#[derive(Debug, Default)]
+/// Sum of the pairs of a bucket that is written: its hash, if the root of the segment follows from it, and how many there are.
+#[derive(Debug)]
 pub(super) struct PairSum {
-    sum: BucketSum,
+    sum: Option<BucketSum>,
     pairs: u64,
-    repeated: u64,
-    last: Option<u64>,
 }
 
 impl PairSum {
+    pub(super) fn new(hashes: HashWidth) -> Self {
+        let sum = hashes.has_proofs().then(BucketSum::default);
+        Self { sum, pairs: 0 }
+    }
+
     /// Adds the next pairs, with the record numbers that the bucket has.
     pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
-        let (Some((first, _)), Some((last, _))) = (pairs.first(), pairs.last()) else { return };
-        let again = pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
-        self.repeated += again + u64::from(self.last.replace(*last) == Some(*first));
         self.pairs += pairs.len() as u64;
-        pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| self.sum.add(pairs.len(), pairs.iter().copied()));
+        if let Some(sum) = &mut self.sum {
+            pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| sum.add(pairs.len(), pairs.iter().copied()));
+        }
     }
 
     /// Number of pairs.
@@ -72,13 +74,8 @@ impl PairSum {
         self.pairs
     }
 
-    /// Number of pairs whose hash equals that of the one before.
-    pub(super) fn repeated(&self) -> u64 {
-        self.repeated
-    }
-
-    /// Returns the hash of the pairs added so far.
-    pub(super) fn hash(&self) -> Hash {
-        self.sum.hash()
+    /// Returns the hash of the pairs added so far; `None` if the root of the segment does not follow from it.
+    pub(super) fn hash(&self) -> Option<Hash> {
+        self.sum.as_ref().map(BucketSum::hash)
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use arrow::array::{RecordBatch, UInt64Array};
 use parquet::{
     arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
-    file::statistics::Statistics,
+    file::{metadata::ParquetMetaData, statistics::Statistics},
 };
 use rayon::prelude::*;
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     dataset::{
-        ids::Wanted,
+        ids::{Wanted, width::HashWidth},
         table::{
             self, column,
             fetch::{Parts, group_range},
@@ -109,14 +109,17 @@ fn in_bucket(
     table::guarded(|| {
         let metadata = parts.metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
+        check_column(segment.hashes, &footer)?;
         let groups: Vec<usize> = (0..footer.num_row_groups())
-            .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), hashes))
+            .filter(|i| may_hold(bounds(segment.hashes, footer.row_group(*i).column(0).statistics()), hashes))
             .collect();
         for groups in groups.chunks(MAX_GROUPS_IN_MEMORY) {
             parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
             let reader = parts.clone().reader(metadata.clone()).with_row_groups(groups.to_vec());
             for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)? {
-                in_batch(&batch?, hashes, &mut |hash, record| visit(hash, segment.record_base + record))?;
+                in_batch(&batch?, (segment.hashes, hashes), &mut |hash, record| {
+                    visit(hash, segment.record_base + record)
+                })?;
             }
         }
         Ok(())
@@ -128,18 +131,46 @@ fn damage(place: String, cause: Error) -> Error {
     table::damaged(cause, "the id index is damaged", place)
 }
 
+/// Checks that a bucket has hashes of this width: the bounds of others would exclude every row group.
+fn check_column(width: HashWidth, footer: &ParquetMetaData) -> Result<()> {
+    let columns = footer.file_metadata().schema_descr().columns();
+    match columns.first().map(|column| column.name()) {
+        Some(name) if name == width.column() => Ok(()),
+        other => {
+            let found = other.unwrap_or("no column");
+            Err(Error::integrity(format!("expected the column `{}` of the id index, found {found}", width.column())))
+        }
+    }
+}
+
+/// Returns the columns of a batch of a bucket: hashes as they are stored, and record numbers.
+fn columns(width: HashWidth, batch: &RecordBatch) -> Result<(&UInt64Array, &UInt64Array)> {
+    Ok((column(batch, width.column())?, column(batch, "record")?))
+}
+
+/// Returns the pairs of a batch of a bucket of a segment, with the record numbers that the bucket has.
+pub(in crate::dataset) fn bucket_pairs(width: HashWidth, batch: &RecordBatch) -> Result<Vec<(u64, u64)>> {
+    let (hashes, records) = columns(width, batch)?;
+    let hashes = hashes.values().iter().map(|hash| width.of_stored(*hash));
+    Ok(hashes.zip(records.values().iter().copied()).collect())
+}
+
 /// Passes the pairs of a batch that have one of some ascending hashes to `visit`.
-fn in_batch(batch: &RecordBatch, hashes: &[IdHash], visit: &mut dyn FnMut(IdHash, u64)) -> Result<()> {
-    let known: &UInt64Array = column(batch, "hash")?;
-    let records: &UInt64Array = column(batch, "record")?;
+fn in_batch(
+    batch: &RecordBatch,
+    (width, hashes): (HashWidth, &[IdHash]),
+    visit: &mut dyn FnMut(IdHash, u64),
+) -> Result<()> {
+    let (known, records) = columns(width, batch)?;
     let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { return Ok(()) };
-    let start = hashes.partition_point(|hash| hash.0 < *first);
+    let stored = |hash: &IdHash| width.stored(hash.0);
+    let start = hashes.partition_point(|hash| stored(hash) < *first);
     let mut at = 0;
-    for hash in hashes[start..].iter().take_while(|hash| hash.0 <= *last) {
-        at += known.values()[at..].partition_point(|known| *known < hash.0);
-        let same = known.values()[at..].iter().take_while(|known| **known == hash.0).count();
+    for hash in hashes[start..].iter().take_while(|hash| stored(hash) <= *last) {
+        at += known.values()[at..].partition_point(|known| *known < stored(hash));
+        // Another hash may have the same first bytes, so the next one begins here, too.
+        let same = known.values()[at..].iter().take_while(|known| **known == stored(hash)).count();
         records.values()[at..at + same].iter().for_each(|record| visit(*hash, *record));
-        at += same;
     }
     Ok(())
 }
@@ -191,17 +222,18 @@ fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
     Guess::Within(start as u64..(end * pair_bytes + margin) as u64)
 }
 
-/// Whether a row group may hold one of some ascending hashes: true unless its statistics exclude it.
-fn may_hold(statistics: Option<&Statistics>, hashes: &[IdHash]) -> bool {
-    let Some((least, greatest)) = bounds(statistics) else { return true };
-    hashes.get(hashes.partition_point(|hash| hash.0 < least)).is_some_and(|hash| hash.0 <= greatest)
+/// Whether a row group with these bounds may hold one of some ascending hashes.
+fn may_hold(bounds: Option<RangeInclusive<u64>>, hashes: &[IdHash]) -> bool {
+    let Some(bounds) = bounds else { return true };
+    hashes.get(hashes.partition_point(|hash| hash.0 < *bounds.start())).is_some_and(|hash| hash.0 <= *bounds.end())
 }
 
-/// Returns the minimum and maximum hash of a row group, if known.
-fn bounds(statistics: Option<&Statistics>) -> Option<(u64, u64)> {
+/// Returns the range of the hashes of a row group, whatever the bytes that are not stored, if it is known.
+fn bounds(width: HashWidth, statistics: Option<&Statistics>) -> Option<RangeInclusive<u64>> {
     // UINT64 is stored as INT64 but ordered as unsigned.
     let Some(Statistics::Int64(known)) = statistics else { return None };
-    Some((known.min_opt()?.cast_unsigned(), known.max_opt()?.cast_unsigned()))
+    let (least, greatest) = (known.min_opt()?.cast_unsigned(), known.max_opt()?.cast_unsigned());
+    Some(width.of_stored(least)..=width.end_of_stored(greatest))
 }
 
 /// Reads the pairs of a range of hashes of a segment in order, batch by batch; record numbers are absolute.
@@ -270,11 +302,11 @@ impl BucketStream {
                 self.reader = None;
                 continue;
             };
-            let numbers = |name| column(&batch, name).map_err(|e| damage(place(), e));
-            let (hashes, records): (&UInt64Array, &UInt64Array) = (numbers("hash")?, numbers("record")?);
-            let base = self.segment.record_base;
+            let (width, base) = (self.segment.hashes, self.segment.record_base);
+            let (hashes, records) = columns(width, &batch).map_err(|e| damage(place(), e))?;
+            let hashes = hashes.values().iter().map(|hash| width.of_stored(*hash));
             out.clear();
-            out.extend(hashes.values().iter().zip(records.values()).map(|(hash, record)| (*hash, base + record)));
+            out.extend(hashes.zip(records.values()).map(|(hash, record)| (hash, base + record)));
             let (first, last) = (out.first().copied().unwrap_or(self.last), out.last().copied().unwrap_or(self.last));
             let own = |hash: u64| bucket_of(IdHash(hash), self.segment.buckets) == *bucket;
             if first < self.last || !out.is_sorted() || !own(first.0) || !own(last.0) {
@@ -296,9 +328,10 @@ impl BucketStream {
         let object = sealed::open(&self.store, &bucket)?;
         table::guarded(|| {
             let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+            check_column(self.segment.hashes, builder.metadata())?;
             let meets = |group: &usize| {
-                let known = bounds(builder.metadata().row_group(*group).column(0).statistics());
-                known.is_none_or(|(least, greatest)| least <= *self.hashes.end() && *self.hashes.start() <= greatest)
+                let known = bounds(self.segment.hashes, builder.metadata().row_group(*group).column(0).statistics());
+                known.is_none_or(|known| known.start() <= self.hashes.end() && self.hashes.start() <= known.end())
             };
             let groups = (0..builder.metadata().num_row_groups()).filter(meets).collect();
             builder.with_row_groups(groups).with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)
@@ -321,7 +354,9 @@ pub fn each_pair(
     let mut sum = SegmentSum::new(segment);
     while stream.next_batch(&mut batch)? {
         count += batch.len() as u64;
-        sum.add(&batch);
+        if segment.root.is_some() {
+            sum.add(&batch);
+        }
         batch.iter().try_for_each(|(hash, record)| visit(IdHash(*hash), *record))?;
     }
     if count != segment.pairs {

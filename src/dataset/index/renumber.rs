@@ -10,35 +10,28 @@
 
 use std::{io::Write, ops::Range, sync::Arc};
 
-use arrow::array::UInt64Array;
 use rayon::prelude::*;
 
-use super::{BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, ordered, segment::seals_of, sum};
+use super::{
+    BUCKET_PAIRS, BucketWriter, SegmentRef, Segments, WrittenBucket, ordered, read::bucket_pairs, segment::seals_of,
+    sum,
+};
 use crate::{
     dataset::{
-        ids::{IdKind, numbers::Renumbering},
+        ids::numbers::Renumbering,
         table::{
-            self, column,
+            self,
             paths::segment_path,
             sealed::{self, Sealed},
         },
     },
     error::Result,
     events::Cancel,
-    id::{IdHash, TransactionId},
+    id::TransactionId,
     storage::{Staged, Store},
 };
 
-/// The segments of the other dataset.
-#[derive(Debug, Default)]
-pub struct Renumbered {
-    /// The segments and their buckets, which are not published yet.
-    pub segments: Segments,
-    /// Hashes of the record ids that are kept, ascending; empty if all are kept.
-    pub hashes: Vec<IdHash>,
-}
-
-/// Writes segments for another dataset, whose records are those that a numbering keeps.
+/// Writes segments for another dataset, whose records are those that a numbering keeps. Their buckets are not published yet.
 ///
 /// # Errors
 /// When a bucket is missing or damaged, a store fails, or the run is cancelled.
@@ -48,17 +41,17 @@ pub fn renumber(
     numbering: &Renumbering,
     transaction: &TransactionId,
     cancel: &Cancel,
-) -> Result<Renumbered> {
-    let mut out = Renumbered::default();
+) -> Result<Segments> {
+    let mut out = Segments::default();
     for segment in segments {
-        let name = format!("{}/{transaction}-{}", segment.kind.name(), out.segments.refs.len());
+        let name = format!("{}/{transaction}-{}", segment.kind.name(), out.refs.len());
         let made = SegmentRef { path: segment_path(&name), ..segment.clone() };
         if numbering.is_identity() {
             for bucket in 0..segment.buckets {
                 cancel.check()?;
-                out.segments.staged.push(copy((from, to), &segment.bucket(bucket), &made.bucket_path(bucket))?);
+                out.staged.push(copy((from, to), &segment.bucket(bucket), &made.bucket_path(bucket))?);
             }
-            out.segments.refs.push(made);
+            out.refs.push(made);
             continue;
         }
         let made = SegmentRef { buckets: buckets(segment, numbering), record_base: 0, ..made };
@@ -66,27 +59,24 @@ pub fn renumber(
         let write = |bucket: u64| {
             cancel.check()?;
             match segment.ordered {
-                true => write_ordered((from, to), segment, &made, numbering),
+                true => ordered::rewrite((from, to), segment, &made, &|record| numbering.number(record)),
                 false => write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering)),
             }
         };
-        let written = (0..made.buckets).into_par_iter().map(write).collect::<Result<Vec<_>>>()?;
-        let (buckets, hashes): (Vec<WrittenBucket>, Vec<Vec<IdHash>>) = written.into_iter().unzip();
+        let buckets = (0..made.buckets).into_par_iter().map(write).collect::<Result<Vec<WrittenBucket>>>()?;
         let pairs = buckets.iter().map(|bucket| bucket.pairs).sum();
         if pairs == 0 {
             continue;
         }
-        out.segments.refs.push(SegmentRef {
+        out.refs.push(SegmentRef {
             pairs,
             bytes: buckets.iter().map(|bucket| bucket.bytes).sum(),
-            root: Some(sum::root_of(buckets.iter().map(|bucket| (bucket.pairs, bucket.hash)))),
+            root: sum::root_of_written(&buckets),
             seals: seals_of(&buckets),
             ..made
         });
-        out.segments.staged.extend(buckets.into_iter().map(|bucket| bucket.staged));
-        out.hashes.extend(hashes.into_iter().flatten());
+        out.staged.extend(buckets.into_iter().map(|bucket| bucket.staged));
     }
-    out.hashes.par_sort_unstable();
     Ok(out)
 }
 
@@ -96,46 +86,24 @@ fn buckets(segment: &SegmentRef, numbering: &Renumbering) -> u64 {
     kept.div_ceil(BUCKET_PAIRS).max(1).next_power_of_two().min(segment.buckets)
 }
 
-/// Writes a bucket of the kept pairs of consecutive old buckets; of record ids, also returns the hashes.
+/// Writes a bucket of the kept pairs of consecutive old buckets.
 fn write(
     (from, to): (&Arc<dyn Store>, &dyn Store),
     segment: &SegmentRef,
     old: Range<u64>,
     made: &SegmentRef,
     (bucket, numbering): (u64, &Renumbering),
-) -> Result<(WrittenBucket, Vec<IdHash>)> {
+) -> Result<WrittenBucket> {
     let mut written = BucketWriter::create(to, made, bucket)?;
-    let mut hashes = Vec::new();
+    let number = |record: u64| numbering.number(segment.record_base.saturating_add(record));
     for old in old {
         for batch in table::read(from.as_ref(), &segment.bucket(old))? {
-            let (all_hashes, records) =
-                (column::<UInt64Array>(&batch, "hash")?, column::<UInt64Array>(&batch, "record")?);
-            let pairs = all_hashes.values().iter().zip(records.values());
-            let number = |record: &u64| numbering.number(segment.record_base.saturating_add(*record));
-            let kept: Vec<(u64, u64)> = pairs.filter_map(|(hash, record)| Some((*hash, number(record)?))).collect();
+            let pairs = bucket_pairs(segment.hashes, &batch)?.into_iter();
+            let kept: Vec<(u64, u64)> = pairs.filter_map(|(hash, record)| Some((hash, number(record)?))).collect();
             written.push_all(&kept)?;
-            if segment.kind == IdKind::Record {
-                hashes.extend(kept.iter().map(|(hash, _)| IdHash(*hash)));
-            }
         }
     }
-    Ok((written.finish()?, hashes))
-}
-
-/// Writes the kept ids of a segment whose ids ascend, and returns the hashes of record ids.
-fn write_ordered(
-    stores: (&Arc<dyn Store>, &dyn Store),
-    segment: &SegmentRef,
-    made: &SegmentRef,
-    numbering: &Renumbering,
-) -> Result<(WrittenBucket, Vec<IdHash>)> {
-    let mut hashes = Vec::new();
-    let written = ordered::rewrite(stores, segment, made, &|record| numbering.number(record), &mut |hash| {
-        if segment.kind == IdKind::Record {
-            hashes.push(IdHash(hash));
-        }
-    })?;
-    Ok((written, hashes))
+    written.finish()
 }
 
 /// Copies a bucket into another store; its seal is unchanged.
@@ -151,10 +119,10 @@ mod tests {
     use super::*;
     use crate::{
         dataset::{
-            ids::Wanted,
-            ids::numbers::NumberSet,
+            ids::{IdKind, Wanted, numbers::NumberSet, width::HashPlan},
             index::{SegmentWriter, lookup_one, read_segment},
         },
+        id::IdHash,
         storage::RemoteStore,
     };
 
@@ -163,7 +131,8 @@ mod tests {
         let (from, to): (Arc<dyn Store>, Arc<dyn Store>) =
             (Arc::new(RemoteStore::memory().unwrap()), Arc::new(RemoteStore::memory().unwrap()));
         let id = |record: u64| IdHash::of(&format!("R{record}"));
-        let mut writer = SegmentWriter::new(Arc::clone(&from), IdKind::Record, TransactionId::fresh());
+        let mut writer =
+            SegmentWriter::new(Arc::clone(&from), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
         (0..3_000_000_u64).for_each(|record| writer.push(id(record), record).unwrap());
         let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
         assert_eq!(refs[0].buckets, 4);
@@ -173,9 +142,9 @@ mod tests {
         let (numbering, run, cancel) = (Renumbering::of(kept), TransactionId::fresh(), Cancel::default());
         let stores = (&from, to.as_ref());
         let made = renumber(stores, &refs, &numbering, &run, &cancel).unwrap();
-        to.publish(made.segments.staged).unwrap();
-        let [segment] = made.segments.refs.as_slice() else { panic!("expected one segment") };
-        assert_eq!((segment.buckets, segment.pairs, made.hashes.len() as u64), (1, 428_571, 428_571));
+        to.publish(made.staged).unwrap();
+        let [segment] = made.refs.as_slice() else { panic!("expected one segment") };
+        assert_eq!((segment.buckets, segment.pairs), (1, 428_571));
         assert!(read_segment(&to, segment).unwrap().iter().all(|(hash, new)| *hash == id(new * 7 + 3)));
         let find = |record: u64| {
             let wanted = Wanted { hash: id(record), id: &format!("R{record}") };
@@ -185,8 +154,8 @@ mod tests {
         assert!(find(11).is_empty());
         let whole =
             renumber(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel).unwrap();
-        to.publish(whole.segments.staged).unwrap();
-        let [copied] = whole.segments.refs.as_slice() else { panic!("expected one segment") };
+        to.publish(whole.staged).unwrap();
+        let [copied] = whole.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!(read_segment(&to, copied).unwrap(), read_segment(&from, &refs[0]).unwrap());
     }
 }

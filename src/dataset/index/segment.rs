@@ -9,7 +9,7 @@ use crate::{
         seal::{self, Seal},
     },
     dataset::{
-        ids::IdKind,
+        ids::{IdKind, width::HashWidth},
         table::{paths, sealed::Sealed},
     },
     id::IdHash,
@@ -34,6 +34,9 @@ pub struct SegmentRef {
     /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`super::ordered`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
+    /// Bytes of its hashes, and of those that are made of its ids where it is ordered.
+    #[serde(rename = "hash_bytes", default, skip_serializing_if = "HashWidth::is_eight")]
+    pub hashes: HashWidth,
     /// Number of pairs.
     pub pairs: u64,
     /// Number of buckets, a power of two; 1 if it is ordered.
@@ -42,7 +45,7 @@ pub struct SegmentRef {
     /// 0: unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// Merkle root of the hashes of its buckets; `None` if an older release wrote it.
+    /// Merkle root of the hashes of its buckets; `None` if its hashes have five bytes, or an older release wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
     /// Seal of each bucket; empty if an older release wrote it.
@@ -116,8 +119,6 @@ pub(in crate::dataset) struct WrittenBucket {
     pub(in crate::dataset) pairs: u64,
     /// Bytes of the pairs, without the footer.
     pub(super) bytes: u64,
-    /// Hash of its pairs.
-    pub(in crate::dataset) hash: Hash,
-    /// Pairs whose hash equals that of the one before.
-    pub(super) repeated: u64,
+    /// Hash of its pairs; `None` if its hashes have five bytes.
+    pub(in crate::dataset) hash: Option<Hash>,
 }

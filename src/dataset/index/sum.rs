@@ -1,9 +1,12 @@
 //! Hashes of segments, which detect tampering and prove that a few pairs are all that exist for a hash.
 //!
 //! ```text
-//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"
+//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"      hashes of eight bytes
 //! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a Merkle tree as in RFC 6962
 //!    '- pair  hash u64, record number u64, little-endian            64 are a BLAKE3 chunk; proofs use BLAKE3's tree
+//!
+//! segment    "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"         hashes of five bytes
+//! '- bucket  "bucket <number> <seal>\n"
 //! ```
 //!
 //! Record numbers are those in the bucket, relative to the segment's base. A bucket's hash is stored in its footer, so
@@ -16,13 +19,14 @@ use super::{
     ordered::HELD_PAIRS,
     pairs::{BucketSum, KEY, PAIR_BYTES},
     read::PairStream,
-    segment::{SegmentRef, first_hash},
+    segment::{SegmentRef, WrittenBucket, first_hash},
 };
 use crate::{
     codec::{
         chunk_tree,
         hex::{from_hex, hex},
         merkle::{self, Hash},
+        seal::Seal,
     },
     dataset::table::{self, fetch},
     error::{Error, Result},
@@ -38,11 +42,31 @@ pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
     format!("bucket {bucket} {pairs} {}\n", hex(hash))
 }
 
-/// Returns the text of a segment's leaf.
+/// Returns the text of a segment's leaf. For hashes of eight bytes `root` is that of its pairs, else that of its seals.
 pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
     let SegmentRef { kind, record_base, pairs, buckets, side, .. } = segment;
+    let name = if segment.hashes.has_proofs() { "segment" } else { "sealed" };
     let side = side.as_ref().map_or_else(String::new, |side| format!(" {side}"));
-    format!("segment {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), hex(root))
+    format!("{name} {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), hex(root))
+}
+
+/// Returns the text of a segment's leaf if it follows from what the log has.
+pub(in crate::dataset) fn known_leaf(segment: &SegmentRef) -> Option<String> {
+    let root = if segment.hashes.has_proofs() { segment.root } else { root_of_seals(segment) };
+    root.map(|root| segment_leaf(segment, &root))
+}
+
+/// Returns the root over the seals of all buckets of a segment, in order; `None` if one has none.
+fn root_of_seals(segment: &SegmentRef) -> Option<Hash> {
+    let leaf = |(bucket, seal): (u64, &Seal)| merkle::leaf(format!("bucket {bucket} {seal}\n").as_bytes());
+    let leaves: Vec<Hash> = (0..).zip(&segment.seals).map(leaf).collect();
+    (leaves.len() as u64 == segment.buckets).then(|| merkle::root(&leaves))
+}
+
+/// Returns the root over the pairs of buckets that were written, in order; `None` if their hashes have five bytes.
+pub(in crate::dataset) fn root_of_written(buckets: &[WrittenBucket]) -> Option<Hash> {
+    let facts: Option<Vec<(u64, Hash)>> = buckets.iter().map(|bucket| Some((bucket.pairs, bucket.hash?))).collect();
+    facts.map(|facts| root_of(facts.into_iter()))
 }
 
 /// Returns the root over all buckets of a segment, in order.
@@ -135,8 +159,14 @@ impl SegmentTree {
     /// # Errors
     /// If a bucket is missing or damaged, or the segment does not match the log.
     pub fn new(store: &Arc<dyn Store>, segment: &SegmentRef, around: Option<IdHash>) -> Result<Self> {
-        if let (Some(root), None) = (&segment.root, around) {
-            return Ok(Self { text: segment_leaf(segment, root), bucket: None });
+        if let (Some(text), None) = (known_leaf(segment), around) {
+            return Ok(Self { text, bucket: None });
+        }
+        if !segment.hashes.has_proofs() {
+            return Err(Error::usage(
+                "expected hashes of eight bytes in the id index, found five, which prove nothing",
+            )
+            .at(store.location().join(&segment.path).to_string()));
         }
         let numbers: Vec<u64> = (0..segment.buckets).collect();
         let facts = facts_of(store, segment, &numbers)?;
@@ -272,12 +302,17 @@ mod tests {
         super::{SegmentWriter, Segments, each_pair},
         *,
     };
-    use crate::{dataset::ids::IdKind, id::TransactionId, storage::RemoteStore};
+    use crate::{
+        dataset::ids::{IdKind, width::HashPlan},
+        id::TransactionId,
+        storage::RemoteStore,
+    };
 
     /// Writes a segment of `pairs` pairs at some base.
     fn written(pairs: u64) -> (Arc<dyn Store>, SegmentRef) {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, TransactionId::fresh());
+        let mut writer =
+            SegmentWriter::new(Arc::clone(&store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
         (0..pairs).for_each(|record| writer.push(IdHash::of(&format!("R{record}")), record).unwrap());
         let Segments { mut refs, staged, .. } = Segments::finish([writer]).unwrap();
         store.publish(staged).unwrap();

@@ -25,7 +25,7 @@ use crate::{
     dataset::log::{
         clock,
         draft::Draft,
-        entry::{self, Counts, Entry, FORMAT_VERSION},
+        entry::{self, Counts, Entry},
         erased,
         leases::CommitDelay,
         root,
@@ -193,7 +193,7 @@ pub(in crate::dataset) fn after(
     let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
     let parent = parent.entry();
     Ok(Entry {
-        format: FORMAT_VERSION,
+        format: parent.settings.format(),
         version: parent.version.next(),
         transaction: transaction.clone(),
         committed_at: moment.committed_at,
@@ -231,6 +231,10 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     {
         return Err(Error::conflict("another run gave the numbers of new classes to other folders meanwhile")
             .hint("nothing was committed; run the command again, it gives its classes the next numbers"));
+    }
+    if transaction.settings.hashes != parent.entry().settings.hashes && !transaction.segments.is_empty() {
+        return Err(Error::conflict("another run made the dataset meanwhile, with other hashes in its id index")
+            .hint("nothing was committed; run the command again, it makes the hashes that the dataset has"));
     }
     if !transaction.removes.is_empty() {
         let live: HashSet<&str> = parent.shards()?.iter().map(|s| s.path.as_str()).collect();
@@ -364,11 +368,11 @@ mod tests {
     use crate::{
         codec::Codec,
         dataset::{
-            ids::IdKind,
+            ids::{IdKind, width::HashWidth},
             index::{SegmentRef, places::PlaceRef},
             log::{
                 draft::FAN_OUT,
-                entry::{Settings, Totals},
+                entry::{EIGHT_BYTES_FORMAT, FORMAT_VERSION, Settings, Totals},
                 order::{Arrangement, Order, ShardOrder},
                 retraction::Retraction,
                 root::VersionTree,
@@ -468,6 +472,7 @@ mod tests {
                 dedup: None,
                 shuffle: None,
                 hash_records: false,
+                hashes: HashWidth::Eight,
                 private: None,
             },
             adds,
@@ -502,21 +507,25 @@ mod tests {
         assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
     }
 
-    #[test]
-    fn segments_that_were_merged_are_replaced_once_and_only_while_all_of_them_are_there() {
-        let dataset = dataset();
-        let segment = |path: &str, record_base| SegmentRef {
+    fn segment(path: &str, record_base: u64) -> SegmentRef {
+        SegmentRef {
             kind: IdKind::Record,
             path: path.into(),
             record_base,
             side: None,
             ordered: false,
+            hashes: HashWidth::Eight,
             pairs: 10,
             buckets: 1,
             bytes: 0,
             root: None,
             seals: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn segments_that_were_merged_are_replaced_once_and_only_while_all_of_them_are_there() {
+        let dataset = dataset();
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
             let mut append = transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
             append.segments = vec![segment(name, 0)];
@@ -560,6 +569,23 @@ mod tests {
         commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
         // A run that was planned before the setting was made does not undo it.
         assert_eq!(dataset.open().unwrap().entry().settings.dedup, Some(DedupBy::Id));
+    }
+
+    #[test]
+    fn a_run_that_made_other_hashes_than_the_dataset_has_is_refused() {
+        let dataset = dataset();
+        let of_width = |hashes: HashWidth, name: &str| {
+            let segment = SegmentRef { hashes, ..segment(name, 0) };
+            let transaction = transaction(vec![shard(name, 0, 1)], &[], Numbers::Fresh(1));
+            let settings = Settings { hashes, ..transaction.settings.clone() };
+            Transaction { settings, segments: vec![segment], ..transaction }
+        };
+        let first = commit(&dataset, &of_width(HashWidth::Five, "a"), Version(0)).unwrap();
+        assert_eq!(first.entry().format, FORMAT_VERSION);
+        let refused = commit(&dataset, &of_width(HashWidth::Eight, "b"), Version(0)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Conflict);
+        commit(&dataset, &of_width(HashWidth::Five, "c"), Version(0)).unwrap();
+        assert_eq!(dataset.open().unwrap().version(), Version(2));
     }
 
     #[test]
@@ -651,7 +677,7 @@ mod tests {
             let add = shard(&format!("s{i}"), 0, 2);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
         };
-        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, EIGHT_BYTES_FORMAT));
         let mut sorted = shard("sorted", 0, 4);
         let scattered = Scattered { span: 4, set: "set".into(), shard: 0, base: None };
         sorted.scattered = Some(scattered.clone());

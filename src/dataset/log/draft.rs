@@ -21,7 +21,7 @@ use crate::{
         log::{
             clock,
             duplicates::DuplicatesRef,
-            entry::{Entry, FORMAT_VERSION, Totals},
+            entry::{Entry, Totals},
             erased,
             retraction::{RemovedBy, runs_of},
             root,
@@ -72,8 +72,9 @@ impl Draft<'_> {
         let adds = self.numbered(shift, version, committed_at);
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
+        let settings = self.transaction.settings_on(old.map(|e| &e.settings));
         Ok(Entry {
-            format: FORMAT_VERSION,
+            format: settings.format(),
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
@@ -82,7 +83,7 @@ impl Draft<'_> {
             arguments: self.transaction.arguments.clone(),
             revisions: self.transaction.revisions.clone(),
             counts: self.transaction.counts,
-            settings: self.transaction.settings_on(old.map(|e| &e.settings)),
+            settings,
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),

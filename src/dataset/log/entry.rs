@@ -18,7 +18,7 @@ use crate::{
         seal::{close_json, json_is_whole},
     },
     dataset::{
-        ids::{IdKind, private::PrivateIds},
+        ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
         log::{cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
         table::{list::ListRef, paths::system_path},
@@ -36,8 +36,11 @@ use crate::{
     units::Size,
 };
 
-/// Version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own version.
-pub const FORMAT_VERSION: u32 = 4;
+/// Newest version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own version.
+pub const FORMAT_VERSION: u32 = 5;
+
+/// Version of datasets whose id index has hashes of eight bytes, which older releases read as well.
+pub(in crate::dataset) const EIGHT_BYTES_FORMAT: u32 = 4;
 
 /// First version whose entries carry a checksum.
 const CHECKED_FORMAT: u32 = 4;
@@ -287,6 +290,9 @@ pub struct Settings {
     /// Whether sidecars of Parquet shards have the content hash of every new row.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hash_records: bool,
+    /// Bytes of the hashes in the id index; with eight, proofs lead from the root of a version to them.
+    #[serde(rename = "hash_bytes", default, skip_serializing_if = "HashWidth::is_eight")]
+    pub hashes: HashWidth,
     /// Settings of private ids, if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateIds>,
@@ -297,6 +303,14 @@ impl Settings {
     /// them in any case: by its hash, an erasure tells an erased row from another one that has taken its place in the source.
     pub fn hashes_rows(&self, of_text: bool) -> bool {
         self.hash_records || (of_text && self.id.is_empty() && !self.has_subjects())
+    }
+
+    /// Returns the oldest version of the format that has all that the settings ask for.
+    pub(in crate::dataset) fn format(&self) -> u32 {
+        match self.hashes {
+            HashWidth::Eight => EIGHT_BYTES_FORMAT,
+            HashWidth::Five => FORMAT_VERSION,
+        }
     }
 
     /// Whether records may have subject ids.

@@ -522,7 +522,10 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{dataset::ids::IdKind, storage::RemoteStore};
+    use crate::{
+        dataset::ids::{IdKind, width::HashWidth},
+        storage::RemoteStore,
+    };
 
     fn shard(path: &str, records: u64) -> ShardMeta {
         ShardMeta { path: path.into(), records, ..ShardMeta::nothing() }
@@ -565,6 +568,7 @@ mod tests {
             record_base: 5,
             side: None,
             ordered: false,
+            hashes: HashWidth::Eight,
             pairs: 9,
             buckets: 2,
             bytes: 0,

@@ -31,7 +31,7 @@ use crate::{
             clock,
             commit::{Next, until_created},
             draft::{Draft, ListWriter},
-            entry::{Counts, Entry, FORMAT_VERSION},
+            entry::{Counts, Entry},
             erased::tombstones,
             erasures::Erasures,
             part::{PULL, Part},
@@ -302,7 +302,7 @@ impl Lists<'_> {
         tags.extend(named.map(|(name, _)| (name.clone(), version)));
         let readable_from = old.map_or(Version(0), |entry| entry.readable_from);
         Ok(Entry {
-            format: FORMAT_VERSION,
+            format: of.settings.format(),
             version,
             transaction: self.draft.transaction.id.clone(),
             committed_at: moment.committed_at,

@@ -6,6 +6,7 @@
 //!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
 //!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
 //!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"    as the log entry lists them
+//!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"       if its hashes have five bytes
 //! ```
 //!
 //! All levels are Merkle trees as in RFC 6962 ([`merkle`]); [`index`](super::index) defines the tree of a segment.
@@ -27,7 +28,7 @@ use crate::{
     },
     dataset::{
         ids::private::IdMode,
-        index::{SegmentTree, segment_leaf},
+        index::{SegmentTree, known_leaf},
         log::{
             entry::Entry,
             erased::tombstones,
@@ -71,7 +72,7 @@ fn known_lists(entry: &Entry) -> Option<Vec<Hash>> {
 
 /// Returns the root of a version, computed from its entry; `None` if a list or a segment has no hash.
 pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
-    let segments: Option<Vec<String>> = entry.segments.iter().map(|s| Some(segment_leaf(s, &s.root?))).collect();
+    let segments: Option<Vec<String>> = entry.segments.iter().map(known_leaf).collect();
     let (Some(lists), Some(segments)) = (known_lists(entry), segments) else { return Ok(None) };
     Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
 }

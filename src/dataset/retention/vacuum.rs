@@ -31,7 +31,7 @@ use crate::{
         log::{
             commit::{Next, after, until_created},
             draft::FAN_OUT,
-            entry::{Entry, FORMAT_VERSION},
+            entry::{EIGHT_BYTES_FORMAT, Entry},
             erased::Replacements,
             publication::Intent,
             runs::{self, Run, RunTable},
@@ -275,7 +275,7 @@ impl Unreferenced {
         } else if facts.modified >= retention.cutoff {
             self.young += 1;
         } else {
-            self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < FORMAT_VERSION;
+            self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < EIGHT_BYTES_FORMAT;
             self.abandoned.extend(run.clone());
             self.objects.push(DeletableObject { facts, kind, committed: false, run, checksum: None });
         }
@@ -516,7 +516,6 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
             return Ok(Next::Nothing(Box::new(parent)));
         }
         let mut entry = after(&parent, &transaction, "vacuum", arguments.clone())?;
-        entry.format = FORMAT_VERSION;
         entry.abandoned = found.abandoned.iter().cloned().collect();
         if expires {
             let mut tags = parent.tags().iter();

@@ -354,7 +354,7 @@ fn append(
             Scatter::new(pipeline.store.as_ref(), pipeline.cancel, set, shuffler.fan_in())
         };
         let scatter = shuffled.as_ref().map(scatter);
-        Appender::new(store, pipeline.encoder.output(), naming, spread, pipeline.writer, pipeline.observer)
+        Appender::new(store, pipeline.encoder, naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
             .writing_behind(pipeline.memory.write_window)
             .scattering(scatter)

@@ -23,7 +23,7 @@ use super::{
     check_neighbours, no_columns, sidecar_rows,
 };
 use crate::{
-    dataset::{IdColumn, IdHashes, SidecarColumns, SidecarGroups, sidecar_schema},
+    dataset::{IdHashes, IdKind, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
     format::{Framing, parquet::batch_of_samples, tar::index::Members},
     record::{
@@ -232,8 +232,8 @@ impl Encoder {
             Output::Stream(framing) => self.frames(layout, framing.as_ref(), &unit, &names)?,
         };
         let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
-        let of = |ids: &Option<IdColumn>| ids.as_ref().map_or_else(IdHashes::default, IdColumn::hashes);
-        let (record_hashes, subject_hashes) = (of(&names.record_ids).packed()?, of(&names.subject_ids).packed()?);
+        let record_hashes = self.hashes.ids(IdKind::Record, names.record_ids.as_ref()).packed()?;
+        let subject_hashes = self.hashes.ids(IdKind::Subject, names.subject_ids.as_ref()).packed()?;
         let sidecar =
             sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).batch(layout.has_fingerprints())?;
         Ok(Prepared { side, ranks: ranks(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })

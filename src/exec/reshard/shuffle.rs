@@ -128,7 +128,7 @@ impl Resharder<'_> {
         let set = format!("{}-0", naming.tag.replace('/', "-"));
         let scatter = Scatter::new(store.as_ref(), self.rewriter.cancel, set, fan_in);
         let spread = Spread::new(mixed.size.target, Some(input));
-        Appender::new(Arc::clone(store), encoder.output(), naming, spread, order.writer, self.rewriter.observer)
+        Appender::new(Arc::clone(store), encoder, naming, spread, order.writer, self.rewriter.observer)
             .ending_with_units(mixed.size.ends.is_some())
             .writing_behind(order.memory.write_window)
             .scattering(Some(scatter))

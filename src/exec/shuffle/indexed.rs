@@ -65,7 +65,7 @@ impl ShuffledIds<'_> {
         let index = Arc::new(Mutex::new(self.index(setup)));
         let numbered = {
             let index = Arc::clone(&index);
-            prepared.map(move |prepared| number(layout, &index, &prepared?))
+            prepared.map(move |prepared| number(layout, &index, prepared?))
         };
         let spilled = shuffler.spill(scope, numbered)?;
         let index = std::mem::take(&mut *index.lock().unwrap_or_else(PoisonError::into_inner));
@@ -75,7 +75,7 @@ impl ShuffledIds<'_> {
 
     fn index(&self, setup: &ShuffleSetup<'_>) -> Vec<SideIndex> {
         let ids = |kind, side| {
-            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, self.writer.clone());
+            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, self.encoder.hashes(), self.writer.clone());
             match self.division {
                 Some(division) => writer.of_side(side, division),
                 None => writer,
@@ -91,13 +91,13 @@ impl ShuffledIds<'_> {
 }
 
 /// Gives prepared records their numbers.
-fn number(layout: &Layout, index: &Mutex<Vec<SideIndex>>, prepared: &Prepared) -> Result<RecordBatch> {
+fn number(layout: &Layout, index: &Mutex<Vec<SideIndex>>, mut prepared: Prepared) -> Result<RecordBatch> {
     let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
     let side = index.get_mut(usize::from(prepared.side()));
     let side = side.ok_or_else(|| Error::internal("a record has no side"))?;
     let first = side.records;
-    side.record_ids.push_all(&prepared.record_hashes, first)?;
-    side.subject_ids.push_all(&prepared.subject_hashes, first)?;
+    side.record_ids.push_all(std::mem::take(&mut prepared.record_hashes), first)?;
+    side.subject_ids.push_all(std::mem::take(&mut prepared.subject_hashes), first)?;
     side.records += prepared.records() as u64;
-    layout.numbered(prepared, first)
+    layout.numbered(&prepared, first)
 }

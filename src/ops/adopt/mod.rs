@@ -31,9 +31,9 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication, Revision, SegmentRef,
-        SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList, Transaction,
-        adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path, record_beside,
+        Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication,
+        Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList,
+        Transaction, adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path, record_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -74,6 +74,8 @@ pub struct AdoptOptions {
     pub exclude: Vec<String>,
     /// Whether sidecars of Parquet shards have the content hash of every row, also where the dataset has none so far.
     pub hash_records: bool,
+    /// Whether the id index of a new dataset has all that `manifest --prove` needs.
+    pub proofs: bool,
     /// How ids are stored.
     pub private: PrivateChoice,
     /// Skip damaged files instead of stopping.
@@ -412,6 +414,8 @@ impl<'a> Adoption<'a> {
                 .hint("shards that are adopted in place keep the names of their sources"));
         }
         let private = choose_private(old.as_ref(), self.options.private, self.context.id_key.as_ref())?;
+        let hashes = HashWidth::choose(old.as_ref().map(|o| o.hashes), self.options.proofs)
+            .map_err(|error| error.at(self.dataset.store().location().to_string()))?;
         let mut settings = old.unwrap_or_else(|| Settings {
             shard_format: format,
             codec,
@@ -429,6 +433,7 @@ impl<'a> Adoption<'a> {
             dedup: None,
             shuffle: None,
             hash_records: false,
+            hashes,
             private: None,
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
@@ -581,7 +586,8 @@ impl<'a> Adoption<'a> {
     ) -> Result<()> {
         let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
         let writer = publication.id().clone().into();
-        let Folded { staged, adds, segments, sources, counts } = self.fold(adopted, &writer, pseudonymizer.as_ref())?;
+        let Folded { staged, adds, segments, sources, counts } =
+            self.fold(adopted, &writer, (settings.hashes, pseudonymizer.as_ref()))?;
         self.context.cancel.check()?;
         publication.publish(staged)?;
         let indexes = live::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
@@ -605,9 +611,10 @@ impl<'a> Adoption<'a> {
         &mut self,
         adopted: Vec<(SourceFile, Adopted)>,
         writer: &Writer,
-        pseudonymizer: Option<&Pseudonymizer>,
+        (hashes, pseudonymizer): (HashWidth, Option<&Pseudonymizer>),
     ) -> Result<Folded> {
-        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, writer.clone());
+        let plan = HashPlan::new(hashes);
+        let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, &plan, writer.clone());
         let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
         let mut staged: Vec<Staged> = Vec::new();
         let mut adds: Vec<NewShard> = Vec::new();

@@ -67,6 +67,7 @@ impl Work {
             include: Vec::new(),
             exclude: Vec::new(),
             hash_records: self.settings.hash_records,
+            proofs: self.settings.hashes.has_proofs(),
             private: PrivateChoice::default(),
             skip_errors: self.skip_errors,
         }
@@ -185,7 +186,7 @@ fn run_task(
     let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let Folded { mut staged, adds, segments, sources, counts } =
-        adoption.fold(adopted, &writer, pseudonymizer.as_ref())?;
+        adoption.fold(adopted, &writer, (work.settings.hashes, pseudonymizer.as_ref()))?;
     let store = dataset.store().as_ref();
     let (table, list) = stage_sources(store, &writer, sources.into_iter())?.unzip();
     staged.extend(table);

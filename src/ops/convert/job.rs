@@ -7,7 +7,7 @@ use super::{
     shuffle, split,
 };
 use crate::{
-    dataset::{Dataset, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
+    dataset::{Dataset, HashWidth, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::Version,
@@ -76,6 +76,8 @@ impl<'a> Job<'a> {
             dedup: None,
             shuffle: shuffle::chosen(snapshot, options.shuffle)?,
             hash_records: options.hash_records || old.is_some_and(|o| o.hash_records),
+            hashes: HashWidth::choose(old.map(|o| o.hashes), options.proofs)
+                .map_err(|error| error.at(dataset.store().location().to_string()))?,
             private: choose_private(old, options.private, context.id_key.as_ref())
                 .map_err(|error| error.at(dataset.store().location().to_string()))?,
         };

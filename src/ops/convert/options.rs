@@ -118,6 +118,9 @@ pub struct ConvertOptions {
     /// Whether sidecars of Parquet shards have the content hash of every row, also where the dataset has none so far.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hash_records: bool,
+    /// Whether the id index of a new dataset has all that `manifest --prove` needs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proofs: bool,
     /// Where shards end, if not at a target size.
     #[serde(default)]
     pub ends: Option<ShardEnds>,

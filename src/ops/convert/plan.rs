@@ -382,6 +382,7 @@ impl ConvertPlan {
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &stored, ids, subject)?;
         Ok(encoder
             .storing(stored.fields().len())
+            .hashing(self.settings.hashes)
             .with_rows(self.rows_as(&stored))
             .renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The hash of the id determines the bucket. A proof reveals the hashes of some other ids, but no id. It covers stored
-//! ids only; a record whose only name is `source#row` has none. The head that leads to the root states whether ids are
+//! ids only, in datasets made with `--proofs`; a record whose only name is `source#row` has none. The head that leads to the root states whether ids are
 //! stored as they are or as tokens: a proof that looks up a plain id where tokens are stored proves nothing. The index
 //! contains the first 64 bits of a hash, so the presence of a token is proved only for its first 16 digits.
 
@@ -209,6 +209,13 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
             "expected an id that is stored, found the origin of a record, which is not in the index",
         )
         .hint("records get ids of their own with `convert --id`"));
+    }
+    if !snapshot.entry().settings.hashes.has_proofs() {
+        return Err(Error::usage(
+            "expected a dataset made with --proofs, found one whose id index has only the first bytes of hashes",
+        )
+        .at(snapshot.dataset().store().location().to_string())
+        .hint("`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with --proofs into a new --out"));
     }
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let query = IdQuery::new(pseudonymizer.as_ref(), id);

@@ -3,7 +3,8 @@
 //! ```text
 //! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"     ids have sides by this rule
 //!      |- list       the hashes of all these leaves, in order
-//!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                         all segments, in order
+//!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                         all segments, in order,
+//!                    "sealed subject 0 100 1 <root of seals> train\n"                            in either form
 //! ```
 //!
 //! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be left out, added or moved. A rule gives an
@@ -274,7 +275,7 @@ fn facts(split: &Sides, segments: &[String]) -> Result<Vec<SideFacts>, String> {
     for text in segments {
         let wrong = || "a segment does not state its side".to_owned();
         let words: Vec<&str> = text.strip_suffix('\n').ok_or_else(wrong)?.split(' ').collect();
-        let ["segment", of, _, pairs, _, _, name] = words.as_slice() else { return Err(wrong()) };
+        let ["segment" | "sealed", of, _, pairs, _, _, name] = words.as_slice() else { return Err(wrong()) };
         let side = sides.iter_mut().find(|side| side.name == *name).ok_or_else(wrong)?;
         if *of == kind.name() {
             side.segments += 1;

@@ -251,7 +251,7 @@ impl<'a> IdColumns<'a> {
     }
 }
 
-fn of_type<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
+pub(super) fn of_type<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> Result<&'a A> {
     let column = batch.column_by_name(name).and_then(|column| column.as_any().downcast_ref::<A>());
     column.ok_or_else(|| Error::integrity(format!("expected a column `{name}` in a sidecar, found none")))
 }

@@ -326,8 +326,8 @@ impl Run<'_> {
         self.context.observer.event(Event::Phase { name: "writing the id index", bytes: None });
         let segments = &snapshot.entry().segments;
         let index = renumber(stores, segments, &chosen.numbering, publication.id(), &self.context.cancel)?;
-        made.staged.extend(index.segments.staged);
-        let sources = KeptSources::of(snapshot, &chosen.numbering, &index.hashes)?;
+        made.staged.extend(index.staged);
+        let sources = KeptSources::of(snapshot, chosen, &self.context.cancel)?;
         record_beside(made.shards.iter_mut(), &made.staged);
         self.context.cancel.check()?;
         publication.publish(made.staged)?;
@@ -341,7 +341,7 @@ impl Run<'_> {
             revisions: snapshot.entry().revisions.clone(),
             counts: report.counts,
             adds: made.shards,
-            segments: index.segments.refs,
+            segments: index.refs,
             places: made.places,
             sources: &sources,
             numbers: Numbers::Fresh(chosen.numbering.records()),

@@ -1,18 +1,26 @@
 //! The list of sources of a new dataset: those that a record came from, under the new record numbers. The name of a file
 //! may be an id, so files of records that were left out are not listed.
 
+use arrow::array::{Array, StringArray};
+use rayon::prelude::*;
+
+use super::choose::{Chosen, of_type};
 use crate::{
-    dataset::{IdQuery, NewSources, Optional, Pseudonymizer, Renumbering, Snapshot, SourceRow},
+    dataset::{
+        IdQuery, NewSources, Optional, Pseudonymizer, Renumbering, Snapshot, SourceRow, sidecar_batches, stored_hash,
+    },
     error::Result,
+    events::Cancel,
     id::IdHash,
+    record::BATCH_ROWS,
 };
 
 /// Sources of a snapshot that the new dataset has records of.
 pub(super) struct KeptSources<'a> {
     snapshot: &'a Snapshot,
     numbering: &'a Renumbering,
-    /// Hashes of the record ids that are kept, ascending.
-    hashes: &'a [IdHash],
+    /// Hashes of the record ids that are kept, ascending; empty if no source is a part of a sample.
+    hashes: Vec<IdHash>,
     /// Numbers that sources begin with, ascending, each with the place in the lists of the last source that does.
     firsts: Vec<(u64, usize)>,
     pseudonymizer: Option<Pseudonymizer>,
@@ -25,12 +33,14 @@ impl<'a> KeptSources<'a> {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(super) fn of(snapshot: &'a Snapshot, numbering: &'a Renumbering, hashes: &'a [IdHash]) -> Result<Self> {
+    pub(super) fn of(snapshot: &'a Snapshot, chosen: &'a Chosen, cancel: &Cancel) -> Result<Self> {
+        let numbering = &chosen.numbering;
         // Without the key, it is not known to which record a file belongs.
         let pseudonymizer = crate::dataset::pseudonymizer_of(snapshot).ok().flatten();
-        let (mut firsts, mut place) = (Vec::new(), 0);
+        let (mut firsts, mut place, mut parts) = (Vec::new(), 0, false);
         let mut optional = Optional::default();
         snapshot.each_source(&mut |row| {
+            parts |= is_part(&row);
             if !is_part(&row) {
                 firsts.extend(row.firsts().map(|first| (first, place)));
             }
@@ -48,6 +58,8 @@ impl<'a> KeptSources<'a> {
             }
             same
         });
+        let hashes =
+            if parts && !numbering.is_identity() { kept_hashes(snapshot, chosen, cancel)? } else { Vec::new() };
         Ok(Self { snapshot, numbering, hashes, firsts, pseudonymizer, optional })
     }
 
@@ -80,6 +92,28 @@ impl<'a> KeptSources<'a> {
         let is_owner = self.firsts.get(at).is_some_and(|(_, last)| *last == place);
         is_owner && self.numbering.before(end) > self.numbering.before(first)
     }
+}
+
+/// Returns the hashes of the stored record ids that are kept, ascending. Those of the index may be cut, and would name files of others.
+fn kept_hashes(snapshot: &Snapshot, chosen: &Chosen, cancel: &Cancel) -> Result<Vec<IdHash>> {
+    let settings = &snapshot.entry().settings;
+    let mut hashes = Vec::new();
+    for stock in &chosen.stocks {
+        let mut first = 0;
+        for batch in sidecar_batches(snapshot.dataset().store(), &stock.shard.sidecar(), BATCH_ROWS)? {
+            cancel.check()?;
+            let batch = batch?;
+            let ids: &StringArray = of_type(&batch, "record_id")?;
+            let is_kept = |row: &usize| {
+                stock.kept.as_ref().is_none_or(|kept| first + row < kept.len() && kept.value(first + row))
+            };
+            let rows = (0..ids.len()).filter(|row| ids.is_valid(*row) && is_kept(row));
+            hashes.extend(rows.map(|row| stored_hash(settings, ids.value(row))));
+            first += ids.len();
+        }
+    }
+    hashes.par_sort_unstable();
+    Ok(hashes)
 }
 
 /// Files that are parts of samples are listed without records.

@@ -256,7 +256,7 @@ impl<'a> Index<'a> {
         Ok(first)
     }
 
-    /// Returns a column of ids with the hash of each.
+    /// Returns a column of ids with the hash of each, as the index has it.
     fn hashes(
         &self,
         batch: &RecordBatch,
@@ -272,6 +272,7 @@ impl<'a> Index<'a> {
         } else {
             IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
         }
+        hashes.iter_mut().flatten().for_each(|hash| *hash = settings.hashes.cut(*hash));
         Ok((kind, ids.clone(), hashes))
     }
 }
