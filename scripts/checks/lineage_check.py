@@ -436,8 +436,9 @@ def main():
         check_events(arguments.shardify, pathlib.Path(folder), arguments.openlineage_spec)
     with tempfile.TemporaryDirectory() as folder:
         check_documents(arguments.shardify, pathlib.Path(folder))
-    with tempfile.TemporaryDirectory() as folder:
-        check_roots(arguments.shardify, pathlib.Path(folder))
+    for proofs in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            check_roots(arguments.shardify, pathlib.Path(folder), proofs)
     with tempfile.TemporaryDirectory() as folder:
         check_guide(arguments.shardify, pathlib.Path(folder))
     for to in ("parquet", "tar", "tfrecord"):
