@@ -15,6 +15,8 @@
 //! 100%25           -> 100%2525              (empty)    -> %
 //! ```
 
+use std::borrow::Cow;
+
 use arrow::datatypes::DataType;
 
 /// Extension of files whose name has none.
@@ -61,6 +63,13 @@ const TEXT: [&str; 32] = [
 pub fn split_key(path: &str) -> (&str, String) {
     let (key, extension) = cut(path);
     (key, extension_of(extension))
+}
+
+/// Returns what follows the key in a path, in lower case.
+pub fn ending(path: &str) -> Cow<'_, str> {
+    let (_, extension) = cut(path);
+    let is_lower = extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    if is_lower { Cow::Borrowed(extension) } else { Cow::Owned(extension.to_lowercase()) }
 }
 
 /// Returns the extension of a part, given the rest of its path after the key.

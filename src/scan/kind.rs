@@ -26,7 +26,7 @@ use crate::{
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Result},
     format::{RecordReader, SourceBytes, SplitStream},
-    record::{SourcePart, Split, key::split_key},
+    record::{SourcePart, Split, key::ending},
     schema,
 };
 
@@ -373,8 +373,7 @@ fn is_companion(name: &str) -> bool {
 }
 
 fn holds_shards(name: &str) -> bool {
-    let (_, extension) = split_key(name);
-    extension.split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
+    ending(name).split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
 
 /// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
@@ -475,12 +474,11 @@ pub fn is_foreign_archive(name: &str) -> bool {
 
 /// Returns whether a name suggests that the file contains records.
 pub fn names_records(name: &str) -> bool {
-    let (_, mut extension) = split_key(name);
-    if let Some((inner, packed)) = extension.rsplit_once('.')
-        && sniff::PACKED.contains(&packed)
-    {
-        extension = inner.to_owned();
-    }
+    let ending = ending(name);
+    let extension = match ending.rsplit_once('.') {
+        Some((inner, packed)) if sniff::PACKED.contains(&packed) => inner,
+        _ => &ending,
+    };
     // `train.tfrecord-00000-of-00010` is a common way to number shards.
     let last = extension.rsplit('.').next().unwrap_or_default();
     let last = last.split_once("-of-").map_or(last, |(head, _)| head.trim_end_matches(|c: char| c.is_ascii_digit()));

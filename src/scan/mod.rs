@@ -7,6 +7,7 @@
 mod foreign;
 mod kind;
 mod misnamed;
+mod name;
 mod partitions;
 mod parts;
 mod rows;
@@ -36,7 +37,10 @@ pub use sniff::SniffOptions;
 pub use stored::{Listed as ListedSource, Reopener};
 pub use tables::{Table, TableFormat, refuse_foreign};
 
-use self::tables::Tables;
+use self::{
+    name::{Name, Named, sorted},
+    tables::Tables,
+};
 use crate::{
     codec::decompress,
     delta::DataFile,
@@ -90,29 +94,34 @@ impl Root {
 #[derive(Debug, Clone)]
 pub struct SourceFile {
     root: Arc<Root>,
-    name: Box<str>,
+    name: Name,
     bytes: u64,
     /// Microseconds since 1970.
     modified: i64,
     etag: Option<Box<str>>,
-    /// Length of the key of its sample; `None` for that of the usual rule.
-    key_bytes: Option<u32>,
+    /// Length of the key of its sample.
+    key_bytes: u32,
     /// Whether it is a folder that is one source.
     is_store: bool,
     /// How it is read as a data file of a Delta table; `None` for other files.
     table: Option<Arc<DataFile>>,
 }
 
+/// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none is later.
+fn usual_key(name: &str) -> u32 {
+    u32::try_from(key_length(name.as_bytes())).unwrap_or(u32::MAX)
+}
+
 impl SourceFile {
     fn new(root: &Arc<Root>, facts: ObjectFacts) -> Self {
         let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
         Self {
-            name: name.into_boxed_str(),
+            key_bytes: usual_key(&name),
+            name: name.into(),
             root: Arc::clone(root),
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
             etag: facts.etag.map(Into::into),
-            key_bytes: None,
             is_store: false,
             table: None,
         }
@@ -133,11 +142,11 @@ impl SourceFile {
         let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
         Ok(Self {
             root: Arc::new(root),
-            name: name.into(),
+            name: name.to_owned().into(),
             bytes,
             modified: 0,
             etag: None,
-            key_bytes: None,
+            key_bytes: usual_key(name),
             is_store: false,
             table: None,
         })
@@ -214,7 +223,7 @@ impl SourceFile {
 
     /// Applies a rule for keys: that of a path which has none is the whole path.
     pub fn key_by(&mut self, rule: &KeyRule) {
-        self.key_bytes = if rule.is_first_dot() { None } else { u32::try_from(rule.key(&self.name).len()).ok() };
+        self.key_bytes = u32::try_from(rule.key(&self.name).len()).unwrap_or(u32::MAX);
     }
 
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
@@ -314,6 +323,21 @@ pub struct Head {
     pub packed: bool,
 }
 
+impl Named for SourceFile {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn name_mut(&mut self) -> &mut Name {
+        &mut self.name
+    }
+}
+
+/// Sorts by name.
+pub fn sort_by_name(files: &mut [SourceFile]) {
+    name::sort(files);
+}
+
 impl TreeFile for SourceFile {
     fn path(&self) -> &str {
         self.name()
@@ -324,7 +348,7 @@ impl TreeFile for SourceFile {
     }
 
     fn key_bytes(&self) -> usize {
-        self.key_bytes.map_or_else(|| key_length(self.name.as_bytes()), |length| length as usize)
+        self.key_bytes as usize
     }
 }
 
@@ -397,6 +421,7 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
     }
     scan.check_size()?;
     let mut found = scan.found;
+    name::pack(&mut found.files);
     found.tables = scan.tables.finish(&found.files, settings);
     found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.below(own).is_none()));
     found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
@@ -430,30 +455,6 @@ pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
     stores::gather(&mut files)?;
     Ok(sorted(files))
 }
-
-/// Sorts by name. Files are listed folder by folder, each sorted, so it is often enough to sort the folders.
-fn sorted(mut files: Vec<SourceFile>) -> Vec<SourceFile> {
-    let lengths: Vec<usize> = files.chunk_by(|a, b| a.name <= b.name).map(<[_]>::len).collect();
-    if lengths.len() > 1 && lengths.len() <= files.len() / MIN_FOLDER_FILES {
-        let mut unsorted = files.into_iter();
-        let run = |length| unsorted.by_ref().take(length).collect();
-        let mut runs: Vec<Vec<SourceFile>> = lengths.into_iter().map(run).collect();
-        runs.sort_by(|a, b| a.first().map(|file| &file.name).cmp(&b.first().map(|file| &file.name)));
-        files = runs.into_iter().flatten().collect();
-    }
-    sort_by_name(&mut files);
-    files
-}
-
-/// Sorts by name. Files are usually sorted already, which all cores check.
-pub fn sort_by_name(files: &mut [SourceFile]) {
-    if !files.par_windows(2).all(|pair| pair[0].name <= pair[1].name) {
-        files.par_sort_by(|a, b| a.name.cmp(&b.name));
-    }
-}
-
-/// Minimum average number of files per folder for which sorting by folders is tried.
-const MIN_FOLDER_FILES: usize = 8;
 
 struct Scan {
     include: Option<GlobSet>,
@@ -651,7 +652,7 @@ fn distinguish(files: &mut [SourceFile]) -> bool {
         for file in same {
             let folder = file.root.store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
-            let name = format!("{above}{}", file.path()).into_boxed_str();
+            let name = format!("{above}{}", file.path()).into();
             file.root = Root::new(Arc::clone(&file.root.store), above);
             file.name = name;
         }

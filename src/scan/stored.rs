@@ -70,9 +70,10 @@ impl<'a> Reopener<'a> {
                 root
             }
         };
+        let name = format!("{}{}", key.1, listed.path);
         Ok(SourceFile {
-            key_bytes: None,
-            name: format!("{}{}", key.1, listed.path).into_boxed_str(),
+            key_bytes: super::usual_key(&name),
+            name: name.into(),
             root,
             bytes: listed.bytes,
             modified: listed.modified,

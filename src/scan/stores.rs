@@ -102,9 +102,9 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
         (root, name)
     };
     SourceFile {
-        key_bytes: None,
+        key_bytes: super::usual_key(&name),
         root,
-        name: name.into_boxed_str(),
+        name: name.into(),
         bytes: store.bytes,
         modified: store.modified,
         etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
