@@ -19,6 +19,7 @@ mod counted;
 mod scale;
 
 use std::{
+    collections::{BTreeSet, HashSet},
     error::Error,
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,11 +27,12 @@ use std::{
 };
 
 use counted::{Counted, Sums, sums};
+use rayon::prelude::*;
 use scale::{Scale, id, merge_index, new_shard, transaction};
 use serde_json::json;
 use shardify::{
-    dataset::{Dataset, Numbers, SegmentRef, Transaction, commit, find, find_each},
-    id::Version,
+    dataset::{Dataset, HashWidth, IdColumn, Numbers, SegmentRef, Transaction, commit, find, find_each},
+    id::{IdHash, Version},
     storage::{LocalStore, Store},
 };
 
@@ -111,6 +113,26 @@ fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
     batch(&dataset, scale)
 }
 
+/// Writes the sidecars of shards with an id whose hash begins as that of one of some ids does: a lookup reads them, too.
+fn write_others(dataset: &Dataset, scale: Scale, ids: &[String]) -> Outcome<()> {
+    let cut = |hash: IdHash| HashWidth::Five.cut(hash);
+    let wanted: HashSet<IdHash> = ids.iter().map(|id| cut(IdHash::of(id))).collect();
+    let own: HashSet<&String> = ids.iter().collect();
+    let parts: Vec<u64> = (0..scale.records).step_by(1 << 20).collect();
+    let others = parts.into_par_iter().flat_map_iter(|start| {
+        let ids = scale::ids(start, scale.records.min(start + (1 << 20)));
+        let hashes = IdColumn::from(ids).hashes();
+        let same: Vec<u64> =
+            hashes.iter().filter(|(_, hash)| wanted.contains(&cut(*hash))).map(|(row, _)| row as u64).collect();
+        same.into_iter().map(move |row| start + row)
+    });
+    let others: Vec<u64> = others.collect();
+    let shards: BTreeSet<u64> =
+        others.into_iter().filter(|record| !own.contains(&id(*record))).map(|record| scale.shard_of(record)).collect();
+    shards.into_iter().try_for_each(|shard| scale.write_sidecar(dataset, shard))?;
+    Ok(())
+}
+
 /// Single ids, each from an unopened dataset: how long, how many requests, and how many one after the other.
 fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
     let dataset = Dataset::new(Arc::clone(store));
@@ -120,6 +142,13 @@ fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
     let mut shards: Vec<u64> = records.iter().map(|record| scale.shard_of(*record)).collect();
     shards.dedup();
     shards.iter().try_for_each(|shard| scale.write_sidecar(&dataset, *shard))?;
+    if !scale.growing {
+        write_others(
+            &dataset,
+            scale,
+            &records.iter().map(|record| id(*record)).chain(["nobody".to_owned()]).collect::<Vec<_>>(),
+        )?;
+    }
     let mut times = Vec::new();
     for record in &records {
         let begun = Instant::now();
@@ -179,6 +208,9 @@ fn batch(dataset: &Dataset, scale: Scale) -> Outcome<()> {
         records.extend((0..each.min(end - first)).map(|i| first + i * (end - first) / each.min(end - first)));
     }
     let ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
+    if !scale.growing {
+        write_others(dataset, scale, &ids)?;
+    }
     let begun = Instant::now();
     let mut found = 0;
     find_each(&dataset.open()?, &ids, &mut |number, hit| {

@@ -556,6 +556,7 @@ impl World {
                     index: Some(Vec::new()),
                     split: self.split(),
                     dedup: self.unique.then(|| "content".parse().unwrap()),
+                    proofs: self.has_proofs(),
                     ..ConvertOptions::default()
                 };
                 // A run with nothing to do reports the newest version, which another command made.
@@ -629,12 +630,18 @@ impl World {
         })
     }
 
+    /// Whether its datasets have proofs: the index is the same for all formats, so those of one of them do.
+    fn has_proofs(&self) -> bool {
+        self.format == OutputFormat::TfRecord
+    }
+
     fn adopting(&self) -> adopt::AdoptOptions {
         // In tar, the keys are the ids.
         let columns = self.format != OutputFormat::Tar;
         adopt::AdoptOptions {
             id: if columns { vec!["rid".to_owned()] } else { Vec::new() },
             subject: columns.then(|| "who".to_owned()),
+            proofs: self.has_proofs(),
             ..adopt::AdoptOptions::default()
         }
     }

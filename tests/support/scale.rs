@@ -43,7 +43,7 @@ pub fn id(record: u64) -> String {
 }
 
 /// Returns the [`id`]s of consecutive records, by counting in the text, because there may be a billion.
-fn ids(start: u64, end: u64) -> StringArray {
+pub fn ids(start: u64, end: u64) -> StringArray {
     let mut text = id(start).into_bytes();
     let mut ids = StringBuilder::new();
     for _ in start..end {
