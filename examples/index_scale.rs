@@ -129,7 +129,15 @@ fn write_others(dataset: &Dataset, scale: Scale, ids: &[String]) -> Outcome<()> 
     let others: Vec<u64> = others.collect();
     let shards: BTreeSet<u64> =
         others.into_iter().filter(|record| !own.contains(&id(*record))).map(|record| scale.shard_of(record)).collect();
-    shards.into_iter().try_for_each(|shard| scale.write_sidecar(dataset, shard))?;
+    shards.into_iter().try_for_each(|shard| write_sidecar(dataset, scale, shard))
+}
+
+/// Writes the sidecar of a shard unless it is there.
+fn write_sidecar(dataset: &Dataset, scale: Scale, shard: u64) -> Outcome<()> {
+    let path = new_shard(Scale::path(shard), 0, 0).meta.sidecar().path;
+    if dataset.store().head(&path)?.is_none() {
+        scale.write_sidecar(dataset, shard)?;
+    }
     Ok(())
 }
 
@@ -141,7 +149,7 @@ fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
     let records: Vec<u64> = records.into_iter().filter(|record| *record < scale.records).collect();
     let mut shards: Vec<u64> = records.iter().map(|record| scale.shard_of(*record)).collect();
     shards.dedup();
-    shards.iter().try_for_each(|shard| scale.write_sidecar(&dataset, *shard))?;
+    shards.iter().try_for_each(|shard| write_sidecar(&dataset, scale, *shard))?;
     if !scale.growing {
         write_others(
             &dataset,
@@ -203,7 +211,7 @@ fn batch(dataset: &Dataset, scale: Scale) -> Outcome<()> {
     let mut records = Vec::new();
     for number in 0..shards {
         let shard = number * (scale.shards / shards);
-        scale.write_sidecar(dataset, shard)?;
+        write_sidecar(dataset, scale, shard)?;
         let (first, end) = (scale.first(shard), scale.first(shard + 1));
         records.extend((0..each.min(end - first)).map(|i| first + i * (end - first) / each.min(end - first)));
     }

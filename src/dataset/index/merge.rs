@@ -6,7 +6,8 @@
 //! dataset are never merged.
 //!
 //! Segments of ids in ascending order are merged by themselves, up to a size from which on they stay as they are. If the ids of
-//! one begin where those of another end, so does the merged one; else it has hashes, like the rest of the index.
+//! one begin where those of another end, so does the merged one; else it has hashes, like the rest of the index, unless it is large: then the ids
+//! are merged.
 //!
 //! ```text
 //! inputs    a sorted, b=00 b=01        b sorted, b=00            pairs up to the minimum of the inputs' last pairs in
@@ -19,6 +20,7 @@
 
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
+use arrow::array::StringArray;
 use rayon::prelude::*;
 
 use super::{
@@ -79,7 +81,7 @@ pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
 
 fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
     // Those that could not be merged with one of their size stay.
-    left.retain(|segment| !segment.ordered || segment.pairs <= ordered::MOST_PAIRS / 2);
+    left.retain(|segment| !segment.ordered || segment.pairs <= ordered::most_pairs(segment.hashes) / 2);
     left.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
     // Segments chosen so far; their total determines a class as well.
     let (mut chosen, mut pairs) = (0, 0);
@@ -93,9 +95,8 @@ fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
         }
     }
     chosen = chosen.min(MAX_INPUTS);
-    while left[..chosen].iter().any(|segment| segment.ordered)
-        && left[..chosen].iter().map(|segment| segment.pairs).sum::<u64>() > ordered::MOST_PAIRS
-    {
+    let most = left.first().filter(|segment| segment.ordered).map_or(u64::MAX, |one| ordered::most_pairs(one.hashes));
+    while left[..chosen].iter().map(|segment| segment.pairs).sum::<u64>() > most {
         chosen -= 1;
     }
     (chosen > 0).then(|| left[..chosen].iter().map(|segment| (*segment).clone()).collect())
@@ -132,9 +133,13 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     if first.ordered {
         merge.held = (memory / PAIR_MEMORY / inputs.len() as u64).clamp(LEAST_HELD, 4 * HELD_PAIRS);
         at_once = 1;
-        if let Some(in_order) = in_order(store, &inputs)? {
+        let in_order = in_order(store, &inputs)?;
+        if in_order.is_some() || pairs > ordered::MOST_HASHED {
             (output.ordered, output.buckets) = (true, 1);
-            written.push(merge.ordered(&in_order, &output)?);
+            written.push(match in_order {
+                Some(in_order) => merge.ordered(&in_order, &output)?,
+                None => merge.interleaved(&output)?,
+            });
         }
     }
     let buckets: Vec<u64> = (0..output.buckets).skip(written.len()).collect();
@@ -193,6 +198,41 @@ fn in_order(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Result<Option<Ve
     Ok(follow.then(|| bounds.into_iter().map(|(_, _, segment)| segment.clone()).collect()))
 }
 
+/// The ids of a segment in order, of which there is one in any case.
+struct Ids {
+    stream: IdStream,
+    ids: StringArray,
+    records: Vec<u64>,
+    at: usize,
+}
+
+impl Ids {
+    fn open(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Option<Self>> {
+        let stream = IdStream::open(store, segment)?;
+        let mut all = Self { stream, ids: StringArray::new_null(0), records: Vec::new(), at: 0 };
+        Ok(all.fill()?.then_some(all))
+    }
+
+    /// Returns the next id and its record.
+    fn first(&self) -> (&str, u64) {
+        (self.ids.value(self.at), self.records[self.at])
+    }
+
+    /// Passes over an id; returns false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        self.at += 1;
+        self.fill()
+    }
+
+    fn fill(&mut self) -> Result<bool> {
+        while self.at == self.records.len() {
+            let Some((ids, records)) = self.stream.next()? else { return Ok(false) };
+            (self.ids, self.records, self.at) = (ids, records, 0);
+        }
+        Ok(true)
+    }
+}
+
 /// A merge of segments, and how many pairs of an ordered input are in memory.
 struct Merge<'a> {
     store: &'a Arc<dyn Store>,
@@ -224,6 +264,35 @@ impl Merge<'_> {
             Ok(())
         })?;
         writer.finish(Some(&sum))
+    }
+
+    /// Writes one segment of inputs whose ids lie between each other. Only segments without roots are so large.
+    fn interleaved(&self, output: &SegmentRef) -> Result<WrittenBucket> {
+        let mut writer = OrderedWriter::create(self.store.as_ref(), output)?;
+        let mut inputs = Vec::with_capacity(self.inputs.len());
+        for segment in self.inputs {
+            inputs.extend(Ids::open(self.store, segment)?);
+        }
+        // The one whose id is next is the last.
+        inputs.sort_by(|a: &Ids, b| b.first().cmp(&a.first()));
+        while let Some(mut next) = inputs.pop() {
+            self.cancel.check()?;
+            let more = loop {
+                let (id, record) = next.first();
+                writer.push(id, record)?;
+                if !next.advance()? {
+                    break false;
+                }
+                if inputs.last().is_some_and(|other| other.first() < next.first()) {
+                    break true;
+                }
+            };
+            if more {
+                let place = inputs.partition_point(|other| other.first() > next.first());
+                inputs.insert(place, next);
+            }
+        }
+        writer.finish(None)
     }
 
     /// Passes the pairs of all inputs with hashes of a range to `visit`, in order.
@@ -261,12 +330,12 @@ impl Merge<'_> {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::{
-        super::{SegmentWriter, Segments, each_pair},
+        super::{SegmentWriter, Segments, each_pair, lookup_one, read_segment},
         *,
     };
     use crate::{
         dataset::ids::{
-            IdKind,
+            IdKind, Wanted,
             width::{HashPlan, HashWidth},
         },
         id::IdHash,
@@ -393,6 +462,39 @@ mod tests {
         assert_eq!((merged.output.pairs, merged.output.buckets), (expected.len() as u64, 2));
         assert!(pairs_of(&store, &merged.output) == expected);
         assert!(merged.output.bytes / merged.output.pairs < 9, "{:?}", merged.output);
+    }
+
+    #[test]
+    fn ids_that_lie_between_each_other_are_merged_in_their_order() {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let plan = HashPlan::new(HashWidth::Five);
+        // Ids of three segments in turn, runs of them, equal ones, and one that has all between two of another.
+        let parts: [&dyn Fn(u64) -> u64; 4] = [&|n| 3 * n, &|n| 3 * n + n % 2, &|n| n / 4 * 40, &|n| 1_000_000 + n];
+        let mut inputs = Vec::new();
+        for (part, base) in parts.into_iter().zip([40_000, 0, 20_000, 60_000]) {
+            let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
+            let ids: StringArray = (0..20_000).map(|n| Some(format!("{:09}", part(n)))).collect();
+            writer.push_all(plan.ids(IdKind::Record, Some(&ids.into())).packed().unwrap(), 0).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+            store.publish(staged).unwrap();
+            inputs.extend(refs.into_iter().map(|one| one.moved(base)));
+        }
+        assert!(inputs.iter().all(|one| one.ordered) && in_order(&store, &inputs).unwrap().is_none());
+        let mut output = SegmentRef { path: "_shardify/index/x.segment".into(), record_base: 0, ..inputs[0].clone() };
+        output.pairs = 80_000;
+        let merge = Merge { store: &store, inputs: &inputs, held: HELD_PAIRS, cancel: &Cancel::default() };
+        let written = merge.interleaved(&output).unwrap();
+        (output.bytes, output.seals) = (written.bytes, seals_of(std::slice::from_ref(&written)));
+        store.publish(vec![written.staged]).unwrap();
+        let mut expected: Vec<_> = inputs.iter().flat_map(|one| read_segment(&store, one).unwrap()).collect();
+        expected.sort_unstable();
+        assert!(read_segment(&store, &output).unwrap() == expected);
+        for id in ["000000000", "000000040", "000059997", "001019999"] {
+            let find = |one| lookup_one(&store, one, Wanted { hash: IdHash::of(id), id }).unwrap();
+            let mut all: Vec<u64> = inputs.iter().flat_map(find).collect();
+            all.sort_unstable();
+            assert_eq!(find(&output), all, "{id}");
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! have their least and greatest id, so a lookup reads the footer and one row group. The only bucket holds all ids.
 //!
 //! What a segment means does not depend on its form: its root is that of the pairs (hash, record) in the order of hashes, which are
-//! made of the ids where they are needed ([`HashOrder`]), in as many passes over the segment as memory asks for; therefore a segment has at
-//! most [`MOST_PAIRS`]. Private ids never ascend, because tokens are random.
+//! made of the ids where they are needed ([`HashOrder`]), in as many passes over the segment as memory asks for; therefore a segment with a
+//! root has at most [`MOST_HASHED`]. Private ids never ascend, because tokens are random.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -26,6 +26,7 @@ use parquet::{
 use rayon::prelude::*;
 
 use super::{
+    collect::SEGMENT_PAIRS,
     pairs::{self, PairSum},
     segment::{SegmentRef, WrittenBucket},
 };
@@ -35,6 +36,7 @@ use crate::{
         ids::{
             Wanted,
             ascending::{self, LEAST_GROUP_ROWS},
+            width::HashWidth,
         },
         table::{
             self, Group, GroupWriter,
@@ -50,15 +52,19 @@ use crate::{
     storage::Store,
 };
 
-/// Maximum pairs of a segment: a reader in the order of hashes reads it again for each part that fits its memory.
-pub(super) const MOST_PAIRS: u64 = 16 << 20;
+/// Maximum pairs of a segment that is read in the order of hashes: such a reader reads it again for each part that fits its memory.
+pub(super) const MOST_HASHED: u64 = 16 << 20;
+
+/// Maximum pairs of other segments: the footer, which a lookup reads, grows with them.
+const MOST_PAIRS: u64 = 1 << 30;
 
 /// Row groups that a segment is divided into, if they do not get too small or too large.
 const GROUPS: u64 = 32;
-const MOST_GROUP_ROWS: u64 = 512 << 10;
+const MOST_GROUP_ROWS: u64 = 1 << 20;
 
-/// Row groups that are encoded at the same time.
+/// Row groups that are encoded at the same time, if they have no more rows than this together.
 const GROUPS_AT_ONCE: usize = 8;
+const ROWS_AT_ONCE: usize = 4 << 20;
 
 /// Rows of a batch that a reader decodes.
 const BATCH_ROWS: usize = 8_192;
@@ -77,10 +83,24 @@ fn schema() -> Schema {
     Schema::new(vec![ascending::field(), Field::new("record", DataType::UInt64, false)])
 }
 
+/// Maximum pairs of a segment whose hashes have this width.
+pub(super) fn most_pairs(width: HashWidth) -> u64 {
+    if width.has_proofs() { MOST_HASHED } else { MOST_PAIRS }
+}
+
 /// Rows of a row group of a segment.
 fn group_rows(pairs: u64) -> usize {
     let rows = pairs.div_ceil(GROUPS).next_power_of_two().clamp(LEAST_GROUP_ROWS as u64, MOST_GROUP_ROWS);
     usize::try_from(rows).unwrap_or(BATCH_ROWS)
+}
+
+/// Returns columns as a row group. A lookup reads a row group as a whole, and their pages are so many that an index of them would be most of
+/// what is read.
+fn group(mut chunks: Vec<Chunk>, rows: usize) -> Group {
+    for chunk in &mut chunks {
+        (chunk.close.offset_index, chunk.close.column_index) = (None, None);
+    }
+    Group { chunks, rows: rows as u64 }
 }
 
 /// Writes the only bucket of a segment from ids in ascending order.
@@ -105,7 +125,7 @@ impl OrderedWriter {
     pub(super) fn append(&mut self, ids: &Chunk, records: &[Progression]) -> Result<()> {
         let rows = ids.rows();
         let records = chunks::encode(&self.columns.column(1), rows, &Values::Counted(records))?;
-        self.table.append(Group { chunks: vec![ids.of(&self.columns.column(0))?, records], rows: rows as u64 })
+        self.table.append(group(vec![ids.of(&self.columns.column(0))?, records], rows))
     }
 
     /// Appends the next id.
@@ -118,7 +138,7 @@ impl OrderedWriter {
     fn end_group(&mut self) -> Result<()> {
         let records = std::mem::take(&mut self.records);
         self.full.push((self.ids.finish(), UInt64Array::from(records)));
-        if self.full.len() < GROUPS_AT_ONCE { Ok(()) } else { self.flush() }
+        if self.full.len() < GROUPS_AT_ONCE.min(ROWS_AT_ONCE / self.group_rows) { Ok(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -128,7 +148,7 @@ impl OrderedWriter {
                 chunks::encode(&self.columns.column(0), rows, &Values::Texts(ids))?,
                 chunks::encode(&self.columns.column(1), rows, &Values::Growing(records))?,
             ];
-            Ok(Group { chunks, rows: rows as u64 })
+            Ok(group(chunks, rows))
         };
         let groups: Vec<Group> = self.full.par_iter().map(encode).collect::<Result<_>>()?;
         self.full.clear();
@@ -279,6 +299,26 @@ impl HashOrder {
     }
 }
 
+/// Passes all pairs of a segment to `visit`, in the order of ids; returns how many there are.
+///
+/// # Errors
+/// If the segment is missing or damaged, and those of `visit`.
+pub(super) fn each_pair(
+    store: &Arc<dyn Store>,
+    segment: &SegmentRef,
+    visit: &mut dyn FnMut(IdHash, u64) -> Result<()>,
+) -> Result<u64> {
+    let (mut stream, mut hashes, mut count) = (IdStream::open(store, segment)?, Vec::new(), 0);
+    while let Some((ids, records)) = stream.next()? {
+        hashes.clear();
+        sha256::heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
+        count += records.len() as u64;
+        let mut pairs = hashes.iter().zip(records);
+        pairs.try_for_each(|(hash, record)| visit(segment.hashes.cut(IdHash(*hash)), record))?;
+    }
+    Ok(count)
+}
+
 /// Writes the only bucket of another segment, with the records of a segment for which `number` returns a number, and that number, which
 /// is relative to the base of the other segment and ascends as the old one does.
 ///
@@ -341,7 +381,9 @@ pub(super) fn lookup(
     visit: &mut dyn FnMut(usize, u64),
 ) -> Result<()> {
     let object = segment.bucket(0);
-    let groups = segment.pairs / LEAST_GROUP_ROWS as u64 + 1;
+    // A run may write smaller row groups than a merge.
+    let rows = if segment.pairs > SEGMENT_PAIRS as u64 { group_rows(segment.pairs) } else { LEAST_GROUP_ROWS };
+    let groups = segment.pairs / rows as u64 + 1;
     let all = if segment.bytes > 0 && segment.bytes < SMALL_BYTES { segment.bytes } else { 0 };
     let mut parts = Parts::open(store, &object, FOOTER_BYTES + groups * FOOTER_GROUP_BYTES + all, None)?;
     let read = || {

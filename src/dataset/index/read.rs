@@ -340,7 +340,8 @@ impl BucketStream {
     }
 }
 
-/// Passes all pairs of a segment to `visit` in order, with absolute record numbers, in bounded memory.
+/// Passes all pairs of a segment to `visit`, with absolute record numbers, in bounded memory. They come in the order of hashes, or in that of
+/// ids if the segment has ids and no root.
 ///
 /// # Errors
 /// If a bucket is missing, damaged or not sorted, its pairs do not match the hash in the log, or `visit` fails.
@@ -349,6 +350,14 @@ pub fn each_pair(
     segment: &SegmentRef,
     visit: &mut dyn FnMut(IdHash, u64) -> Result<()>,
 ) -> Result<()> {
+    let check = |count: u64| match count == segment.pairs {
+        true => Ok(()),
+        false => Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
+            .at(store.location().join(&segment.path).to_string())),
+    };
+    if segment.ordered && !segment.hashes.has_proofs() {
+        return ordered::each_pair(store, segment, visit).and_then(check);
+    }
     let mut stream = PairStream::new(store, segment, 0..=u64::MAX, HELD_PAIRS);
     let (mut batch, mut count) = (Vec::new(), 0);
     let mut sum = SegmentSum::new(segment);
@@ -359,14 +368,11 @@ pub fn each_pair(
         }
         batch.iter().try_for_each(|(hash, record)| visit(IdHash(*hash), *record))?;
     }
-    if count != segment.pairs {
-        return Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
-            .at(store.location().join(&segment.path).to_string()));
-    }
+    check(count)?;
     if segment.root.is_some_and(|root| root != sum.root()) { Err(changed(store, segment)) } else { Ok(()) }
 }
 
-/// Returns all pairs of a segment, as [`each_pair`] visits them.
+/// Returns all pairs of a segment, in the order of hashes.
 ///
 /// # Errors
 /// Those of [`each_pair`].
@@ -376,5 +382,8 @@ pub fn read_segment(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Vec<
         pairs.push((hash, record));
         Ok(())
     })?;
+    if segment.ordered {
+        pairs.par_sort_unstable();
+    }
     Ok(pairs)
 }
