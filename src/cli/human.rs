@@ -267,6 +267,9 @@ fn settings(w: &mut dyn Write, settings: &Settings) -> Result<()> {
     if let Some(seed) = settings.shuffle {
         line(w, "order", format_args!("shuffled with seed {seed}"))?;
     }
+    if settings.hashes.has_proofs() {
+        line(w, "proofs", "of ids: `manifest --prove`")?;
+    }
     if let Some(private) = &settings.private {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
         line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;
