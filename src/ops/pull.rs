@@ -143,7 +143,12 @@ pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options:
     let from = Upstream::of(&snapshot)?;
     let part = Part::of(&snapshot, &options.split)?;
     let copy = context.dataset(dir)?;
-    check_folder(&copy, &from, options)?;
+    if let Err(error) = check_folder(&copy, &from, options) {
+        // Another pull may have begun since the record was looked for; then the lock, and the check behind it, decide.
+        if copy.store().get(MARKER)?.is_none() {
+            return Err(error);
+        }
+    }
     let _lock = copy.store().lock(LOCK)?;
     let (marker, parent) = check_folder(&copy, &from, options)?;
     // Nothing but pulls writes to a folder without a log.

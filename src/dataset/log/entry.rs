@@ -519,7 +519,7 @@ mod tests {
         // Under the name of another version, an entry is invalid.
         let other = encode(&Entry { format: FORMAT_VERSION, version: Version(2), ..parsed }).unwrap();
         assert_eq!(kind(&other), Kind::Integrity);
-        let newer = close_json(serde_json::to_vec_pretty(&entry(5)).unwrap()).unwrap();
+        let newer = close_json(serde_json::to_vec_pretty(&entry(FORMAT_VERSION + 1)).unwrap()).unwrap();
         assert_eq!(kind(&newer), Kind::Usage);
     }
 
