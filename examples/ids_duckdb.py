@@ -15,10 +15,10 @@ PERSON = "7"
 # Record numbers from the index of subjects, which has ids where they ascend, and else hashes; see docs/FORMAT.md.
 NUMBERS = """
     with pairs as (
-        select null::varchar as id, null::ubigint as hash, null::ubigint as record
+        select null::varchar as id, null::ubigint as hash40, null::ubigint as record
         union all by name select * from read_parquet($tables || '/index/subject/*/*.table', union_by_name = true))
     select count(distinct record) from pairs
-    where id = $person or hash = ('0x' || substr(sha256($person), 1, 16))::ubigint
+    where id = $person or hash40 = ('0x' || substr(sha256($person), 1, 10))::ubigint
 """
 # Where each of them came from.
 ORIGINS = """
