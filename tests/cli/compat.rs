@@ -138,7 +138,8 @@ fn finished_by(next: &str) {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+/// Copies a folder, such as a stored dataset that is to be written to.
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

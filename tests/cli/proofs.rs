@@ -1,7 +1,7 @@
 //! Datasets with proofs and without: what each keeps of ids, and that nothing else depends on it.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and change their own files")]
 
-use crate::support;
+use crate::{compat::copy_tree, support};
 
 use std::{fs, path::Path};
 
@@ -145,7 +145,7 @@ fn an_index_of_other_ids_is_found_by_the_sidecars() {
     let segments = newest(&folder, "b")["segments"].clone();
     let index = folder.path().join("a/_shardify/index");
     fs::remove_dir_all(&index).unwrap();
-    copy(&folder.path().join("b/_shardify/index"), &index);
+    copy_tree(&folder.path().join("b/_shardify/index"), &index);
     let log = fs::read_dir(folder.path().join("a/_shardify/log")).unwrap().next().unwrap().unwrap().path();
     rewrite_entry(&log, |entry| {
         entry["segments"] = segments;
@@ -159,7 +159,7 @@ fn an_index_of_other_ids_is_found_by_the_sidecars() {
 #[test]
 fn datasets_of_a_former_release_go_on_with_proofs() {
     let folder = Folder::new();
-    copy(&testdata_path("compat/v4/erased"), &folder.path().join("ds"));
+    copy_tree(&testdata_path("compat/v4/erased"), &folder.path().join("ds"));
     folder.copy("patients/CONDITION_OCCURRENCE.csv", "more.csv");
     folder.run("convert more.csv --out ds --on-schema union").ok();
     folder.run("compact ds --min-inputs 2").ok();
@@ -168,17 +168,4 @@ fn datasets_of_a_former_release_go_on_with_proofs() {
     assert_eq!((&entry["format"], &entry["settings"]["hash_bytes"]), (&4.into(), &Value::Null));
     folder.run("manifest ds --prove nobody --out proof.json").ok();
     folder.run(&format!("verify-proof proof.json --root {}", root(&folder, "ds"))).ok();
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }

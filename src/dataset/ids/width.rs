@@ -41,14 +41,18 @@ impl HashWidth {
     /// If the dataset has no proofs and they are asked for.
     pub fn choose(old: Option<Self>, proofs: bool) -> Result<Self, Error> {
         match (old, proofs) {
-            (Some(Self::Five), true) => Err(Error::usage(
-                "expected a dataset made with --proofs, found one whose id index has only the first bytes of hashes",
-            )
-            .hint("name another dataset with --out")),
+            (Some(Self::Five), true) => Err(Self::without_proofs().hint("name another dataset with --out")),
             (Some(old), _) => Ok(old),
             (None, true) => Ok(Self::Eight),
             (None, false) => Ok(Self::Five),
         }
+    }
+
+    /// Returns the error for a dataset that has no proofs where they are needed.
+    pub fn without_proofs() -> Error {
+        Error::usage(
+            "expected a dataset made with --proofs, found one whose id index has only the first bytes of hashes",
+        )
     }
 
     /// Returns the number of bytes.

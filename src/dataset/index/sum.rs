@@ -28,7 +28,10 @@ use crate::{
         merkle::{self, Hash},
         seal::Seal,
     },
-    dataset::table::{self, fetch},
+    dataset::{
+        ids::width::HashWidth,
+        table::{self, fetch},
+    },
     error::{Error, Result},
     id::IdHash,
     storage::Store,
@@ -163,10 +166,7 @@ impl SegmentTree {
             return Ok(Self { text, bucket: None });
         }
         if !segment.hashes.has_proofs() {
-            return Err(Error::usage(
-                "expected hashes of eight bytes in the id index, found five, which prove nothing",
-            )
-            .at(store.location().join(&segment.path).to_string()));
+            return Err(HashWidth::without_proofs().at(store.location().join(&segment.path).to_string()));
         }
         let numbers: Vec<u64> = (0..segment.buckets).collect();
         let facts = facts_of(store, segment, &numbers)?;

@@ -26,7 +26,7 @@ pub use self::{
 use super::{Context, manifest};
 use crate::{
     codec::{base64::base64, hex::hex, merkle::Hash},
-    dataset::{Block, IdQuery, PAIR_BYTES, Snapshot, VersionTree, has_origin, pseudonymizer_of},
+    dataset::{Block, HashWidth, IdQuery, PAIR_BYTES, Snapshot, VersionTree, has_origin, pseudonymizer_of},
     error::{Error, Result},
     events::Event,
     id::Version,
@@ -211,9 +211,7 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         .hint("records get ids of their own with `convert --id`"));
     }
     if !snapshot.entry().settings.hashes.has_proofs() {
-        return Err(Error::usage(
-            "expected a dataset made with --proofs, found one whose id index has only the first bytes of hashes",
-        )
+        return Err(HashWidth::without_proofs()
         .at(snapshot.dataset().store().location().to_string())
         .hint("`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with --proofs into a new --out"));
     }
