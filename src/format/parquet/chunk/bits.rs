@@ -51,6 +51,12 @@ pub(crate) fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
 
+/// Returns the number of bits of the largest of some numbers. Their bits are united instead of compared: the largest
+/// decides either way, and vector instructions unite many at once.
+pub(crate) fn width_of_all(numbers: &[u32]) -> u8 {
+    width_of(numbers.iter().fold(0, |all, number| all | number).into())
+}
+
 /// Appends indices of at most `width` bits each in the hybrid form.
 pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let mut rest = values;

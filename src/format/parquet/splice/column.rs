@@ -22,7 +22,10 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        chunk::{Compressor, expected_entries, index_bytes, put_behind_length, put_hybrid, put_levels, width_of},
+        chunk::{
+            Compressor, expected_entries, index_bytes, put_behind_length, put_hybrid, put_levels, width_of,
+            width_of_all,
+        },
         thrift::PageHeader,
     },
     Tally,
@@ -450,7 +453,7 @@ impl Merging<'_> {
         let mut joined = Joined::new();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
             // Entries are added part by part, so that the indices of the first parts are narrow.
-            let width = width_of(table.iter().max().copied().unwrap_or(0).into());
+            let width = width_of_all(table);
             self.tally.spliced += part.pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
             let stopped = |stop| (Some(at), stop);
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
@@ -526,7 +529,7 @@ impl Merging<'_> {
             });
             u32::try_from(length).map_err(|_| Refused::Unknown)?;
         }
-        let width = width_of(joined.indices.iter().max().copied().unwrap_or(0).into());
+        let width = width_of_all(&joined.indices);
         body.push(width);
         let (start, mut at, mut same) = (body.len(), 0, true);
         put_hybrid(body, &joined.indices, width);
