@@ -26,7 +26,7 @@ use super::{
         keys::{self, Keys, Ranks, SAMPLE_ROWS, columns_of, curve_keys},
         runs::{Batches, Merged, Run, reduce},
     },
-    splice::prove_staged,
+    splice::{TakesRowGroups as _, prove_staged},
 };
 use crate::{
     codec::Codec,
@@ -35,7 +35,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     format::{
-        parquet::{self, GroupNote, ParquetEncoder, ParquetReader, RowGroup, Tally, cast_to, logical_bytes},
+        parquet::{self, ParquetEncoder, ParquetReader, Proving, RowGroup, Tally, cast_to, logical_bytes},
         ranged::RangedInput,
     },
     plan::{
@@ -351,8 +351,8 @@ struct NewFiles<'a> {
 struct Open {
     writer: DataFileWriter,
     bytes: u64,
-    notes: Vec<GroupNote>,
-    stats: Stats,
+    proving: Proving,
+    stats: Option<Stats>,
 }
 
 impl NewFiles<'_> {
@@ -366,21 +366,24 @@ impl NewFiles<'_> {
             none => {
                 let path = self.merger.new_path(self.folder, self.number, self.parquet.codec());
                 let writer = DataFileWriter::create(self.merger.table.store().as_ref(), self.parquet, &path)?;
-                none.insert(Open { writer, bytes: 0, notes: Vec::new(), stats: Stats::default() })
+                none.insert(Open { writer, bytes: 0, proving: Proving::default(), stats: None })
             }
         };
         open.bytes += group.encoded_bytes;
-        open.notes.push(group.note());
-        open.stats = if open.notes.len() == 1 { stats.clone() } else { open.stats.united(stats, &self.merger.types) };
-        open.writer.append(group)
+        let united = open.stats.take().map(|all| all.united(stats, &self.merger.types));
+        open.stats = Some(united.unwrap_or_else(|| stats.clone()));
+        if let Some(note) = open.writer.append(group)? {
+            open.proving.add(note, || open.writer.follow());
+        }
+        Ok(())
     }
 
     fn roll(&mut self) -> Result<()> {
-        let Some(Open { writer, notes, stats, .. }) = self.open.take() else { return Ok(()) };
+        let Some(Open { writer, proving, stats, .. }) = self.open.take() else { return Ok(()) };
         let (staged, bytes) = writer.finish()?;
-        prove_staged(self.merger.table.store(), &staged, bytes, &notes)?;
+        prove_staged(self.merger.table.store(), &staged, bytes, proving)?;
         self.merger.observer.event(Event::Shard { bytes });
-        self.files.push(NewFile { staged: Some(staged), bytes, stats });
+        self.files.push(NewFile { staged: Some(staged), bytes, stats: stats.unwrap_or_default() });
         Ok(())
     }
 }

@@ -87,7 +87,7 @@ impl<'a> RowGroups<'a> {
         if pending.iter().all(|batch| batch.num_rows() == 0) {
             return Ok(());
         }
-        out.append_known_rows(self.parquet.encode(&pending)?)
+        out.append_known_rows(self.parquet.encode(&pending)?).map(drop)
     }
 }
 

@@ -9,7 +9,10 @@
 //! The new file has the physical names and field ids of the table, and no sidecar. It is read back and compared with what
 //! was spliced.
 
-use std::{io, io::Write, sync::Arc};
+use std::{
+    io::{self, BufRead, Write},
+    sync::Arc,
+};
 
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
@@ -28,7 +31,7 @@ use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     format::{
-        parquet::{ParquetEncoder, ParquetReader, ParquetShard, RowGroup, Source, Survey, Tally},
+        parquet::{GroupNote, ParquetEncoder, ParquetReader, ParquetShard, RowGroup, Source, Survey, Tally},
         ranged::RangedInput,
     },
     id::run_uuid,
@@ -245,7 +248,7 @@ impl FileMerger<'_> {
         if !splicing.end_group()? {
             return Ok(None);
         }
-        let Splicing { shard, notes, tally, .. } = splicing;
+        let Splicing { shard, proving, tally, .. } = splicing;
         // From here on the merge waits for the disk, so the next one may begin.
         drop(reservation.take());
         let stats = stats.unwrap_or_default();
@@ -253,7 +256,7 @@ impl FileMerger<'_> {
             return Ok(Some(Rewritten { files: Vec::new(), records_in: 0, tally }));
         }
         let (staged, bytes) = shard.finish()?;
-        prove_staged(self.table.store(), &staged, bytes, &notes)?;
+        prove_staged(self.table.store(), &staged, bytes, proving)?;
         Ok(Some(Rewritten { files: vec![NewFile { staged: Some(staged), bytes, stats }], records_in: 0, tally }))
     }
 
@@ -343,15 +346,19 @@ impl DataFileWriter {
         Ok((inner.finish()?, bytes))
     }
 
-    /// Appends a row group.
-    pub(super) fn append(&mut self, group: RowGroup) -> Result<()> {
+    /// Appends a row group and returns the note with which the file is compared.
+    pub(super) fn append(&mut self, group: RowGroup) -> Result<Option<GroupNote>> {
         self.shard.append(group)
     }
 }
 
 impl TakesRowGroups for DataFileWriter {
-    fn append_group(&mut self, group: RowGroup) -> Result<()> {
+    fn append_group(&mut self, group: RowGroup) -> Result<Option<GroupNote>> {
         self.append(group)
+    }
+
+    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        self.shard.sink()?.inner.follow()
     }
 }
 

@@ -8,7 +8,7 @@
 //! Files are opened a few at a time and closed after they are read; memory holds the row groups that become the next
 //! one. Their number depends on the inputs alone, so the output does not depend on threads.
 
-use std::sync::Arc;
+use std::{io::BufRead, sync::Arc};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -26,8 +26,8 @@ use crate::{
     events::{Cancel, Event},
     format::{
         parquet::{
-            GroupNote, GroupPart, ParquetEncoder, RowGroup, Source, Survey, Tally, logical_bytes, media_metadata,
-            prove, splice,
+            GroupNote, GroupPart, ParquetEncoder, Proving, RowGroup, Source, Survey, Tally, logical_bytes,
+            media_metadata, splice,
         },
         ranged::RangedInput,
     },
@@ -86,11 +86,11 @@ impl Merger<'_> {
             let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
             return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
         }
-        let Splicing { shard, notes, tally, .. } = splicing;
+        let Splicing { shard, proving, tally, .. } = splicing;
         // From here on the merge waits for the disk, so the next one may begin.
         drop(reservation);
         let finished = shard.finish(&runs(merge))?;
-        prove_written(self.rewriter.dataset, &finished, &notes)?;
+        prove_written(self.rewriter.dataset, &finished, proving)?;
         Ok((finished, tally))
     }
 
@@ -144,17 +144,17 @@ pub(super) fn load(
 
 /// Reads a new shard back and verifies it, if the store can read it before it is published. Otherwise only the sent
 /// bytes are known, and `verify` can read the shard later.
-pub(super) fn prove_written(dataset: &Dataset, finished: &FinishedShard, notes: &[GroupNote]) -> Result<()> {
+pub(super) fn prove_written(dataset: &Dataset, finished: &FinishedShard, proving: Proving) -> Result<()> {
     let Some(staged) = finished.staged.last() else { return Ok(()) };
-    prove_staged(dataset.store(), staged, finished.shard.meta.bytes, notes)
+    prove_staged(dataset.store(), staged, finished.shard.meta.bytes, proving)
 }
 
 /// As [`prove_written`], for any file of this size.
-pub(super) fn prove_staged(store: &Arc<dyn Store>, staged: &Staged, bytes: u64, notes: &[GroupNote]) -> Result<()> {
+pub(super) fn prove_staged(store: &Arc<dyn Store>, staged: &Staged, bytes: u64, proving: Proving) -> Result<()> {
     let Some(path) = staged.readable_at(store.as_ref()) else { return Ok(()) };
     let object = Object::new(Arc::clone(store), path, bytes);
     let name = store.location().join(&staged.path).to_string();
-    prove(&Source::open(RangedInput::Object(object), &name)?, notes)
+    proving.finish(&Source::open(RangedInput::Object(object), &name)?)
 }
 
 /// A shard that has been read.
@@ -165,16 +165,23 @@ struct Loaded {
 
 /// A file that takes finished row groups.
 pub(super) trait TakesRowGroups {
-    /// Appends a row group.
+    /// Appends a row group and returns the note with which the file is compared.
     ///
     /// # Errors
     /// Fails if the store fails.
-    fn append_group(&mut self, group: RowGroup) -> Result<()>;
+    fn append_group(&mut self, group: RowGroup) -> Result<Option<GroupNote>>;
+
+    /// Opens the unfinished file, if that is possible; see [`Sink::follow`](crate::storage::Sink::follow).
+    fn follow(&self) -> Option<Box<dyn BufRead + Send>>;
 }
 
 impl TakesRowGroups for ParquetShardWriter {
-    fn append_group(&mut self, group: RowGroup) -> Result<()> {
+    fn append_group(&mut self, group: RowGroup) -> Result<Option<GroupNote>> {
         self.append_known_rows(group)
+    }
+
+    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        Self::follow(self)
     }
 }
 
@@ -197,8 +204,8 @@ pub(super) struct Splicing<'a, S = ParquetShardWriter> {
     rows: Vec<RecordBatch>,
     /// Their bytes.
     rows_bytes: u64,
-    /// Notes that the written file is compared with.
-    pub(super) notes: Vec<GroupNote>,
+    /// Compares the written file with its row groups.
+    pub(super) proving: Proving,
     pub(super) tally: Tally,
 }
 
@@ -228,7 +235,7 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
             ratio: INITIAL_RATIO,
             rows: Vec::new(),
             rows_bytes: 0,
-            notes: Vec::new(),
+            proving: Proving::default(),
             tally: Tally::default(),
         }
     }
@@ -299,8 +306,14 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
         }
         self.cancel.check()?;
         let group = self.parquet.encode(&rows)?;
-        self.notes.push(group.note());
-        self.shard.append_group(group)
+        self.append(group)
+    }
+
+    fn append(&mut self, group: RowGroup) -> Result<()> {
+        if let Some(note) = self.shard.append_group(group)? {
+            self.proving.add(note, || self.shard.follow());
+        }
+        Ok(())
     }
 
     /// Splices the collected parts into a row group; returns false if they cannot be spliced.
@@ -314,8 +327,7 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
         self.held = 0;
         let Some((group, tally)) = splice(self.parquet, &parts)? else { return Ok(false) };
         self.ratio = (group.uncompressed_bytes() as f64 / bytes.max(1) as f64).clamp(0.5, 1.0);
-        self.notes.push(group.note());
-        self.shard.append_group(group)?;
+        self.append(group)?;
         self.tally += tally;
         Ok(true)
     }

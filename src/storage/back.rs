@@ -1,39 +1,83 @@
-//! Reads back a file that was just written, from the disk itself.
+//! Reads back a file that was just written, or is still being written, from the disk itself.
 //!
 //! What [`sink`](super::sink) wrote is not in the page cache. Reading it through the cache would evict pages that are
 //! still needed and copy every byte once more, and a read from the cache does not prove that anything is on the disk.
 //! File systems without direct I/O are read through the page cache.
+//!
+//! ```text
+//! written   [chunk][chunk][chunk][chunk][chunk][chun
+//! read      [chunk][chunk]                             the disk reads while the processor makes the next chunks
+//! ```
 
 #![expect(clippy::disallowed_methods, reason = "options of opening are needed for reading, too")]
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read},
+    io::{self, BufRead, Read},
     os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use super::sink::{BLOCK, CHUNK, Chunk, DIRECT};
+use super::sink::{BLOCK, CHUNK, Chunk, DIRECT, Progress};
+
+/// Bytes that must be written before a reader that has caught up goes on: a disk is faster if it seldom alternates.
+const BURST: u64 = 8 * CHUNK as u64;
 
 /// Opens a file for one sequential read.
-pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
-    let flags = DIRECT.and_then(|flags| i32::try_from(flags.bits()).ok());
-    let direct = flags.and_then(|flags| OpenOptions::new().read(true).custom_flags(flags).open(path).ok());
-    let Some(file) = direct else { return Ok(Box::new(File::open(path)?)) };
-    let bytes = file.metadata()?.len();
-    let mut reader = BackReader { file, bytes, at: 0, chunk: Chunk::new(), consumed: 0, ended: false };
-    // The file system accepts the flag but does not support direct reads, or the file is unreadable; a cached read
-    // reports the latter.
-    if reader.fill().is_err() {
-        return Ok(Box::new(File::open(path)?));
+pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+    let direct = open_direct(path);
+    let is_direct = direct.is_some();
+    let file = direct.map_or_else(|| File::open(path), Ok)?;
+    let until = Until::End(file.metadata()?.len());
+    Ok(Box::new(BackReader::new(path, file, is_direct, until)))
+}
+
+/// Opens a file that is being written for one sequential read, which waits for its bytes.
+pub(super) fn follow(path: &Path, progress: Progress) -> io::Result<Box<dyn BufRead + Send>> {
+    let direct = open_direct(path);
+    let is_direct = direct.is_some();
+    let file = direct.map_or_else(|| File::open(path), Ok)?;
+    Ok(Box::new(BackReader::new(path, file, is_direct, Until::Written { progress, known: 0, complete: false })))
+}
+
+fn open_direct(path: &Path) -> Option<File> {
+    let flags = i32::try_from(DIRECT?.bits()).ok()?;
+    OpenOptions::new().read(true).custom_flags(flags).open(path).ok()
+}
+
+/// How many bytes can be read.
+enum Until {
+    /// The file has so many.
+    End(u64),
+    /// Those that are written.
+    Written { progress: Progress, known: u64, complete: bool },
+}
+
+impl Until {
+    /// Returns the end of the bytes that can be read, at least a chunk after `at` or the end of the file.
+    fn after(&mut self, at: u64) -> io::Result<u64> {
+        match self {
+            Self::End(bytes) => Ok(*bytes),
+            Self::Written { progress, known, complete } => {
+                if *known < at + CHUNK as u64 && !*complete {
+                    (*known, *complete) = progress.wait_for(at + BURST)?;
+                }
+                Ok(*known)
+            }
+        }
     }
-    Ok(Box::new(reader))
+
+    /// Returns whether bytes may follow those that can be read.
+    fn is_open(&self) -> bool {
+        matches!(self, Self::Written { complete: false, .. })
+    }
 }
 
 struct BackReader {
+    path: PathBuf,
     file: File,
-    /// Size of the file in bytes.
-    bytes: u64,
+    direct: bool,
+    until: Until,
     /// Offset of the next chunk.
     at: u64,
     chunk: Chunk,
@@ -43,15 +87,32 @@ struct BackReader {
 }
 
 impl BackReader {
+    fn new(path: &Path, file: File, direct: bool, until: Until) -> Self {
+        Self { path: path.to_owned(), file, direct, until, at: 0, chunk: Chunk::new(), consumed: 0, ended: false }
+    }
+
     fn fill(&mut self) -> io::Result<()> {
+        let end = self.until.after(self.at)?;
+        match self.fill_to(end) {
+            // The file system accepts the flag but does not support direct reads, or the file is unreadable; a cached
+            // read reports the latter.
+            Err(_) if self.direct => {
+                (self.file, self.direct) = (File::open(&self.path)?, false);
+                self.fill_to(end)
+            }
+            filled => filled,
+        }
+    }
+
+    fn fill_to(&mut self, end: u64) -> io::Result<()> {
         self.chunk.clear();
         self.consumed = 0;
         let (file, at) = (&self.file, self.at);
         let read = |buffer: &mut [u8], ahead: usize| file.read_at(buffer, at + ahead as u64);
-        let (found, ended) = fill(self.chunk.space(CHUNK), self.bytes.saturating_sub(at), read)?;
+        let (found, ended) = fill(self.chunk.space(CHUNK), end.saturating_sub(at), read)?;
         self.chunk.keep(found);
         self.at += found as u64;
-        self.ended = ended;
+        self.ended = ended && !self.until.is_open();
         Ok(())
     }
 }
@@ -89,21 +150,34 @@ fn fill(
 
 impl Read for BackReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let found = self.fill_buf()?;
+        let length = found.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&found[..length]);
+        self.consume(length);
+        Ok(length)
+    }
+}
+
+impl BufRead for BackReader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.consumed == self.chunk.bytes().len() && !self.ended {
             self.fill()?;
         }
-        let left = self.chunk.bytes().get(self.consumed..).unwrap_or_default();
-        let length = left.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&left[..length]);
-        self.consumed += length;
-        Ok(length)
+        Ok(self.chunk.bytes().get(self.consumed..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.consumed += bytes;
     }
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own files")]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+    use crate::storage::sink::FileWriter;
 
     #[test]
     fn a_short_read_is_not_the_end() {
@@ -137,5 +211,39 @@ mod tests {
             assert!(found == bytes[..size], "{size}");
         }
         assert!(open(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_file_is_read_while_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> =
+            (0_u32..).take(11 * CHUNK + 5000).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 8 * CHUNK, 9 * CHUNK, bytes.len()] {
+            let path = folder.path().join(format!("{size}"));
+            let mut writer = FileWriter::new(File::create_new(&path).unwrap(), &path);
+            let mut reader = follow(&path, writer.progress()).unwrap();
+            let reading = std::thread::spawn(move || {
+                let mut found = Vec::new();
+                reader.read_to_end(&mut found).map(|_| found)
+            });
+            bytes[..size].chunks(100_000).for_each(|piece| writer.write_all(piece).unwrap());
+            writer.finish().unwrap();
+            assert!(reading.join().unwrap().unwrap() == bytes[..size], "{size}");
+        }
+    }
+
+    #[test]
+    fn a_reader_of_an_abandoned_file_does_not_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for size in [0, 3 * CHUNK] {
+            let mut writer = FileWriter::new(File::create(&path).unwrap(), &path);
+            let mut reader = follow(&path, writer.progress()).unwrap();
+            let reading = std::thread::spawn(move || reader.read_to_end(&mut Vec::new()).map(drop));
+            writer.write_all(&vec![7; size]).unwrap();
+            drop(writer);
+            let error = reading.join().unwrap().unwrap_err();
+            assert!(error.to_string().contains("abandoned"), "{error}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::{
     any::Any,
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, Read, Seek as _, Write},
+    io::{self, BufRead, Read, Seek as _, Write},
     ops::Range,
     os::{
         fd::OwnedFd,
@@ -289,7 +289,7 @@ impl Store for LocalStore {
         }
     }
 
-    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
         back::open(&self.at(path))
             .map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
     }
@@ -537,6 +537,10 @@ impl Sink for LocalSink {
         look: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
         self.file.append_from(source, bytes, look).map_err(|e| self.named(e))
+    }
+
+    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        back::follow(&self.staged.from, self.file.progress()).ok()
     }
 
     fn finish(self: Box<Self>) -> Result<Staged> {

@@ -2,7 +2,7 @@
 //! by block.
 
 use std::{
-    io::Read,
+    io::{BufRead, Read},
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -231,7 +231,7 @@ impl Object {
     ///
     /// # Errors
     /// When the object is missing.
-    pub fn read_back(&self) -> Result<Box<dyn Read + Send>> {
+    pub fn read_back(&self) -> Result<Box<dyn BufRead + Send>> {
         self.store.read_back(&self.path)
     }
 }

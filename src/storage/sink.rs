@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A file smaller than a chunk is written by `finish` alone. On file systems without direct I/O the same bytes go
-//! through the page cache.
+//! through the page cache. [`Progress`] tells readers how many bytes have been written.
 #![expect(clippy::disallowed_methods, reason = "this is a part of the one place that writes files")]
 
 use std::{
@@ -18,6 +18,7 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread::JoinHandle,
 };
 
@@ -47,6 +48,62 @@ pub(super) const DIRECT: Option<OFlags> = None;
 pub(super) struct FileWriter {
     chunk: Chunk,
     stage: Stage,
+    ending: Ending,
+}
+
+/// How far a file is written, for those who read it meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<(Mutex<Written>, Condvar)>);
+
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    /// So many bytes, and more may follow.
+    Partly(u64),
+    /// All bytes.
+    Wholly(u64),
+    /// The writer was dropped before the file was complete.
+    Abandoned,
+}
+
+impl Default for Written {
+    fn default() -> Self {
+        Self::Partly(0)
+    }
+}
+
+impl Progress {
+    fn set(&self, written: Written) {
+        let (state, changed) = &*self.0;
+        *state.lock().unwrap_or_else(PoisonError::into_inner) = written;
+        changed.notify_all();
+    }
+
+    /// Waits until `bytes` bytes are written or the file is complete; returns the number of bytes, and whether they are
+    /// all.
+    pub(super) fn wait_for(&self, bytes: u64) -> io::Result<(u64, bool)> {
+        let (state, changed) = &*self.0;
+        let too_few = |written: &mut Written| matches!(written, Written::Partly(found) if *found < bytes);
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        match *changed.wait_while(state, too_few).unwrap_or_else(PoisonError::into_inner) {
+            Written::Partly(found) => Ok((found, false)),
+            Written::Wholly(found) => Ok((found, true)),
+            Written::Abandoned => Err(io::Error::other("the file was abandoned while it was written")),
+        }
+    }
+}
+
+/// Tells readers that a file was abandoned, unless it is complete.
+#[derive(Debug)]
+struct Ending(Progress);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let (state, _) = &*self.0.0;
+        let written = *state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(written, Written::Partly(_)) {
+            self.0.set(Written::Abandoned);
+        }
+    }
 }
 
 /// Where the open file is.
@@ -61,8 +118,14 @@ enum Stage {
 impl FileWriter {
     /// Creates a writer for the new file `file` at `path`.
     pub(super) fn new(file: File, path: &Path) -> Self {
-        let target = Target { file, path: path.to_owned(), direct: None, at: 0 };
-        Self { chunk: Chunk::new(), stage: Stage::Buffering(target) }
+        let progress = Progress::default();
+        let target = Target { file, path: path.to_owned(), direct: None, at: 0, progress: progress.clone() };
+        Self { chunk: Chunk::new(), stage: Stage::Buffering(target), ending: Ending(progress) }
+    }
+
+    /// Returns how far the file is written.
+    pub(super) fn progress(&self) -> Progress {
+        self.ending.0.clone()
     }
 
     /// Appends bytes of `source` as [`Sink::append_from`](super::store::Sink::append_from) does: they are read directly
@@ -102,6 +165,7 @@ impl FileWriter {
         let (blocks, rest) = bytes.split_at(if target.direct.is_some() { whole } else { 0 });
         target.append(blocks)?;
         target.append_cached(rest)?;
+        target.progress.set(Written::Wholly(target.at));
         Ok(target.file)
     }
 
@@ -208,6 +272,7 @@ impl WriteBehind {
         let write = move || {
             for mut chunk in filled {
                 target.append(chunk.bytes())?;
+                target.progress.set(Written::Partly(target.at));
                 chunk.clear();
                 // The receiver is gone once the file is finished.
                 let _ = emptied.send(chunk);
@@ -245,6 +310,7 @@ struct Target {
     /// The same file, opened for direct I/O.
     direct: Option<File>,
     at: u64,
+    progress: Progress,
 }
 
 impl Target {

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     ops::Range,
     path::Path,
 };
@@ -167,8 +167,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When the object is missing or the store fails.
-    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.read(path)
+    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
+        Ok(Box::new(BufReader::with_capacity(PIECE, self.read(path)?)))
     }
 
     /// Appends a whole object, which had `bytes` bytes when it was listed, to `into`; on failure, `into` may contain a
@@ -329,6 +329,12 @@ pub trait Sink: Write + Send {
             taken += n as u64;
         }
         Ok(taken)
+    }
+
+    /// Opens the unfinished object from its first byte, as [`Store::read_back`] does; reads wait for the bytes, and fail
+    /// once the sink is dropped unfinished. `None` if it cannot be read before it is complete.
+    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        None
     }
 
     /// Completes the object, which has no name yet. Its bytes may still be in flight: [`Store::publish`] waits for

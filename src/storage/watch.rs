@@ -15,7 +15,7 @@
 
 use std::{
     cell::RefCell,
-    io::{self, Read},
+    io::{self, BufRead, BufReader, Read},
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use super::{
     location::Location,
     pin::Pin,
-    store::{Listed, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store},
+    store::{Listed, Lock, ObjectFacts, PIECE, PutOutcome, Sink, Staged, Store},
 };
 use crate::error::{Error, Kind, Result};
 
@@ -186,8 +186,9 @@ impl Store for Watched {
         self.reader(path, self.inner.read_start(path))
     }
 
-    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.read_back(path))
+    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
+        let opened = self.inner.read_back(path).map(|reader| -> Box<dyn Read + Send> { reader });
+        Ok(Box::new(BufReader::with_capacity(PIECE, self.reader(path, opened)?)))
     }
 
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {

@@ -7,7 +7,7 @@
 //! with calls of another run without any difference.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, Read, Write},
     ops::Range,
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
@@ -302,7 +302,7 @@ impl Store for Gated {
         self.inner.read_start(path)
     }
 
-    fn read_back(&self, path: &str) -> Result<Box<dyn Read + Send>> {
+    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
         self.call(Touch::Read, "read back", path)?;
         self.inner.read_back(path)
     }

@@ -63,9 +63,9 @@ impl Resharder<'_> {
         if !splicing.end_group()? {
             return Ok(None);
         }
-        let Splicing { shard, notes, tally, .. } = splicing;
+        let Splicing { shard, proving, tally, .. } = splicing;
         let finished = shard.finish(&self.new_runs(new)?)?;
-        prove_written(self.child, &finished, &notes)?;
+        prove_written(self.child, &finished, proving)?;
         Ok(Some((finished, tally)))
     }
 

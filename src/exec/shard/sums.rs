@@ -1,6 +1,6 @@
 //! Counts and hashes the bytes of a shard while they are written.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use md5::{Digest as _, Md5};
 
@@ -69,6 +69,10 @@ impl HashingSink {
         })?;
         self.bytes += taken;
         Ok(taken)
+    }
+
+    pub(super) fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        self.inner.follow()
     }
 
     pub(super) fn finish(self) -> Result<Hashed> {

@@ -1,7 +1,7 @@
 //! Writers of single shards: the bytes, and beside them the sidecar and the indexes.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, Read, Write},
     sync::Arc,
 };
 
@@ -24,7 +24,7 @@ use crate::{
     exec::{encode::Piece, index::ShardIndexes},
     format::{
         Framing,
-        parquet::{ParquetEncoder, ParquetShard, RowGroup},
+        parquet::{GroupNote, ParquetEncoder, ParquetShard, RowGroup},
     },
     id::Version,
     storage::Store,
@@ -141,13 +141,19 @@ impl ParquetShardWriter {
         self.beside.sidecar.append_groups(rows)
     }
 
-    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars.
+    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars, and returns the note with
+    /// which the shard is compared.
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<()> {
+    pub fn append_known_rows(&mut self, group: RowGroup) -> Result<Option<GroupNote>> {
         self.raw_bytes += group.raw_bytes;
         self.shard.append(group)
+    }
+
+    /// Opens the unfinished shard, if that is possible; see [`Sink::follow`](crate::storage::Sink::follow).
+    pub(in super::super) fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+        self.shard.sink()?.follow()
     }
 
     /// Appends rows of another sidecar.

@@ -350,22 +350,24 @@ fn columns_of(batches: Vec<RecordBatch>, fields: usize) -> Vec<(usize, Vec<Array
 }
 
 impl<W: Write + Send> ParquetShard<W> {
-    /// Appends a row group; one without rows is ignored.
+    /// Appends a row group and returns the note with which the file is compared; one without rows is ignored.
     ///
     /// # Errors
     /// When the sink fails, or the row group comes from an encoder with another schema.
-    pub fn append(&mut self, group: RowGroup) -> Result<()> {
+    pub fn append(&mut self, group: RowGroup) -> Result<Option<GroupNote>> {
         if group.rows == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let mut writer = self.writer.next_row_group().map_err(encoding_failed)?;
+        let mut notes = Vec::with_capacity(group.columns.len());
         for chunk in group.columns {
-            match chunk {
-                Encoded::Own(chunk) => writer.append_column(&chunk.bytes, chunk.close),
-                Encoded::Spliced(chunk) => writer.append_column(&chunk.pieces, chunk.close),
-                Encoded::General(chunk) => chunk.append_to_row_group(&mut writer),
-            }
-            .map_err(encoding_failed)?;
+            let (appended, note) = match chunk {
+                Encoded::Own(chunk) => (writer.append_column(&chunk.bytes, chunk.close), None),
+                Encoded::Spliced(chunk) => (writer.append_column(&chunk.pieces, chunk.close), Some(chunk.note)),
+                Encoded::General(chunk) => (chunk.append_to_row_group(&mut writer), None),
+            };
+            appended.map_err(encoding_failed)?;
+            notes.push(note);
         }
         let written = writer.close().map_err(encoding_failed)?;
         // Without columns, the row count would come from the first column chunk, which does not exist.
@@ -373,7 +375,12 @@ impl<W: Write + Send> ParquetShard<W> {
             let message = format!("expected a row group of {} rows, wrote {}", group.rows, written.num_rows());
             return Err(Error::internal(message));
         }
-        Ok(())
+        Ok(Some(GroupNote::of(&written, notes)))
+    }
+
+    /// Returns the sink, to which bytes may still have to be written.
+    pub fn sink(&self) -> Option<&W> {
+        self.writer.inner().0.as_ref().map(BufWriter::get_ref)
     }
 
     /// Returns the bytes written so far, including buffered ones, but without the footer.
@@ -418,15 +425,6 @@ impl RowGroup {
             Encoded::Spliced(chunk) => chunk.close.metadata.uncompressed_size(),
         });
         bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
-    }
-
-    /// Returns the note with which a file that contains this row group is compared.
-    pub fn note(&self) -> GroupNote {
-        let columns = self.columns.iter().map(|column| match column {
-            Encoded::Spliced(chunk) => Some(chunk.note.clone()),
-            Encoded::Own(_) | Encoded::General(_) => None,
-        });
-        GroupNote { rows: self.rows as u64, columns: columns.collect() }
     }
 
     /// Creates a row group from finished columns.

@@ -38,7 +38,7 @@ pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
 pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
-pub use splice::{GroupNote, GroupPart, Source, Survey, TableChunk, Tally, prove, splice, splice_table};
+pub use splice::{GroupNote, GroupPart, Proving, Source, Survey, TableChunk, Tally, splice, splice_table};
 pub use values::{Bound, ColumnValues};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

@@ -50,7 +50,7 @@ use self::{
     column::{Part, Target, merge},
 };
 pub use self::{
-    proof::{GroupNote, prove},
+    proof::{GroupNote, Proving},
     source::Source,
     survey::Survey,
     table::{TableChunk, splice_table},

@@ -8,13 +8,15 @@
 //!        one in SAMPLE      page, decompressed again          = compressed input
 //! ```
 //!
-//! The file is read once, from its first byte to its last. Counts of rows, values and nulls come from the footers of
-//! the inputs.
+//! The file is read once, from its first byte to its last: by a thread that follows the writer, so that the last row
+//! group alone remains when the file is complete, or afterwards if a store cannot read unfinished files. The footer is
+//! read when it is complete. Counts of rows, values and nulls come from the footers of the inputs.
 
-use std::io::Read;
+use std::{io::BufRead, ops::Range, sync::Arc, thread::JoinHandle};
 
-use ::parquet::file::metadata::ColumnChunkMetaData;
-use xxhash_rust::xxh3::xxh3_64;
+use ::parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::Source;
 use crate::{
@@ -24,9 +26,6 @@ use crate::{
 
 /// One in this many pages with new bytes is decompressed again.
 pub(super) const SAMPLE: usize = 16;
-
-/// Number of bytes skipped at a time.
-const PIECE_BYTES: u64 = 256 << 10;
 
 /// Note about a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,11 +47,37 @@ pub(in super::super) struct ChunkNote {
     pub(super) nulls: Option<u64>,
 }
 
-/// Note about a row group; it has nothing about columns that were encoded again.
+/// Note about a row group; it has nothing about the pages of columns that were encoded again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupNote {
-    pub(in super::super) rows: u64,
-    pub(in super::super) columns: Vec<Option<ChunkNote>>,
+    rows: u64,
+    columns: Vec<ColumnNote>,
+}
+
+/// Note about a column: where its chunk was written, and what is known of the pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ColumnNote {
+    place: Range<u64>,
+    chunk: Option<ChunkNote>,
+}
+
+impl GroupNote {
+    /// Returns the note about a row group that was written, from what is known of its columns.
+    pub(in super::super) fn of(written: &RowGroupMetaData, chunks: Vec<Option<ChunkNote>>) -> Self {
+        let columns = written.columns().iter().zip(chunks);
+        let columns = columns.map(|(column, chunk)| ColumnNote { place: place_of(column), chunk }).collect();
+        Self { rows: u64::try_from(written.num_rows()).unwrap_or(0), columns }
+    }
+
+    /// Returns the end of its last chunk in the file.
+    fn end(&self) -> u64 {
+        self.columns.iter().map(|column| column.place.end).max().unwrap_or(0)
+    }
+}
+
+fn place_of(column: &ColumnChunkMetaData) -> Range<u64> {
+    let (start, bytes) = column.byte_range();
+    start..start.saturating_add(bytes)
 }
 
 /// An order-dependent checksum of indices, after Fletcher: it detects mistakes at almost no cost.
@@ -70,30 +95,111 @@ impl Sums {
     }
 }
 
-/// Compares a written file with the notes about its row groups.
-///
-/// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ.
-pub fn prove(file: &Source, notes: &[GroupNote]) -> Result<()> {
-    let differs = |message: String| Error::inconsistent_output(message).at(file.name.as_str());
-    let groups = file.metadata.row_groups();
-    if groups.len() != notes.len() {
-        return Err(differs(format!("expected {} row groups, found {}", notes.len(), groups.len())));
-    }
-    let mut reader = Reader::new(&file.input)?;
-    for (number, (group, note)) in groups.iter().zip(notes).enumerate() {
-        if u64::try_from(group.num_rows()) != Ok(note.rows) || group.columns().len() != note.columns.len() {
-            let message = format!("row group {number}: expected {} rows, found {}", note.rows, group.num_rows());
-            return Err(differs(message));
+/// Size of a file from which on it is read while it is written: a thread is not worthwhile for a smaller one.
+const FOLLOWED_BYTES: u64 = 8 << 20;
+
+/// Compares a new file with the notes about its row groups.
+#[derive(Debug, Default)]
+pub struct Proving {
+    notes: Vec<Arc<GroupNote>>,
+    following: Option<Following>,
+    /// Whether the file can be followed, once that was tried.
+    tried: bool,
+}
+
+/// The thread that reads the file while it is written.
+#[derive(Debug)]
+struct Following {
+    groups: Sender<Arc<GroupNote>>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Proving {
+    /// Adds the note about the next row group. `follow` opens the file, which is being written; reads wait for its
+    /// bytes.
+    pub fn add(&mut self, note: GroupNote, follow: impl FnOnce() -> Option<Box<dyn BufRead + Send>>) {
+        let note = Arc::new(note);
+        self.notes.push(Arc::clone(&note));
+        if let Some(following) = &self.following {
+            // The thread ends early if it finds a mistake, which `finish` returns.
+            let _ = following.groups.send(note);
+        } else if !self.tried && note.end() >= FOLLOWED_BYTES {
+            self.tried = true;
+            self.following = follow().and_then(|reader| Following::start(reader, &self.notes));
         }
-        for (chunk, note) in group.columns().iter().zip(&note.columns) {
-            let Some(note) = note else { continue };
-            let place = || format!("row group {number}, column {}", chunk.column_path());
-            check_counts(chunk, note).map_err(|message| differs(format!("{}: {message}", place())))?;
-            reader.skip_to(chunk.byte_range().0)?;
-            for page in &note.pages {
-                if xxh3_64(reader.take(page.bytes)?) != page.stored {
-                    return Err(differs(format!("{}: expected the page as it was assembled, found another", place())));
+    }
+
+    /// Compares the complete file with the notes.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ.
+    pub fn finish(self, file: &Source) -> Result<()> {
+        let differs = |message: String| Error::inconsistent_output(message).at(file.name.as_str());
+        let groups = file.metadata.row_groups();
+        if groups.len() != self.notes.len() {
+            return Err(differs(format!("expected {} row groups, found {}", self.notes.len(), groups.len())));
+        }
+        for (number, (group, note)) in groups.iter().zip(&self.notes).enumerate() {
+            check_footer(number, group, note).map_err(differs)?;
+        }
+        let read = match self.following {
+            Some(following) => following.join(),
+            None => check_pages(Reader::of(&file.input)?, self.notes.into_iter()),
+        };
+        read.map_err(|error| if error.place().source.is_some() { error } else { error.at(file.name.as_str()) })
+    }
+}
+
+impl Following {
+    /// Starts to read; `None` if no thread can be started.
+    fn start(reader: Box<dyn BufRead + Send>, notes: &[Arc<GroupNote>]) -> Option<Self> {
+        let (groups, following) = unbounded();
+        let check = move || check_pages(Reader::new(reader), Receiver::into_iter(following));
+        let thread = std::thread::Builder::new().name("proof".to_owned()).spawn(check).ok()?;
+        for note in notes {
+            groups.send(Arc::clone(note)).ok()?;
+        }
+        Some(Self { groups, thread })
+    }
+
+    /// Waits until all row groups are compared.
+    fn join(self) -> Result<()> {
+        drop(self.groups);
+        self.thread.join().unwrap_or_else(|_| Err(Error::internal("the thread that reads a new file back panicked")))
+    }
+}
+
+/// Compares what the footer says of a row group with the note.
+fn check_footer(number: usize, group: &RowGroupMetaData, note: &GroupNote) -> Result<(), String> {
+    if u64::try_from(group.num_rows()) != Ok(note.rows) || group.columns().len() != note.columns.len() {
+        return Err(format!("row group {number}: expected {} rows, found {}", note.rows, group.num_rows()));
+    }
+    for (column, note) in group.columns().iter().zip(&note.columns) {
+        let counted = note.chunk.as_ref().map_or(Ok(()), |chunk| check_counts(column, chunk));
+        let (found, expected) = (place_of(column), &note.place);
+        let placed = if found == *expected {
+            Ok(())
+        } else {
+            Err(format!("expected it at {expected:?}, where it was written, found {found:?}"))
+        };
+        counted
+            .and(placed)
+            .map_err(|message| format!("row group {number}, column {}: {message}", column.column_path()))?;
+    }
+    Ok(())
+}
+
+/// Compares the pages of row groups with their notes.
+fn check_pages(mut reader: Reader, notes: impl Iterator<Item = Arc<GroupNote>>) -> Result<()> {
+    for (number, note) in notes.enumerate() {
+        for (column, ColumnNote { place, chunk }) in note.columns.iter().enumerate() {
+            let Some(chunk) = chunk else { continue };
+            reader.skip_to(place.start)?;
+            for page in &chunk.pages {
+                if reader.checksum(page.bytes)? != page.stored {
+                    let place = format!("row group {number}, column {column} (counted from 0)");
+                    let message = format!("{place}: expected the page as it was assembled, found another");
+                    return Err(Error::inconsistent_output(message));
                 }
             }
         }
@@ -116,18 +222,20 @@ fn check_counts(chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Result<(), Str
 
 /// Reads a file sequentially.
 struct Reader {
-    source: Box<dyn Read + Send>,
+    source: Box<dyn BufRead + Send>,
     at: u64,
-    page: Vec<u8>,
 }
 
 impl Reader {
-    fn new(input: &RangedInput) -> Result<Self> {
-        let source: Box<dyn Read + Send> = match input {
+    fn of(input: &RangedInput) -> Result<Self> {
+        Ok(Self::new(match input {
             RangedInput::Object(object) => object.read_back()?,
             RangedInput::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
-        };
-        Ok(Self { source, at: 0, page: Vec::new() })
+        }))
+    }
+
+    fn new(source: Box<dyn BufRead + Send>) -> Self {
+        Self { source, at: 0 }
     }
 
     /// Skips to an offset; later reads start there.
@@ -135,24 +243,30 @@ impl Reader {
         if offset < self.at {
             return Err(Error::integrity(format!("expected consecutive column chunks, found one at {offset}")));
         }
-        while self.at < offset && !self.take((offset - self.at).min(PIECE_BYTES))?.is_empty() {}
-        Ok(())
+        self.pass(offset - self.at, |_| ())
     }
 
-    /// Returns the next bytes; fewer at the end of the file.
-    fn take(&mut self, bytes: u64) -> Result<&[u8]> {
-        let length = usize::try_from(bytes).map_err(|_| Error::internal("a page is larger than memory"))?;
-        if self.page.len() < length {
-            self.page.resize(length, 0);
-        }
-        let mut found = 0;
-        while found < length {
-            match self.source.read(&mut self.page[found..length])? {
-                0 => break,
-                more => found += more,
+    /// Returns the checksum of the next bytes; of fewer at the end of the file.
+    fn checksum(&mut self, bytes: u64) -> Result<u64> {
+        let mut sum = Xxh3::new();
+        self.pass(bytes, |piece| sum.update(piece))?;
+        Ok(sum.digest())
+    }
+
+    /// Passes the next bytes on as they are in memory; fewer at the end of the file.
+    fn pass(&mut self, bytes: u64, mut look: impl FnMut(&[u8])) -> Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = self.source.fill_buf()?;
+            let length = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if length == 0 {
+                break;
             }
+            look(&piece[..length]);
+            self.source.consume(length);
+            left -= length as u64;
+            self.at += length as u64;
         }
-        self.at += found as u64;
-        Ok(&self.page[..found])
+        Ok(())
     }
 }

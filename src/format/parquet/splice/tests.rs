@@ -179,15 +179,14 @@ fn assembled(survey: Survey, parts: &[GroupPart], codec: Codec, at_once: usize) 
     let mut tally = Tally::default();
     let encoder = survey.encoder(codec, |_| Vec::new())?;
     let mut shard = encoder.start(Vec::new())?;
-    let mut notes = Vec::new();
+    let mut proving = Proving::default();
     for parts in parts.chunks(at_once) {
         let Some((group, more)) = splice(&encoder, parts)? else { return Err(Error::usage("left to the decoder")) };
-        notes.push(group.note());
-        shard.append(group)?;
+        proving.add(shard.append(group)?.unwrap(), || None);
         tally += more;
     }
     let out: Bytes = shard.finish()?.into();
-    prove(&source(&out, "spliced")?, &notes)?;
+    proving.finish(&source(&out, "spliced")?)?;
     Ok((out, tally))
 }
 
@@ -438,13 +437,14 @@ fn verification_detects_every_flipped_bit() {
     let encoder = survey.encoder(Codec::Snappy, |_| Vec::new()).unwrap();
     let parts: Vec<_> = (0..2).map(|group| GroupPart::whole(&source, group)).collect();
     let (group, _) = splice(&encoder, &parts).unwrap().unwrap();
-    let note = [group.note()];
     let mut shard = encoder.start(Vec::new()).unwrap();
-    shard.append(group).unwrap();
+    let note = shard.append(group).unwrap().unwrap();
     let out = shard.finish().unwrap();
     let proven = |bytes: Vec<u8>| {
         let file = Source::open(RangedInput::Bytes(bytes.into()), "y")?;
-        prove(&file, &note)
+        let mut proving = Proving::default();
+        proving.add(note.clone(), || None);
+        proving.finish(&file)
     };
     proven(out.clone()).unwrap();
     let metadata = footer(&out.clone().into());
@@ -456,6 +456,62 @@ fn verification_detects_every_flipped_bit() {
             assert_eq!(proven(damaged).unwrap_err().kind(), Kind::Integrity, "byte {at}");
         }
     }
+}
+
+#[test]
+fn a_file_that_is_followed_is_compared_like_a_complete_one() {
+    let values = |first: i64| (first..first + 600_000).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.cast_signed()));
+    let numbers = |first: i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(values(first))) };
+    let inputs: Vec<Bytes> = [0, 600_000].map(|first| plain_file(&batch([("n", numbers(first))]))).to_vec();
+    let (mut survey, mut parts) = (Survey::default(), Vec::new());
+    for input in &inputs {
+        let source = Arc::new(source(input, "x").unwrap());
+        survey.add(&source).unwrap();
+        parts.push(GroupPart::whole(&source, 0));
+    }
+    let encoder = survey.encoder(Codec::None, |_| Vec::new()).unwrap();
+    let mut shard = encoder.start(Vec::new()).unwrap();
+    let notes: Vec<GroupNote> = parts
+        .iter()
+        .map(|part| shard.append(splice(&encoder, std::slice::from_ref(part)).unwrap().unwrap().0).unwrap().unwrap())
+        .collect();
+    let out = shard.finish().unwrap();
+    let file = source(&out.clone().into(), "y").unwrap();
+    let proven = |read: &[u8], notes: &[GroupNote], followed: &mut u32| {
+        let mut proving = Proving::default();
+        for note in notes {
+            let read = read.to_vec();
+            proving.add(note.clone(), || {
+                *followed += 1;
+                Some(Box::new(std::io::Cursor::new(read)))
+            });
+        }
+        proving.finish(&file)
+    };
+    let mut followed = 0;
+    proven(&out, &notes, &mut followed).unwrap();
+    assert_eq!(followed, 1);
+    // Both row groups are compared, the one before the thread started as well.
+    for at in [1000, 3_000_000, 9_000_000] {
+        let mut damaged = out.clone();
+        damaged[at] ^= 1;
+        assert_eq!(proven(&damaged, &notes, &mut followed).unwrap_err().kind(), Kind::Integrity);
+    }
+    assert_eq!(proven(&out[..9_000_000], &notes, &mut followed).unwrap_err().kind(), Kind::Integrity);
+    // The footer has to name the places that were read.
+    let swapped = [notes[1].clone(), notes[0].clone()];
+    assert_eq!(proven(&out, &swapped, &mut followed).unwrap_err().kind(), Kind::Integrity);
+    assert_eq!(proven(&out, &notes[..1], &mut followed).unwrap_err().kind(), Kind::Integrity);
+}
+
+/// A file of one row group, without dictionaries and without compression.
+fn plain_file(batch: &RecordBatch) -> Bytes {
+    let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+    let mut out = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut out, batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+    out.into()
 }
 
 fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
