@@ -1,38 +1,22 @@
-//! The beginning of a compressed page: levels precede the values, and can be read without them.
-//!
-//! ```text
-//! snappy   varint length of all | elements: 2 bits of kind, length, then bytes, or how far back to copy from
-//! ```
+//! The beginning of a page that snappy compressed: levels precede the values, and can be read without them.
 
-/// Decompresses the first `wanted` bytes of a snappy page, or all if it has fewer; `None` if it is damaged.
+use super::snappy::{Element, parts};
+
+/// Decompresses the first `wanted` bytes of a page, or all if it has fewer; `None` if it is damaged.
 pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     out.clear();
-    let length = stored.iter().position(|byte| *byte < 0x80)? + 1;
-    let mut rest = stored.get(length..)?;
-    while out.len() < wanted {
-        let Some((&tag, after)) = rest.split_first() else { break };
-        let long = usize::from(tag >> 2);
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte));
-        let (length, extra) = match tag & 3 {
-            0 if long < 60 => (long + 1, 0),
-            0 => (0, long - 59),
-            1 => (4 + (long & 7), 1),
-            2 => (long + 1, 2),
-            _ => (long + 1, 4),
-        };
-        let (extra, after) = after.split_at_checked(extra)?;
-        rest = after;
-        if tag & 3 == 0 {
-            let length = if extra.is_empty() { length } else { number(extra).checked_add(1)? };
-            let (literal, after) = rest.split_at_checked(length)?;
-            out.extend_from_slice(&literal[..length.min(wanted - out.len())]);
-            rest = after;
+    let (_, mut rest) = parts(stored)?;
+    while out.len() < wanted && !rest.is_empty() {
+        let element = Element::first(rest)?;
+        let Element { header, length, back } = element;
+        if back == 0 {
+            out.extend_from_slice(&rest[header..header + length.min(wanted - out.len())]);
         } else {
-            let back = number(extra) | if tag & 3 == 1 { usize::from(tag >> 5) << 8 } else { 0 };
-            let start = out.len().checked_sub(back).filter(|_| back > 0)?;
+            let start = out.len().checked_sub(back)?;
             // The copied range may overlap the bytes being written.
             (start..start + length).for_each(|at| out.push(out[at]));
         }
+        rest = &rest[element.stored()..];
     }
     Some(&out[..wanted.min(out.len())])
 }

@@ -12,6 +12,7 @@
 //! A united dictionary contains each value once: pyarrow silently reads wrong values if one occurs twice.
 //! Rewritten pages are of version 1, which all readers support.
 
+mod gather;
 mod keyed;
 
 use std::{borrow::Cow, ops::Range};
@@ -64,10 +65,6 @@ const MAX_SCATTERED: usize = 8192;
 /// Maximum bytes of a dictionary, predicted and actual: with larger ones, filters on single values become slow.
 const PREDICTED_DICTIONARY_BYTES: f64 = 4e6;
 const MAX_DICTIONARY_BYTES: usize = 8 << 20;
-
-/// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
-const MAX_GATHERED: usize = 16 << 20;
-const MAX_TURNED: u64 = 4 << 20;
 
 /// Number of values in a page of indices joined from several: readers process the values of a page together, so larger
 /// pages have no benefit.
@@ -584,150 +581,6 @@ impl Merging<'_> {
         }
         Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
-
-    /// Writes the values of a part without a dictionary.
-    fn gather(&mut self, part: Loaded<'_>, form: Form) -> Result<(), Stop> {
-        let Loaded { pages, mut facts, .. } = part;
-        self.tally.spliced += pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
-        let indexed = |number: &usize| Pages::is_indices(&pages.data[*number]);
-        let first = (0..pages.data.len()).find(indexed).unwrap_or_default();
-        let end = first + (first..pages.data.len()).take_while(indexed).count();
-        let only = !(end..pages.data.len()).any(|number| indexed(&number));
-        let (mut places, mut turned) = (None, 0..0);
-        for (number, page) in pages.data.iter().enumerate() {
-            if !Pages::is_indices(page) {
-                self.copy(&pages, page, std::mem::take(&mut facts[number]))?;
-                continue;
-            }
-            self.tally.spliced += page.whole.len() as u64;
-            if number == first && only && self.turn_dictionary(&pages, first..end, &mut facts)? {
-                turned = first..end;
-            }
-            if turned.contains(&number) {
-                continue;
-            }
-            if places.is_none() {
-                places = Some(self.load_dictionary(&pages, form)?);
-            }
-            let mut room = std::mem::take(&mut self.buffers.page);
-            let cut = pages.cut(page, &mut room)?;
-            let mut facts = std::mem::take(&mut facts[number]);
-            facts.learn_unless_known(&pages, &cut);
-            self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default())?;
-            self.buffers.page = room;
-        }
-        Ok(())
-    }
-
-    /// Replaces the dictionary by a page of values, if some pages of indices refer to each of its entries once and in
-    /// order; returns false if they do not.
-    fn turn_dictionary(&mut self, pages: &Pages, of: Range<usize>, facts: &mut [Facts]) -> Result<bool, Stop> {
-        let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
-        let inflated = entries.header.uncompressed;
-        let may = matches!(entries.header.encoding, 0 | 2)
-            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MAX_TURNED));
-        if !may {
-            return Ok(false);
-        }
-        let mut next = 0_u32;
-        let (mut levels, mut counts) = (Vec::new(), Vec::with_capacity(of.len()));
-        let Buffers { page: room, body, packed, dictionary, .. } = &mut self.buffers;
-        body.clear();
-        packed.clear();
-        for number in of.clone() {
-            let page = &pages.data[number];
-            let cut = pages.cut(page, room)?;
-            let (width, indices) = cut.indices()?;
-            if !hybrid::counts_up(indices, width, cut.present, next) {
-                return Ok(false);
-            }
-            next = u32::try_from(next as usize + cut.present).map_err(|_| Refused::Unknown)?;
-            facts[number].learn_unless_known(pages, &cut);
-            if of.len() == 1 {
-                cut.put_levels(pages, body);
-            }
-            counts.push((levels.len()..levels.len() + cut.definition.len(), page.header.values));
-            levels.extend_from_slice(cut.definition);
-        }
-        if entries.header.values != u64::from(next) {
-            return Ok(false);
-        }
-        if of.len() > 1 && pages.definition > 0 {
-            let count = |values: u64| usize::try_from(values).unwrap_or(usize::MAX);
-            let parts: Vec<_> = counts.into_iter().map(|(at, values)| (&levels[at], count(values))).collect();
-            let (whole, length) = put_behind_length(body, |body| hybrid::joined(&parts, pages.definition, body));
-            if !whole {
-                return Err(Refused::from("expected a level for each value").into());
-            }
-            u32::try_from(length).map_err(|_| Refused::Unknown)?;
-        }
-        if !put_before(self.target.name, body, pages.stored(entries), inflated, packed) {
-            return Ok(false);
-        }
-        let mut all = std::mem::take(&mut facts[of.start]);
-        for number in of.skip(1) {
-            all.join(std::mem::take(&mut facts[number]), self.order);
-        }
-        let length = body.len() + usize::try_from(inflated).map_err(|_| Refused::Unknown)?;
-        if self.out.is_sample() {
-            let values = inflate(pages.codec, pages.stored(entries), inflated, dictionary)?;
-            same(inflate(pages.codec, packed, length as u64, room)?, &[body, values])?;
-        }
-        self.out.page(all.values, 0, length, packed, Some(all))?;
-        Ok(true)
-    }
-
-    /// Decompresses the dictionary into its buffer and finds its entries.
-    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Parsed<Vec<u32>> {
-        let mut room = std::mem::take(&mut self.buffers.dictionary);
-        let (page, places) = pages.dictionary(form, &mut room)?;
-        if pages.codec == Compression::UNCOMPRESSED {
-            // The dictionary was not compressed.
-            room = page.to_vec();
-        }
-        self.buffers.dictionary = room;
-        Ok(places)
-    }
-
-    /// Writes the values of a page from the loaded dictionary.
-    fn gather_page(&mut self, pages: &Pages, cut: &Cut<'_>, facts: Facts, places: &[u32]) -> Result<(), Stop> {
-        let Buffers { body, dictionary, .. } = &mut self.buffers;
-        body.clear();
-        cut.put_levels(pages, body);
-        let (width, indices) = cut.indices()?;
-        let mut beyond = false;
-        // If nearly all values differ, most are adjacent in the dictionary: they are copied in stretches.
-        let (mut start, mut end) = (0, 0);
-        let whole = hybrid::read(indices, width, cut.present, |indices| {
-            for index in indices {
-                let index = *index as usize;
-                if index == end && start < end {
-                    end += 1;
-                    continue;
-                }
-                beyond |= !take(dictionary, places, start..end, body);
-                (start, end) = (index, index + 1);
-            }
-        });
-        beyond |= !take(dictionary, places, start..end, body);
-        if beyond || !whole {
-            return Err(Refused::from("expected indices into the dictionary, found others").into());
-        }
-        if body.len() > MAX_GATHERED {
-            return Err(Refused::Unknown.into());
-        }
-        let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
-        self.put(&entries.header, 0, facts)
-    }
-}
-
-/// Appends entries of a dictionary, unless the page is full; returns false if the dictionary has fewer entries.
-fn take(dictionary: &[u8], places: &[u32], entries: Range<usize>, out: &mut Vec<u8>) -> bool {
-    let (Some(start), Some(end)) = (places.get(entries.start), places.get(entries.end)) else { return false };
-    if out.len() <= MAX_GATHERED {
-        out.extend_from_slice(&dictionary[*start as usize..*end as usize]);
-    }
-    true
 }
 
 /// Returns an error if a page decompresses to other bytes than those that it was made from.

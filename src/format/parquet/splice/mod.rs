@@ -4,7 +4,8 @@
 //! survey   footers of all files ---> schema and metadata of the output
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
 //!                                                      re-encode columns with another type or an unknown form
-//!          page  hybrid  union  stored  beginning      parts of pages, parsed and assembled
+//!          page  hybrid  union                         parts of pages, parsed and assembled
+//!          snappy  stored  beginning  woven            compressed pages, made without compressing
 //!          slice                                        consecutive rows of a row group: its pages, if they begin there
 //!          facts bounds  bloom  out                    footer and page indexes of the result
 //! table    the same for sidecars
@@ -25,11 +26,13 @@ mod out;
 mod page;
 mod proof;
 mod slice;
+mod snappy;
 mod source;
 mod stored;
 mod survey;
 mod table;
 mod union;
+mod woven;
 
 use std::{cmp::Reverse, ops::Range, sync::Arc};
 

@@ -8,7 +8,7 @@
 //! Headers are checked against the chunk before any other byte is used, checksums are verified if present, and a page
 //! is decompressed only up to a size that its codec can produce.
 
-use std::ops::Range;
+use std::{cell::RefCell, ops::Range};
 
 use ::parquet::{
     basic::{Compression, Type as Physical},
@@ -284,6 +284,12 @@ pub(super) fn form_of(chunk: &ColumnChunkMetaData) -> Option<Form> {
     })
 }
 
+thread_local! {
+    /// Reused, because a decoder asks for the features of the processor, which takes a virtual machine microseconds.
+    static UNZSTD: RefCell<std::io::Result<zstd::bulk::Decompressor<'static>>> =
+        RefCell::new(zstd::bulk::Decompressor::new());
+}
+
 /// Decompresses to exactly `length` bytes.
 pub(super) fn inflate<'a>(
     codec: Compression,
@@ -311,7 +317,11 @@ pub(super) fn inflate<'a>(
             Ok(promised) if promised == length => snap::raw::Decoder::new().decompress(stored, room).ok(),
             _ => None,
         },
-        Compression::ZSTD(_) => zstd::bulk::decompress_to_buffer(stored, room).ok(),
+        Compression::ZSTD(_) => UNZSTD.with_borrow_mut(|decoder| match decoder {
+            Ok(decoder) => decoder.decompress_to_buffer(stored, room).ok(),
+            // Without memory for a decoder, there is none for the page.
+            Err(_) => None,
+        }),
         Compression::LZ4_RAW => lz4_flex::block::decompress_into(stored, room).ok(),
         Compression::GZIP(_) => {
             let mut decoder = flate2::read::MultiGzDecoder::new(stored);

@@ -2,14 +2,14 @@
 //! become smaller.
 //!
 //! ```text
-//! snappy   varint length of all | literal: tag, length, bytes | the existing elements, whose distances only go back
+//! snappy   length of all | a literal | the existing elements, whose distances only go back
 //! zstd     a frame of uncompressed blocks | the existing frame
 //! none     bytes | bytes
 //! ```
 
 use ::parquet::basic::Compression;
 
-use super::super::chunk::{put_varint, put_zstd_frame};
+use super::{super::chunk::put_zstd_frame, snappy};
 
 /// Appends `bytes` uncompressed, then `packed`, which decompresses to `length` bytes; returns false if the codec does
 /// not support that, or `packed` is not in its format.
@@ -17,11 +17,11 @@ pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length
     match codec {
         Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
         Compression::SNAPPY => {
-            let Some((promised, elements)) = varint(packed).filter(|(promised, _)| *promised == length) else {
+            let Some((promised, elements)) = snappy::parts(packed).filter(|(promised, _)| *promised == length) else {
                 return false;
             };
-            put_varint(out, promised + bytes.len() as u64);
-            put_literal(out, bytes);
+            snappy::put_length(out, promised + bytes.len() as u64);
+            snappy::put_literal(out, bytes);
             out.extend_from_slice(elements);
             return true;
         }
@@ -41,39 +41,13 @@ pub(super) fn put_stored(codec: Compression, bytes: &[u8], out: &mut Vec<u8>) ->
     match codec {
         Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
         Compression::SNAPPY => {
-            put_varint(out, bytes.len() as u64);
-            put_literal(out, bytes);
+            snappy::put_length(out, bytes.len() as u64);
+            snappy::put_literal(out, bytes);
         }
         Compression::ZSTD(_) => put_zstd_frame(out, bytes),
         _ => return false,
     }
     true
-}
-
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (i, byte) in bytes.iter().enumerate().take(5) {
-        value |= u64::from(byte & 0x7f) << (7 * i);
-        if *byte < 0x80 {
-            return Some((value, &bytes[i + 1..]));
-        }
-    }
-    None
-}
-
-fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
-    /// Maximum length that is encoded in the tag.
-    const SHORT: usize = 60;
-    let Some(last) = bytes.len().checked_sub(1) else { return };
-    let width = (usize::BITS - last.leading_zeros()).div_ceil(8).max(1);
-    if last < SHORT {
-        out.push(last.to_le_bytes()[0] << 2);
-    } else {
-        let tag = SHORT + width as usize - 1;
-        out.push(tag.to_le_bytes()[0] << 2);
-        out.extend_from_slice(&last.to_le_bytes()[..width as usize]);
-    }
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]

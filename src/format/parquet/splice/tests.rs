@@ -589,6 +589,47 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
     }
 }
 
+#[test]
+fn values_that_seldom_repeat_are_woven_from_the_compressed_dictionaries() {
+    let words = ["asleep", "stable", "no change", "review in the morning", "discharged"];
+    let text = |i: u64| {
+        let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        format!("{} {mixed:x} {}", words[(mixed % 5) as usize], words[(mixed >> 32) as usize % 5])
+    };
+    let made = |first: u64, rows: u64| {
+        // Some values occur again, a few rows or thousands of rows later, and a null is among the first.
+        let value = |i: u64| text(first + if i % 100 == 99 { i / 3 } else { i });
+        let column = StringArray::from_iter((0..rows).map(|i| (i != 3).then(|| value(i))));
+        let table = batch([("note", Arc::new(column))]);
+        let properties = WriterProperties::builder()
+            .set_compression(::parquet::basic::Compression::SNAPPY)
+            .set_dictionary_page_size_limit(8 << 20)
+            .set_data_page_row_count_limit(2500)
+            .build();
+        let mut out = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut out, table.schema(), Some(properties)).unwrap();
+        writer.write(&table).unwrap();
+        writer.close().unwrap();
+        (table, Bytes::from(out))
+    };
+    // The second dictionary is smaller, and the buffer has bytes of the first one after it.
+    let inputs = [made(0, 6000), made(10_000, 3000), made(20_000, 7000)];
+    let files: Vec<Bytes> = inputs.iter().map(|(_, bytes)| bytes.clone()).collect();
+    let (out, tally) = spliced(&files, Codec::Snappy, 3).unwrap();
+    let tables: Vec<RecordBatch> = inputs.iter().map(|(table, _)| table.clone()).collect();
+    assert_eq!(rows(&out).unwrap(), concat_batches(&tables[0].schema(), &tables).unwrap());
+    assert!(tally.spliced > 0 && tally.copied + tally.reencoded == 0, "{tally:?}");
+    for bytes in &files {
+        let metadata = footer(bytes);
+        let chunk = metadata.row_group(0).column(0);
+        let (start, length) = chunk.byte_range();
+        let pages = Pages::of(bytes.slice(start as usize..(start + length) as usize), chunk).unwrap();
+        let elements = pages.stored(pages.dictionary.as_ref().unwrap());
+        let beginning = &elements[4..400];
+        assert!(out.windows(beginning.len()).any(|some| some == beginning));
+    }
+}
+
 /// Splices each readable file of the corpus with itself.
 #[test]
 fn the_corpus_keeps_its_rows() {

@@ -1,0 +1,213 @@
+//! Values that nearly all differ: dictionaries become pages of values.
+//!
+//! ```text
+//! indices 0, 1, 2 ...              the dictionary becomes a page, its compressed bytes unchanged after the levels
+//! nearly so, and snappy            a page is woven from the compressed dictionary (`woven`)
+//! anything else                    values are gathered from the dictionary, and compressed
+//! ```
+
+use std::ops::Range;
+
+use ::parquet::basic::Compression;
+
+use super::{
+    Buffers, Cut, Facts, Form, INCOMPRESSIBLE, Loaded, Merging, Pages, Parsed, Refused, Stop, hybrid, inflate,
+    put_before, put_behind_length, same,
+};
+use crate::format::parquet::splice::woven::{Dictionary, Weaver};
+
+/// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
+const MAX_GATHERED: usize = 16 << 20;
+const MAX_TURNED: u64 = 4 << 20;
+
+/// Maximum number of stretches of a page.
+const MAX_STRETCHES: usize = 1 << 20;
+
+impl Merging<'_> {
+    /// Writes the values of a part without a dictionary.
+    pub(super) fn gather(&mut self, part: Loaded<'_>, form: Form) -> Result<(), Stop> {
+        let Loaded { pages, mut facts, .. } = part;
+        self.tally.spliced += pages.dictionary.as_ref().map_or(0, |page| page.whole.len() as u64);
+        let indexed = |number: &usize| Pages::is_indices(&pages.data[*number]);
+        let first = (0..pages.data.len()).find(indexed).unwrap_or_default();
+        let end = first + (first..pages.data.len()).take_while(indexed).count();
+        let only = !(end..pages.data.len()).any(|number| indexed(&number));
+        let (mut places, mut turned) = (None, 0..0);
+        let mut weaver = self.can_weave(&pages).then(Weaver::default);
+        for (number, page) in pages.data.iter().enumerate() {
+            if !Pages::is_indices(page) {
+                self.copy(&pages, page, std::mem::take(&mut facts[number]))?;
+                continue;
+            }
+            self.tally.spliced += page.whole.len() as u64;
+            if number == first && only && self.turn_dictionary(&pages, first..end, &mut facts)? {
+                turned = first..end;
+            }
+            if turned.contains(&number) {
+                continue;
+            }
+            if places.is_none() {
+                places = Some(self.load_dictionary(&pages, form)?);
+            }
+            let mut room = std::mem::take(&mut self.buffers.page);
+            let cut = pages.cut(page, &mut room)?;
+            let mut facts = std::mem::take(&mut facts[number]);
+            facts.learn_unless_known(&pages, &cut);
+            self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default(), &mut weaver)?;
+            self.buffers.page = room;
+        }
+        Ok(())
+    }
+
+    /// Replaces the dictionary by a page of values, if some pages of indices refer to each of its entries once and in
+    /// order; returns false if they do not.
+    fn turn_dictionary(&mut self, pages: &Pages, of: Range<usize>, facts: &mut [Facts]) -> Result<bool, Stop> {
+        let Some(entries) = pages.dictionary.as_ref().filter(|_| self.keeps(pages)) else { return Ok(false) };
+        let inflated = entries.header.uncompressed;
+        let may = matches!(entries.header.encoding, 0 | 2)
+            && (of.len() == 1 || (pages.repetition == 0 && inflated <= MAX_TURNED));
+        if !may {
+            return Ok(false);
+        }
+        let mut next = 0_u32;
+        let (mut levels, mut counts) = (Vec::new(), Vec::with_capacity(of.len()));
+        let Buffers { page: room, body, packed, dictionary, .. } = &mut self.buffers;
+        body.clear();
+        packed.clear();
+        for number in of.clone() {
+            let page = &pages.data[number];
+            let cut = pages.cut(page, room)?;
+            let (width, indices) = cut.indices()?;
+            if !hybrid::counts_up(indices, width, cut.present, next) {
+                return Ok(false);
+            }
+            next = u32::try_from(next as usize + cut.present).map_err(|_| Refused::Unknown)?;
+            facts[number].learn_unless_known(pages, &cut);
+            if of.len() == 1 {
+                cut.put_levels(pages, body);
+            }
+            counts.push((levels.len()..levels.len() + cut.definition.len(), page.header.values));
+            levels.extend_from_slice(cut.definition);
+        }
+        if entries.header.values != u64::from(next) {
+            return Ok(false);
+        }
+        if of.len() > 1 && pages.definition > 0 {
+            let count = |values: u64| usize::try_from(values).unwrap_or(usize::MAX);
+            let parts: Vec<_> = counts.into_iter().map(|(at, values)| (&levels[at], count(values))).collect();
+            let (whole, length) = put_behind_length(body, |body| hybrid::joined(&parts, pages.definition, body));
+            if !whole {
+                return Err(Refused::from("expected a level for each value").into());
+            }
+            u32::try_from(length).map_err(|_| Refused::Unknown)?;
+        }
+        if !put_before(self.target.name, body, pages.stored(entries), inflated, packed) {
+            return Ok(false);
+        }
+        let mut all = std::mem::take(&mut facts[of.start]);
+        for number in of.skip(1) {
+            all.join(std::mem::take(&mut facts[number]), self.order);
+        }
+        let length = body.len() + usize::try_from(inflated).map_err(|_| Refused::Unknown)?;
+        if self.out.is_sample() {
+            let values = inflate(pages.codec, pages.stored(entries), inflated, dictionary)?;
+            same(inflate(pages.codec, packed, length as u64, room)?, &[body, values])?;
+        }
+        self.out.page(all.values, 0, length, packed, Some(all))?;
+        Ok(true)
+    }
+
+    /// Decompresses the dictionary into its buffer and finds its entries.
+    fn load_dictionary(&mut self, pages: &Pages, form: Form) -> Parsed<Vec<u32>> {
+        let mut room = std::mem::take(&mut self.buffers.dictionary);
+        let (page, places) = pages.dictionary(form, &mut room)?;
+        if pages.codec == Compression::UNCOMPRESSED {
+            // The dictionary was not compressed.
+            room = page.to_vec();
+        }
+        self.buffers.dictionary = room;
+        Ok(places)
+    }
+
+    /// Returns whether pages can be woven from a compressed dictionary.
+    fn can_weave(&self, pages: &Pages) -> bool {
+        let compressed = |entries: &super::Page| {
+            entries.header.compressed as f64 <= INCOMPRESSIBLE * entries.header.uncompressed as f64
+        };
+        pages.codec == Compression::SNAPPY && self.keeps(pages) && pages.dictionary.as_ref().is_some_and(compressed)
+    }
+
+    /// Writes the values of a page from the loaded dictionary.
+    fn gather_page(
+        &mut self,
+        pages: &Pages,
+        cut: &Cut<'_>,
+        facts: Facts,
+        places: &[u32],
+        weaver: &mut Option<Weaver>,
+    ) -> Result<(), Stop> {
+        let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
+        let stretches = stretches(cut, places)?;
+        let Buffers { body, dictionary, packed, page, .. } = &mut self.buffers;
+        body.clear();
+        cut.put_levels(pages, body);
+        let length = body.len() + stretches.iter().map(|stretch| stretch.len()).sum::<usize>();
+        if length > MAX_GATHERED {
+            return Err(Refused::Unknown.into());
+        }
+        packed.clear();
+        // The buffer may be longer, and then has bytes of an earlier dictionary after those of this one.
+        let inflated = usize::try_from(entries.header.uncompressed).ok().and_then(|length| dictionary.get(..length));
+        let source = Dictionary { packed: pages.stored(entries), inflated: inflated.unwrap_or_default() };
+        let woven = weaver.as_mut().and_then(|weaver| weaver.page(source, body, &stretches, packed));
+        let sampled = self.out.is_sample();
+        if woven.is_none() || sampled {
+            stretches.iter().for_each(|stretch| body.extend_from_slice(&dictionary[stretch.clone()]));
+        }
+        if woven.is_none() {
+            *weaver = None;
+            return self.put(&entries.header, 0, facts);
+        }
+        if sampled {
+            same(inflate(pages.codec, packed, length as u64, page)?, &[body])?;
+        }
+        Ok(self.out.page(facts.values, 0, length, packed, Some(facts))?)
+    }
+}
+
+/// Returns the bytes of the dictionary that are the values of a page, adjacent ones together: if nearly all values
+/// differ, most are adjacent.
+fn stretches(cut: &Cut<'_>, places: &[u32]) -> Parsed<Vec<Range<usize>>> {
+    let (width, indices) = cut.indices()?;
+    let (mut stretches, mut beyond) = (Vec::new(), false);
+    let (mut start, mut end) = (0, 0);
+    let mut close = |entries: Range<usize>| match (places.get(entries.start), places.get(entries.end)) {
+        // An index may be repeated billions of times in a few bytes.
+        (Some(start), Some(end)) if stretches.len() <= MAX_STRETCHES => stretches.push(*start as usize..*end as usize),
+        (Some(_), Some(_)) => {}
+        _ => beyond = true,
+    };
+    let whole = hybrid::read(indices, width, cut.present, |indices| {
+        for index in indices {
+            let index = *index as usize;
+            if index == end && start < end {
+                end += 1;
+                continue;
+            }
+            if start < end {
+                close(start..end);
+            }
+            (start, end) = (index, index + 1);
+        }
+    });
+    if start < end {
+        close(start..end);
+    }
+    if beyond || !whole {
+        return Err(Refused::from("expected indices into the dictionary, found others"));
+    }
+    if stretches.len() > MAX_STRETCHES {
+        return Err(Refused::Unknown);
+    }
+    Ok(stretches)
+}
