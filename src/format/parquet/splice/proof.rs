@@ -14,7 +14,10 @@
 
 use std::{io::BufRead, ops::Range, sync::Arc, thread::JoinHandle};
 
-use ::parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use ::parquet::{
+    file::metadata::{ColumnChunkMetaData, RowGroupMetaData},
+    schema::types::ColumnPath,
+};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -57,6 +60,7 @@ pub struct GroupNote {
 /// Note about a column: where its chunk was written, and what is known of the pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ColumnNote {
+    path: ColumnPath,
     place: Range<u64>,
     chunk: Option<ChunkNote>,
 }
@@ -65,8 +69,11 @@ impl GroupNote {
     /// Returns the note about a row group that was written, from what is known of its columns.
     pub(in super::super) fn of(written: &RowGroupMetaData, chunks: Vec<Option<ChunkNote>>) -> Self {
         let columns = written.columns().iter().zip(chunks);
-        let columns = columns.map(|(column, chunk)| ColumnNote { place: place_of(column), chunk }).collect();
-        Self { rows: u64::try_from(written.num_rows()).unwrap_or(0), columns }
+        let note = |(column, chunk): (&ColumnChunkMetaData, _)| {
+            let path = column.column_path().clone();
+            ColumnNote { path, place: place_of(column), chunk }
+        };
+        Self { rows: u64::try_from(written.num_rows()).unwrap_or(0), columns: columns.map(note).collect() }
     }
 
     /// Returns the end of its last chunk in the file.
@@ -192,14 +199,13 @@ fn check_footer(number: usize, group: &RowGroupMetaData, note: &GroupNote) -> Re
 /// Compares the pages of row groups with their notes.
 fn check_pages(mut reader: Reader, notes: impl Iterator<Item = Arc<GroupNote>>) -> Result<()> {
     for (number, note) in notes.enumerate() {
-        for (column, ColumnNote { place, chunk }) in note.columns.iter().enumerate() {
+        for ColumnNote { path, place, chunk } in &note.columns {
             let Some(chunk) = chunk else { continue };
             reader.skip_to(place.start)?;
             for page in &chunk.pages {
                 if reader.checksum(page.bytes)? != page.stored {
-                    let place = format!("row group {number}, column {column} (counted from 0)");
-                    let message = format!("{place}: expected the page as it was assembled, found another");
-                    return Err(Error::inconsistent_output(message));
+                    let message = "expected the page as it was assembled, found another";
+                    return Err(Error::inconsistent_output(format!("row group {number}, column {path}: {message}")));
                 }
             }
         }
@@ -257,7 +263,11 @@ impl Reader {
     fn pass(&mut self, bytes: u64, mut look: impl FnMut(&[u8])) -> Result<()> {
         let mut left = bytes;
         while left > 0 {
-            let piece = self.source.fill_buf()?;
+            let piece = self.source.fill_buf().map_err(|error| {
+                Error::storage("reading back what was written failed")
+                    .cause(error)
+                    .hint("nothing of this file was committed; check the disk, then run the command again")
+            })?;
             let length = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if length == 0 {
                 break;
