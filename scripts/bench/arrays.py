@@ -218,13 +218,8 @@ def warm(folder):
 
 
 def measure(source, programs, out, reps):
-    results = {name: [] for name in programs}
-    names = list(programs)
     size = warm(pathlib.Path(source).parent)
-    for rep in range(reps):
-        turn = rep % len(names)
-        for name in names[turn:] + names[:turn]:
-            results[name].append(bench.run(programs[name], out, False))
+    results = bench.in_turn(list(programs), reps, lambda name, watched: bench.run(programs[name], out, False, watched=watched))
     return size, results
 
 

@@ -136,8 +136,8 @@ def prepared(name, job, base, data, out):
     return None
 
 
-def one(name, job, command, base, data, out):
-    result = bench.run(command, out, False, prepared(name, job, base, data, out))
+def one(name, job, command, base, data, out, watched=False):
+    result = bench.run(command, out, False, prepared(name, job, base, data, out), watched)
     if name in ("shardify", "delta_rs"):
         before = base if name == "shardify" else data / job
         result["bytes"] -= sum(path.stat().st_size for path in before.rglob("*") if path.is_file() and "_shardify" not in path.parts)
@@ -145,13 +145,9 @@ def one(name, job, command, base, data, out):
 
 
 def measure(job, base, source, programs, data, out, options):
-    results = {name: [] for name in programs}
     size = bench.warm(source)
     names = list(programs)
-    for rep in range(options.reps):
-        turn = rep % len(names)
-        for name in names[turn:] + names[:turn]:
-            results[name].append(one(name, job, programs[name], base, data, out))
+    results = bench.in_turn(names, options.reps, lambda name, watched: one(name, job, programs[name], base, data, out, watched))
     return size, results
 
 

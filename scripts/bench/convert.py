@@ -7,7 +7,7 @@
 Inputs are made once by data.py (`--scale 10` makes a tenth of them); warm means read just before, cold that the page cache was
 emptied before each run, which needs root. shardify writes its log, checksums, sidecars and id index in the time that
 is measured and syncs everything; its peers do neither, so `synced` is the time until the disk has all bytes, for everyone. `thread` is
-the share of the processor time that the busiest thread took, which limits what more cores can do. Each job also shows a limit that no
+the share of the processor time that the busiest thread took in a run of its own, which limits what more cores can do. Each job also shows a limit that no
 tool can pass: reading, copying or summing the same bytes with nothing else to do.
 
 After the runs DuckDB compares the hash of every column of what shardify wrote with the source, and the files in tar and TFRecord are
@@ -165,9 +165,9 @@ class Threads:
         return max(self.ticks.values(), default=0) / os.sysconf("SC_CLK_TCK")
 
 
-def run(command, out, cold, prepare=None):
-    """One run, after `prepare`: seconds, the same until all is on disk, processor seconds, the share of the busiest thread, peak memory
-    in MiB, bytes of shards and of the whole folder."""
+def run(command, out, cold, prepare=None, watched=False):
+    """One run, after `prepare`: seconds, the same until all is on disk, processor seconds, the share of the busiest thread if the threads are
+    watched, peak memory in MiB, bytes of shards and of the whole folder."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     if prepare:
@@ -177,7 +177,7 @@ def run(command, out, cold, prepare=None):
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    threads = Threads(process.pid)
+    threads = Threads(process.pid) if watched else None
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
     os.sync()
@@ -188,8 +188,24 @@ def run(command, out, cold, prepare=None):
     cpu = usage.ru_utime + usage.ru_stime
     files = [path for path in out.rglob("*") if path.is_file()]
     sizes = {path: path.stat().st_size for path in files}
-    return {"wall": wall, "synced": synced, "cpu": cpu, "thread": min(1, threads.largest() / max(cpu, 0.01)), "peak": usage.ru_maxrss / 1024,
+    busiest = min(1, threads.largest() / max(cpu, 0.01)) if threads else 0
+    return {"wall": wall, "synced": synced, "cpu": cpu, "thread": busiest, "peak": usage.ru_maxrss / 1024,
             "bytes": sum(size for path, size in sizes.items() if "_shardify" not in path.parts), "folder": sum(sizes.values())}
+
+
+def in_turn(names, reps, once, patience=float("inf")):
+    """Runs programs in rotating order. Watching threads takes a part of a core, and more of it the more threads there are, so one run of
+    each is watched, and only the others are timed. A program that takes longer than `patience` seconds gets no more runs."""
+    busiest = {name: once(name, True) for name in names}
+    results, dead = {name: [] for name in names}, set()
+    for rep in range(reps):
+        turn = rep % len(names)
+        for name in names[turn:] + names[:turn]:
+            if name not in dead:
+                results[name].append(once(name, False) | {"thread": busiest[name]["thread"]})
+                if results[name][-1]["wall"] > patience:
+                    dead.add(name)
+    return results
 
 
 def check(job, source, out):
@@ -223,17 +239,8 @@ def check_samples(source, out):
 
 def measure(job, source, programs, out, options):
     cold = job.endswith("cold")
-    results = {name: [] for name in programs}
     size = warm(source)
-    names, dead = list(programs), set()
-    for rep in range(options.reps):
-        turn = rep % len(names)
-        for name in names[turn:] + names[:turn]:
-            if name in dead:
-                continue
-            results[name].append(run(programs[name], out, cold))
-            if results[name][-1]["wall"] > options.patience:
-                dead.add(name)
+    results = in_turn(list(programs), options.reps, lambda name, watched: run(programs[name], out, cold, watched=watched), options.patience)
     run(programs["shardify"], out, False)
     return size, results, check(job, source, out)
 
