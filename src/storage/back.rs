@@ -25,19 +25,13 @@ const BURST: u64 = 8 * CHUNK as u64;
 
 /// Opens a file for one sequential read.
 pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
-    let direct = open_direct(path);
-    let is_direct = direct.is_some();
-    let file = direct.map_or_else(|| File::open(path), Ok)?;
-    let until = Until::End(file.metadata()?.len());
-    Ok(Box::new(BackReader::new(path, file, is_direct, until)))
+    let bytes = std::fs::metadata(path)?.len();
+    Ok(Box::new(BackReader::open(path, Until::End(bytes))?))
 }
 
 /// Opens a file that is being written for one sequential read, which waits for its bytes.
 pub(super) fn follow(path: &Path, progress: Progress) -> io::Result<Box<dyn BufRead + Send>> {
-    let direct = open_direct(path);
-    let is_direct = direct.is_some();
-    let file = direct.map_or_else(|| File::open(path), Ok)?;
-    Ok(Box::new(BackReader::new(path, file, is_direct, Until::Written { progress, known: 0, complete: false })))
+    Ok(Box::new(BackReader::open(path, Until::Written { progress, known: 0, complete: false })?))
 }
 
 fn open_direct(path: &Path) -> Option<File> {
@@ -87,8 +81,13 @@ struct BackReader {
 }
 
 impl BackReader {
-    fn new(path: &Path, file: File, direct: bool, until: Until) -> Self {
-        Self { path: path.to_owned(), file, direct, until, at: 0, chunk: Chunk::new(), consumed: 0, ended: false }
+    fn open(path: &Path, until: Until) -> io::Result<Self> {
+        let (file, direct) = match open_direct(path) {
+            Some(file) => (file, true),
+            None => (File::open(path)?, false),
+        };
+        let path = path.to_owned();
+        Ok(Self { path, file, direct, until, at: 0, chunk: Chunk::new(), consumed: 0, ended: false })
     }
 
     fn fill(&mut self) -> io::Result<()> {

@@ -51,8 +51,7 @@ pub(crate) fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
 
-/// Returns the number of bits of the largest of some numbers. Their bits are united instead of compared: the largest
-/// decides either way, and vector instructions unite many at once.
+/// Returns the number of bits of the largest number. A bitwise OR has the same width, and is vectorized.
 pub(crate) fn width_of_all(numbers: &[u32]) -> u8 {
     width_of(numbers.iter().fold(0, |all, number| all | number).into())
 }

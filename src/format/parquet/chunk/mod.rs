@@ -37,8 +37,7 @@ use arrow::{
 
 pub use self::page::{Noted, Repeats, TextChunk};
 pub(super) use self::{
-    bits::width_of_all,
-    bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack},
+    bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack, width_of_all},
     compress::{Compressor, name_of, put_zstd_frame},
     dictionary::{ends, expected_entries},
     job::Options,

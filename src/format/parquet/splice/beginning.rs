@@ -8,11 +8,11 @@ pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) 
     let (_, mut rest) = parts(stored)?;
     while out.len() < wanted && !rest.is_empty() {
         let element = Element::first(rest)?;
-        let Element { header, length, back } = element;
-        if back == 0 {
+        let Element { header, length, distance } = element;
+        if distance == 0 {
             out.extend_from_slice(&rest[header..header + length.min(wanted - out.len())]);
         } else {
-            let start = out.len().checked_sub(back)?;
+            let start = out.len().checked_sub(distance)?;
             // The copied range may overlap the bytes being written.
             (start..start + length).for_each(|at| out.push(out[at]));
         }

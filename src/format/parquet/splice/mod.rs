@@ -5,7 +5,7 @@
 //! splice   row groups, in order ---> for each column:  column    pages copied, or indices and dictionaries rewritten
 //!                                                      re-encode columns with another type or an unknown form
 //!          page  hybrid  union                         parts of pages, parsed and assembled
-//!          snappy  stored  beginning  woven            compressed pages, made without compressing
+//!          snappy  stored  beginning  expand           compressed pages, made without compressing
 //!          slice                                        consecutive rows of a row group: its pages, if they begin there
 //!          facts bounds  bloom  out                    footer and page indexes of the result
 //! table    the same for sidecars
@@ -20,6 +20,7 @@ mod beginning;
 mod bloom;
 mod bounds;
 mod column;
+mod expand;
 mod facts;
 mod hybrid;
 mod out;
@@ -32,7 +33,6 @@ mod stored;
 mod survey;
 mod table;
 mod union;
-mod woven;
 
 use std::{cmp::Reverse, ops::Range, sync::Arc};
 

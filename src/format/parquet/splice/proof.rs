@@ -110,8 +110,6 @@ const FOLLOWED_BYTES: u64 = 8 << 20;
 pub struct Proving {
     notes: Vec<Arc<GroupNote>>,
     following: Option<Following>,
-    /// Whether the file can be followed, once that was tried.
-    tried: bool,
 }
 
 /// The thread that reads the file while it is written.
@@ -126,12 +124,12 @@ impl Proving {
     /// bytes.
     pub fn add(&mut self, note: GroupNote, follow: impl FnOnce() -> Option<Box<dyn BufRead + Send>>) {
         let note = Arc::new(note);
+        let was_small = self.notes.last().is_none_or(|last| last.end() < FOLLOWED_BYTES);
         self.notes.push(Arc::clone(&note));
         if let Some(following) = &self.following {
             // The thread ends early if it finds a mistake, which `finish` returns.
             let _ = following.groups.send(note);
-        } else if !self.tried && note.end() >= FOLLOWED_BYTES {
-            self.tried = true;
+        } else if was_small && note.end() >= FOLLOWED_BYTES {
             self.following = follow().and_then(|reader| Following::start(reader, &self.notes));
         }
     }

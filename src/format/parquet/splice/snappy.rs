@@ -3,12 +3,12 @@
 //! ```text
 //! varint length of all | elements: a tag of 2 bits of kind and 6 of length, then
 //!   0  literal         bytes; lengths from 61 on are 1 to 4 bytes after the tag
-//!   1  copy            4 to 11 bytes from up to 2 KiB back: 3 bits of the distance in the tag, 8 after it
-//!   2  copy            1 to 64 bytes from up to 64 KiB back: 2 bytes
-//!   3  copy            1 to 64 bytes from anywhere before: 4 bytes
+//!   1  copy            4 to 11 bytes at a distance below 2 KiB: 3 bits of it in the tag, 8 after it
+//!   2  copy            1 to 64 bytes at a distance below 64 KiB: 2 bytes
+//!   3  copy            1 to 64 bytes at any distance: 4 bytes
 //! ```
 //!
-//! A copy may reach into the bytes that it makes, which then repeat.
+//! A copy may overlap the bytes that it produces, which then repeat.
 
 use super::super::chunk::put_varint;
 
@@ -21,16 +21,16 @@ const LONGEST_COPY: usize = 64;
 /// An element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element {
-    /// Bytes before its literal bytes, if it has any; all its bytes otherwise.
+    /// Bytes of the tag and the numbers after it.
     pub(super) header: usize,
-    /// Number of bytes that it makes.
+    /// Uncompressed bytes.
     pub(super) length: usize,
-    /// How far back they are copied from; 0 for a literal, whose bytes follow.
-    pub(super) back: usize,
+    /// Distance of a copy; 0 for a literal, whose bytes follow the header.
+    pub(super) distance: usize,
 }
 
 impl Element {
-    /// Parses the first element of `bytes`; `None` if it is cut off, or copies from nowhere.
+    /// Parses the first element of `bytes`; `None` if it is truncated, or is a copy without a distance.
     pub(super) fn first(bytes: &[u8]) -> Option<Self> {
         let tag = *bytes.first()?;
         let long = usize::from(tag >> 2);
@@ -45,15 +45,15 @@ impl Element {
         let header = 1 + extra;
         if tag & 3 == 0 {
             let length = if extra == 0 { length } else { number.checked_add(1)? };
-            return (length <= bytes.len() - header).then_some(Self { header, length, back: 0 });
+            return (length <= bytes.len() - header).then_some(Self { header, length, distance: 0 });
         }
-        let back = number | if tag & 3 == 1 { usize::from(tag >> 5) << 8 } else { 0 };
-        (back > 0).then_some(Self { header, length, back })
+        let distance = number | if tag & 3 == 1 { usize::from(tag >> 5) << 8 } else { 0 };
+        (distance > 0).then_some(Self { header, length, distance })
     }
 
-    /// Returns the number of bytes that it is stored in.
+    /// Returns the number of its stored bytes.
     pub(super) fn stored(&self) -> usize {
-        self.header + if self.back == 0 { self.length } else { 0 }
+        self.header + if self.distance == 0 { self.length } else { 0 }
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn put_length(out: &mut Vec<u8>, bytes: u64) {
     put_varint(out, bytes);
 }
 
-/// Appends bytes as they are.
+/// Appends a literal.
 pub(super) fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
     let Some(last) = bytes.len().checked_sub(1) else { return };
     let width = (usize::BITS - last.leading_zeros()).div_ceil(8).max(1);
@@ -88,16 +88,16 @@ pub(super) fn put_literal(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends copies of `length` bytes that begin `back` bytes before, which must be below 4 GiB.
-pub(super) fn put_copy(out: &mut Vec<u8>, back: usize, length: usize) {
+/// Appends copies of `length` bytes in all. The distance must be below 4 GiB.
+pub(super) fn put_copy(out: &mut Vec<u8>, distance: usize, length: usize) {
     let mut left = length;
     while left > 0 {
         let length = left.min(LONGEST_COPY);
-        let [low, high, third, fourth, ..] = back.to_le_bytes();
+        let [low, high, third, fourth, ..] = distance.to_le_bytes();
         let size = (length - 1).to_le_bytes()[0];
-        if (4..12).contains(&length) && back < 1 << 11 {
+        if (4..12).contains(&length) && distance < 1 << 11 {
             out.extend_from_slice(&[1 | (size - 3) << 2 | high << 5, low]);
-        } else if back < 1 << 16 {
+        } else if distance < 1 << 16 {
             out.extend_from_slice(&[2 | size << 2, low, high]);
         } else {
             out.extend_from_slice(&[3 | size << 2, low, high, third, fourth]);

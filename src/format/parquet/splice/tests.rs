@@ -590,7 +590,7 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
 }
 
 #[test]
-fn values_that_seldom_repeat_are_woven_from_the_compressed_dictionaries() {
+fn compressed_dictionaries_of_values_that_seldom_repeat_are_expanded() {
     let words = ["asleep", "stable", "no change", "review in the morning", "discharged"];
     let text = |i: u64| {
         let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! indices 0, 1, 2 ...              the dictionary becomes a page, its compressed bytes unchanged after the levels
-//! nearly so, and snappy            a page is woven from the compressed dictionary (`woven`)
+//! nearly so, and snappy            the compressed dictionary is expanded into a page (`expand`)
 //! anything else                    values are gathered from the dictionary, and compressed
 //! ```
 
@@ -14,14 +14,14 @@ use super::{
     Buffers, Cut, Facts, Form, INCOMPRESSIBLE, Loaded, Merging, Pages, Parsed, Refused, Stop, hybrid, inflate,
     put_before, put_behind_length, same,
 };
-use crate::format::parquet::splice::woven::{Dictionary, Weaver};
+use crate::format::parquet::splice::expand::{Dictionary, Expander};
 
 /// Maximum bytes of a page of gathered values, and of a dictionary that replaces several pages by one.
 const MAX_GATHERED: usize = 16 << 20;
 const MAX_TURNED: u64 = 4 << 20;
 
-/// Maximum number of stretches of a page.
-const MAX_STRETCHES: usize = 1 << 20;
+/// Maximum number of separate byte ranges in a page.
+const MAX_RANGES: usize = 1 << 20;
 
 impl Merging<'_> {
     /// Writes the values of a part without a dictionary.
@@ -33,7 +33,7 @@ impl Merging<'_> {
         let end = first + (first..pages.data.len()).take_while(indexed).count();
         let only = !(end..pages.data.len()).any(|number| indexed(&number));
         let (mut places, mut turned) = (None, 0..0);
-        let mut weaver = self.can_weave(&pages).then(Weaver::default);
+        let mut expander = self.can_expand(&pages).then(Expander::default);
         for (number, page) in pages.data.iter().enumerate() {
             if !Pages::is_indices(page) {
                 self.copy(&pages, page, std::mem::take(&mut facts[number]))?;
@@ -53,7 +53,7 @@ impl Merging<'_> {
             let cut = pages.cut(page, &mut room)?;
             let mut facts = std::mem::take(&mut facts[number]);
             facts.learn_unless_known(&pages, &cut);
-            self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default(), &mut weaver)?;
+            self.gather_page(&pages, &cut, facts, places.as_deref().unwrap_or_default(), &mut expander)?;
             self.buffers.page = room;
         }
         Ok(())
@@ -129,8 +129,8 @@ impl Merging<'_> {
         Ok(places)
     }
 
-    /// Returns whether pages can be woven from a compressed dictionary.
-    fn can_weave(&self, pages: &Pages) -> bool {
+    /// Returns whether the compressed dictionary may be expanded into pages.
+    fn can_expand(&self, pages: &Pages) -> bool {
         let compressed = |entries: &super::Page| {
             entries.header.compressed as f64 <= INCOMPRESSIBLE * entries.header.uncompressed as f64
         };
@@ -144,14 +144,14 @@ impl Merging<'_> {
         cut: &Cut<'_>,
         facts: Facts,
         places: &[u32],
-        weaver: &mut Option<Weaver>,
+        expander: &mut Option<Expander>,
     ) -> Result<(), Stop> {
         let entries = pages.dictionary.as_ref().ok_or(Refused::Unknown)?;
-        let stretches = stretches(cut, places)?;
+        let ranges = ranges(cut, places)?;
         let Buffers { body, dictionary, packed, page, .. } = &mut self.buffers;
         body.clear();
         cut.put_levels(pages, body);
-        let length = body.len() + stretches.iter().map(|stretch| stretch.len()).sum::<usize>();
+        let length = body.len() + ranges.iter().map(|range| range.len()).sum::<usize>();
         if length > MAX_GATHERED {
             return Err(Refused::Unknown.into());
         }
@@ -159,13 +159,13 @@ impl Merging<'_> {
         // The buffer may be longer, and then has bytes of an earlier dictionary after those of this one.
         let inflated = usize::try_from(entries.header.uncompressed).ok().and_then(|length| dictionary.get(..length));
         let source = Dictionary { packed: pages.stored(entries), inflated: inflated.unwrap_or_default() };
-        let woven = weaver.as_mut().and_then(|weaver| weaver.page(source, body, &stretches, packed));
+        let expanded = expander.as_mut().and_then(|expander| expander.page(source, body, &ranges, packed));
         let sampled = self.out.is_sample();
-        if woven.is_none() || sampled {
-            stretches.iter().for_each(|stretch| body.extend_from_slice(&dictionary[stretch.clone()]));
+        if expanded.is_none() || sampled {
+            ranges.iter().for_each(|range| body.extend_from_slice(&dictionary[range.clone()]));
         }
-        if woven.is_none() {
-            *weaver = None;
+        if expanded.is_none() {
+            *expander = None;
             return self.put(&entries.header, 0, facts);
         }
         if sampled {
@@ -175,39 +175,31 @@ impl Merging<'_> {
     }
 }
 
-/// Returns the bytes of the dictionary that are the values of a page, adjacent ones together: if nearly all values
+/// Returns the byte ranges of the dictionary that are the values of a page. Adjacent ones are joined: if nearly all values
 /// differ, most are adjacent.
-fn stretches(cut: &Cut<'_>, places: &[u32]) -> Parsed<Vec<Range<usize>>> {
+fn ranges(cut: &Cut<'_>, places: &[u32]) -> Parsed<Vec<Range<usize>>> {
     let (width, indices) = cut.indices()?;
-    let (mut stretches, mut beyond) = (Vec::new(), false);
-    let (mut start, mut end) = (0, 0);
-    let mut close = |entries: Range<usize>| match (places.get(entries.start), places.get(entries.end)) {
-        // An index may be repeated billions of times in a few bytes.
-        (Some(start), Some(end)) if stretches.len() <= MAX_STRETCHES => stretches.push(*start as usize..*end as usize),
-        (Some(_), Some(_)) => {}
-        _ => beyond = true,
-    };
+    let (mut ranges, mut beyond) = (Vec::<Range<usize>>::new(), false);
     let whole = hybrid::read(indices, width, cut.present, |indices| {
         for index in indices {
-            let index = *index as usize;
-            if index == end && start < end {
-                end += 1;
+            let Some([start, end]) = places.get(*index as usize..).and_then(|rest| rest.first_chunk()) else {
+                beyond = true;
                 continue;
+            };
+            let (start, end) = (*start as usize, *end as usize);
+            if let Some(last) = ranges.last_mut().filter(|last| last.end == start) {
+                last.end = end;
+            } else if ranges.len() <= MAX_RANGES {
+                // Not more: a few bytes may repeat an index billions of times.
+                ranges.push(start..end);
             }
-            if start < end {
-                close(start..end);
-            }
-            (start, end) = (index, index + 1);
         }
     });
-    if start < end {
-        close(start..end);
-    }
     if beyond || !whole {
         return Err(Refused::from("expected indices into the dictionary, found others"));
     }
-    if stretches.len() > MAX_STRETCHES {
+    if ranges.len() > MAX_RANGES {
         return Err(Refused::Unknown);
     }
-    Ok(stretches)
+    Ok(ranges)
 }

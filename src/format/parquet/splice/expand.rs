@@ -1,19 +1,18 @@
-//! Makes a compressed page of values of a compressed dictionary, without compressing.
+//! Expands a compressed dictionary into a page of values without compressing anything again.
 //!
-//! If nearly every value occurs once, the dictionary is the values in their order, but for those that occurred before:
+//! If nearly every value occurs once, the dictionary has the values in their order, except for repeated ones:
 //!
 //! ```text
 //! values       a  b  c  b  d  e  a  f
 //! dictionary   a  b  c  d  e  f
-//! page         a  b  c [b] d  e [a] f     [] copies of what the page already has; the rest is the dictionary's elements
+//! page         a  b  c [b] d  e [a] f     elements of the dictionary; [] copies of bytes that the page already has
 //! ```
 //!
-//! Snappy's elements copy from a distance, so an element that copies across an inserted value gets a longer distance,
-//! and one that is made or copied of bytes around an insertion becomes two. Of the dictionary of several pages, each page
-//! takes the elements of its new entries; what they, or its values, copy from entries of earlier pages becomes literal.
+//! A snappy element copies bytes from a distance. If a repeated value was inserted in between, the distance grows; an
+//! element that produces or copies bytes on both sides of an insertion is split. If a dictionary has several pages, each
+//! page takes the elements of its new entries, and bytes of entries of earlier pages become literals.
 //!
-//! Elements have a few bytes each and most are copied as they are, so walking over them is several times faster than
-//! compressing what they make.
+//! Elements take a few bytes each and most are copied unchanged, so this is several times faster than compression.
 
 use std::ops::Range;
 
@@ -26,13 +25,13 @@ pub(super) struct Dictionary<'a> {
     pub(super) inflated: &'a [u8],
 }
 
-/// How much of a dictionary its pages have taken.
+/// Position in a dictionary: the end of what previous pages contain.
 #[derive(Debug, Default)]
-pub(super) struct Weaver {
-    /// Offset of the next element, and of the bytes that it makes.
+pub(super) struct Expander {
+    /// Offset of the next element, and of the bytes that it produces.
     next: usize,
     at: usize,
-    /// The rest of an element that made the end of a page, or the bytes before an insertion.
+    /// Remainder of an element that was split.
     rest: Option<Rest>,
 }
 
@@ -40,49 +39,49 @@ pub(super) struct Weaver {
 struct Rest {
     /// Offset of the literal's remaining bytes.
     literal: usize,
-    back: usize,
+    distance: usize,
     length: usize,
 }
 
-impl Weaver {
-    /// Appends a page to `out`: `front` as it is, then the bytes of the dictionary in `stretches`. `None` if these do not
-    /// have the form above, or the dictionary is damaged; then, no further page can be made.
+impl Expander {
+    /// Appends a page to `out`: `prefix` as a literal, then the given byte ranges of the dictionary. `None` if their order
+    /// does not match the dictionary, or the dictionary is damaged; no further page can be expanded then.
     pub(super) fn page(
         &mut self,
         dictionary: Dictionary<'_>,
-        front: &[u8],
-        stretches: &[Range<usize>],
+        prefix: &[u8],
+        ranges: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Option<()> {
         let (length, elements) = parts(dictionary.packed)?;
         if usize::try_from(length) != Ok(dictionary.inflated.len()) {
             return None;
         }
-        let total = front.len() + stretches.iter().map(|stretch| stretch.len()).sum::<usize>();
+        let total = prefix.len() + ranges.iter().map(|range| range.len()).sum::<usize>();
         u32::try_from(total).ok()?;
         put_length(out, total as u64);
-        put_literal(out, front);
-        let first = stretches.first().map_or(self.at, |stretch| stretch.start.max(self.at));
+        put_literal(out, prefix);
+        let first = ranges.first().map_or(self.at, |range| range.start.max(self.at));
         let mut page = Page {
             elements,
             inflated: dictionary.inflated,
             first,
-            front: front.len(),
-            end: front.len(),
+            prefix: prefix.len(),
+            end: prefix.len(),
             insertions: Vec::new(),
             marks: Vec::new(),
             shift: 0,
             out,
         };
         self.skip_to(elements, first)?;
-        for stretch in stretches {
-            let old = stretch.start..stretch.end.min(self.at);
+        for range in ranges {
+            let old = range.start..range.end.min(self.at);
             if !old.is_empty() {
                 page.insert(self.at, old)?;
             }
-            let new = stretch.start.max(self.at)..stretch.end;
+            let new = range.start.max(self.at)..range.end;
             if !new.is_empty() {
-                // An entry between was left out.
+                // An entry was skipped.
                 if new.start != self.at {
                     return None;
                 }
@@ -97,10 +96,10 @@ impl Weaver {
         if let Some(rest) = self.rest.take() {
             return Some(rest);
         }
-        let Element { header, length, back } = Element::first(elements.get(self.next..)?)?;
+        let Element { header, length, distance } = Element::first(elements.get(self.next..)?)?;
         let literal = self.next + header;
-        self.next = literal + if back == 0 { length } else { 0 };
-        Some(Rest { literal, back, length })
+        self.next = literal + if distance == 0 { length } else { 0 };
+        Some(Rest { literal, distance, length })
     }
 
     /// Keeps what follows the first `taken` bytes of an element.
@@ -128,10 +127,10 @@ impl Weaver {
             }
             let element = self.element(page.elements)?;
             let taken = element.length.min(end - self.at);
-            if element.back == 0 {
+            if element.distance == 0 {
                 page.literal(page.elements.get(element.literal..element.literal + taken)?);
             } else {
-                let start = self.at.checked_sub(element.back)?;
+                let start = self.at.checked_sub(element.distance)?;
                 page.copy(start..start + taken)?;
             }
             self.keep(element, taken);
@@ -139,16 +138,16 @@ impl Weaver {
         Some(())
     }
 
-    /// Appends elements that are the same in the page, and end at `end` at the latest; returns whether there were any.
+    /// Appends elements that need no change and end at `end` at the latest; returns whether there were any.
     fn take_unchanged(&mut self, page: &mut Page<'_>, end: usize) -> bool {
         let (start, made) = (self.next, self.at);
-        // What is copied from here on lies before it without an insertion between.
+        // There is no insertion after this offset.
         let clear = page.last_insertion();
         while let Some(tag) = page.elements.get(self.next..).and_then(|rest| rest.first_chunk::<5>()) {
             let step = &STEPS[usize::from(tag[0])];
-            let back = usize::from(u16::from_le_bytes([tag[1], tag[2]]) & step.mask | step.high);
-            let made = self.at + usize::from(step.made);
-            if step.stored == 0 || made > end || self.at < clear + back {
+            let distance = usize::from(u16::from_le_bytes([tag[1], tag[2]]) & step.mask | step.high);
+            let made = self.at + usize::from(step.length);
+            if step.stored == 0 || made > end || self.at < clear + distance {
                 break;
             }
             self.next += usize::from(step.stored);
@@ -164,20 +163,20 @@ impl Weaver {
     }
 }
 
-/// What the tag of an element tells.
+/// What the tag of an element determines.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Bytes that it is stored in; 0 if the tag does not tell, or it copies from far away.
+    /// Stored bytes; 0 if the tag does not determine them, or the distance has four bytes.
     stored: u8,
-    /// Bytes that it makes.
-    made: u8,
-    /// Which of the 16 bits after the tag are the distance, and what the tag adds to it; 0 for a literal.
+    /// Uncompressed bytes.
+    length: u8,
+    /// Mask of the 16 bits after the tag that belong to the distance, and its upper bits from the tag; 0 for a literal.
     mask: u16,
     high: u16,
 }
 
 const STEPS: [Step; 256] = {
-    let mut steps = [Step { stored: 0, made: 0, mask: 0, high: 0 }; 256];
+    let mut steps = [Step { stored: 0, length: 0, mask: 0, high: 0 }; 256];
     let mut at = 0;
     while at < steps.len() {
         #[expect(clippy::cast_possible_truncation, reason = "there are 256 tags")]
@@ -185,9 +184,9 @@ const STEPS: [Step; 256] = {
         let long = tag >> 2;
         let step = &mut steps[at];
         match tag & 3 {
-            0 if long < 60 => *step = Step { stored: long + 2, made: long + 1, mask: 0, high: 0 },
-            1 => *step = Step { stored: 2, made: 4 + (long & 7), mask: 0xff, high: ((tag >> 5) as u16) << 8 },
-            2 => *step = Step { stored: 3, made: long + 1, mask: u16::MAX, high: 0 },
+            0 if long < 60 => *step = Step { stored: long + 2, length: long + 1, mask: 0, high: 0 },
+            1 => *step = Step { stored: 2, length: 4 + (long & 7), mask: 0xff, high: ((tag >> 5) as u16) << 8 },
+            2 => *step = Step { stored: 3, length: long + 1, mask: u16::MAX, high: 0 },
             _ => {}
         }
         at += 1;
@@ -202,12 +201,12 @@ const MARKED: usize = 256;
 struct Page<'a> {
     elements: &'a [u8],
     inflated: &'a [u8],
-    /// Where the page's part of the dictionary begins, and where its bytes begin in the page.
+    /// Start of the page's part of the dictionary, and of that part's bytes in the page.
     first: usize,
-    front: usize,
+    prefix: usize,
     /// Number of bytes of the page so far.
     end: usize,
-    /// Where values were inserted into that part, and the bytes of all insertions up to there.
+    /// For each insertion its offset in the dictionary, and the bytes of all insertions so far.
     insertions: Vec<(usize, usize)>,
     /// For every [`MARKED`] bytes of the part, the number of insertions before them.
     marks: Vec<usize>,
@@ -217,7 +216,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Returns the part's offset of the last insertion, or of its first byte.
+    /// Returns the offset of the last insertion, or of the first byte of the part.
     fn last_insertion(&self) -> usize {
         self.insertions.last().map_or(self.first, |(at, _)| *at)
     }
@@ -227,7 +226,7 @@ impl Page<'_> {
         self.end += bytes.len();
     }
 
-    /// Inserts old bytes of the dictionary before those at `at`.
+    /// Inserts earlier bytes of the dictionary before those at `at`.
     fn insert(&mut self, at: usize, old: Range<usize>) -> Option<()> {
         let length = old.len();
         self.copy(old)?;
@@ -242,7 +241,7 @@ impl Page<'_> {
         Some(())
     }
 
-    /// Returns how far insertions have moved a byte of the part, and where the next insertion is.
+    /// Returns the bytes inserted before a byte of the part, and the offset of the next insertion.
     fn moved(&self, at: usize) -> (usize, usize) {
         let marked = self.marks.get((at - self.first) / MARKED).copied().unwrap_or(self.insertions.len());
         let before = marked + self.insertions[marked..].iter().take_while(|(place, _)| *place <= at).count();
@@ -250,7 +249,7 @@ impl Page<'_> {
         (shift, self.insertions.get(before).map_or(usize::MAX, |(place, _)| *place))
     }
 
-    /// Copies bytes of the dictionary, which are in the page unless they precede its part.
+    /// Appends bytes of the dictionary again: as copies, or as a literal if they precede the page's part.
     fn copy(&mut self, from: Range<usize>) -> Option<()> {
         let Range { mut start, end } = from;
         if start < self.first {
@@ -261,8 +260,8 @@ impl Page<'_> {
         while start < end {
             let (shift, next) = self.moved(start);
             let length = end.min(next) - start;
-            let place = self.front + (start - self.first) + shift;
-            put_copy(self.out, self.end.checked_sub(place).filter(|back| *back > 0)?, length);
+            let place = self.prefix + (start - self.first) + shift;
+            put_copy(self.out, self.end.checked_sub(place).filter(|distance| *distance > 0)?, length);
             self.end += length;
             start += length;
         }
@@ -277,26 +276,26 @@ mod tests {
 
     use super::*;
 
-    /// Weaves pages of values, which `order` selects from the entries, and returns whether each page has its values.
-    fn weave(entries: &[Vec<u8>], pages: &[Vec<usize>], front: &[u8]) -> Result<usize, TestCaseError> {
+    /// Expands pages of these entries and checks their values; returns the compressed size.
+    fn expand(entries: &[Vec<u8>], pages: &[Vec<usize>], prefix: &[u8]) -> Result<usize, TestCaseError> {
         let mut places = vec![0];
         let inflated = entries.concat();
         entries.iter().for_each(|entry| places.push(places[places.len() - 1] + entry.len()));
         let packed = snap::raw::Encoder::new().compress_vec(&inflated).unwrap();
         let dictionary = Dictionary { packed: &packed, inflated: &inflated };
-        let (mut weaver, mut stored) = (Weaver::default(), 0);
+        let (mut expander, mut stored) = (Expander::default(), 0);
         for page in pages {
-            let mut stretches: Vec<Range<usize>> = Vec::new();
+            let mut ranges: Vec<Range<usize>> = Vec::new();
             for entry in page {
                 let range = places[*entry]..places[entry + 1];
-                match stretches.last_mut() {
+                match ranges.last_mut() {
                     Some(last) if last.end == range.start => last.end = range.end,
-                    _ => stretches.push(range),
+                    _ => ranges.push(range),
                 }
             }
             let mut out = Vec::new();
-            weaver.page(dictionary, front, &stretches, &mut out).unwrap();
-            let expected = [front.to_vec(), page.iter().flat_map(|entry| entries[*entry].clone()).collect()].concat();
+            expander.page(dictionary, prefix, &ranges, &mut out).unwrap();
+            let expected = [prefix.to_vec(), page.iter().flat_map(|entry| entries[*entry].clone()).collect()].concat();
             prop_assert!(snap::raw::Decoder::new().decompress_vec(&out).unwrap() == expected);
             stored += out.len();
         }
@@ -308,7 +307,7 @@ mod tests {
         fn pages_have_their_values(
             entries in prop::collection::vec("[ab]{0,3}|(abcdefgh|hgfedcba|xyz){1,30}|[a-z]{40,90}", 1..300),
             repeats in prop::collection::vec((0_usize..1000, any::<prop::sample::Index>(), 1_usize..4), 0..80),
-            page in 1_usize..400, front in prop::collection::vec(any::<u8>(), 0..90)
+            page in 1_usize..400, prefix in prop::collection::vec(any::<u8>(), 0..90)
         ) {
             let entries: Vec<Vec<u8>> =
                 entries.into_iter().map(|text| [&u32::try_from(text.len()).unwrap().to_le_bytes(), text.as_bytes()].concat()).collect();
@@ -320,10 +319,10 @@ mod tests {
                 }
             }
             let pages: Vec<Vec<usize>> = order.chunks(page).map(<[usize]>::to_vec).collect();
-            weave(&entries, &pages, &front)?;
+            expand(&entries, &pages, &prefix)?;
             // A slice begins after other entries.
             let begin = order.iter().position(|entry| *entry == entries.len() / 2).unwrap();
-            weave(&entries, &[order[begin..].to_vec()], &front)?;
+            expand(&entries, &[order[begin..].to_vec()], &prefix)?;
         }
     }
 
@@ -336,8 +335,8 @@ mod tests {
         let entries: Vec<_> = (0..3000).map(entry).collect();
         let mut order: Vec<usize> = (0..3000).collect();
         (0..50).for_each(|i| order.insert(2900 + i, i * 50));
-        let stored = weave(&entries, std::slice::from_ref(&order), b"levels").unwrap();
-        let alone = weave(&entries, &[(0..3000).collect()], b"levels").unwrap();
+        let stored = expand(&entries, std::slice::from_ref(&order), b"levels").unwrap();
+        let alone = expand(&entries, &[(0..3000).collect()], b"levels").unwrap();
         assert!(stored < alone + 50 * 20, "{stored} {alone}");
     }
 
@@ -346,13 +345,13 @@ mod tests {
         let inflated = b"aaaabbbbccccdddd".to_vec();
         let packed = snap::raw::Encoder::new().compress_vec(&inflated).unwrap();
         let dictionary = Dictionary { packed: &packed, inflated: &inflated };
-        for stretches in [&[0..4, 8..12][..], &[0..4, 4..20], &[8..12, 0..4, 4..16, 20..24]] {
-            assert!(Weaver::default().page(dictionary, b"", stretches, &mut Vec::new()).is_none(), "{stretches:?}");
+        for ranges in [&[0..4, 8..12][..], &[0..4, 4..20], &[8..12, 0..4, 4..16, 20..24]] {
+            assert!(Expander::default().page(dictionary, b"", ranges, &mut Vec::new()).is_none(), "{ranges:?}");
         }
         let short = Dictionary { packed: &packed, inflated: b"aaaa" };
-        assert!(Weaver::default().page(short, b"", std::slice::from_ref(&(0..4)), &mut Vec::new()).is_none());
+        assert!(Expander::default().page(short, b"", std::slice::from_ref(&(0..4)), &mut Vec::new()).is_none());
         let mut empty = Vec::new();
-        Weaver::default().page(dictionary, b"nulls", &[], &mut empty).unwrap();
+        Expander::default().page(dictionary, b"nulls", &[], &mut empty).unwrap();
         assert_eq!(snap::raw::Decoder::new().decompress_vec(&empty).unwrap(), b"nulls");
     }
 }
