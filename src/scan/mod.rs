@@ -183,6 +183,11 @@ impl SourceFile {
         self.root.watch.fault()
     }
 
+    /// Whether a [fault](Self::fault) of this file is one of the other file too.
+    pub fn shares_store(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root, &other.root)
+    }
+
     /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that may fail.
     #[must_use]
     pub fn apart(&self) -> Self {
@@ -199,6 +204,11 @@ impl SourceFile {
     /// Fails if the file no longer exists or its size has changed.
     pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
         self.root.store.read_whole(self.path(), self.bytes, into)
+    }
+
+    /// Whether its start is in memory, so that reading it waits for nothing; false if that is unknown.
+    pub fn is_cached(&self) -> bool {
+        self.root.store.is_cached(self.path())
     }
 
     /// Returns whether reading it needs a network request.
@@ -509,18 +519,20 @@ impl Scan {
             None => None,
         };
         let mut empty = true;
+        let mut neighbours = Neighbours::default();
         if let Some((above, _)) = root.split_name() {
             self.tables.start(&above);
         }
         store.walk("", &mut |listed| {
             empty = false;
-            if let Listed::Object(facts) = &listed {
+            let special = !matches!(&listed, Listed::Object(facts) if neighbours.is_plain(&facts.path));
+            if special && let Listed::Object(facts) = &listed {
                 self.tables.note(root, &facts.path, matcher.is_none());
             }
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
-                Listed::Object(facts) if is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
+                Listed::Object(facts) if special && is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
                     self.found.ignored += 1;
                     self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
                 }
@@ -604,6 +616,27 @@ impl Scan {
         if self.fits(file.memory()) {
             self.found.files.push(file);
         }
+    }
+}
+
+/// The folder of the last object, in which the next one usually is, too.
+#[derive(Debug, Default)]
+struct Neighbours {
+    folder: String,
+    /// Whether objects in it may be ignored or part of a table's log for the sake of the folder.
+    special: bool,
+}
+
+impl Neighbours {
+    /// Whether neither the folder nor the name of an object needs a closer look: it is not [ignored](is_ignored), and
+    /// part of no table's log. This is a hot path, because there may be millions of objects in few folders.
+    fn is_plain(&mut self, path: &str) -> bool {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if self.folder != folder {
+            folder.clone_into(&mut self.folder);
+            self.special = folder.split('/').any(|part| part.starts_with('.') || tables::is_of_a_log(part));
+        }
+        !(self.special || name.starts_with('.') || name == SYSTEM_FOLDER || name == CONFIG_FILE)
     }
 }
 
@@ -736,6 +769,21 @@ mod tests {
         let dataset = Location::local(&folder.path().join("shards")).unwrap();
         let options = ScanOptions { dataset: Some(dataset), ..ScanOptions::default() };
         assert_eq!(names(&["."], folder.path(), &options), ["a/x.csv", "b.csv"]);
+    }
+
+    #[test]
+    fn objects_are_plain_if_they_are_neither_ignored_nor_of_a_log() {
+        let paths = "a.csv .a.csv a/b.csv a/.b.csv a/.b/c.csv a/b/c.csv .a/b/c.csv shardify.toml a/shardify.toml _shardify \
+                     a/_shardify/log/1.json a/_shardify/x a/b/_delta_log/1.json a/metadata/v1.metadata.json a/metadata/x.png \
+                     metadata _delta_log a/my_delta_log/1.json shardify.toml/a a/b/.zarray";
+        let mut neighbours = Neighbours::default();
+        for path in paths.split_whitespace().flat_map(|path| [path, path, "a/b.csv", path]) {
+            let mut known = Tables::default();
+            known.note(&Location::local(Path::new("/x")).unwrap(), path, true);
+            let special = is_ignored(path) || !known.finish(&[], &StoreSettings::default()).is_empty();
+            let plain = neighbours.is_plain(path);
+            assert!(plain != special || (!plain && path == "a/metadata/x.png"), "{path}");
+        }
     }
 
     #[test]

@@ -19,6 +19,12 @@ use crate::{
     storage::{self, Location, SYSTEM_FOLDER, StoreSettings},
 };
 
+/// Folder of the log of a Delta table.
+const DELTA_LOG: &str = "_delta_log";
+
+/// Folder of the metadata of an Iceberg table.
+const ICEBERG_LOG: &str = "metadata";
+
 /// Format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
@@ -94,7 +100,7 @@ impl Tables {
     /// Folders that cannot be listed are skipped: a missing permission above the inputs is not an error.
     fn search(&mut self, folder: &Location, settings: &StoreSettings) {
         let Ok(store) = storage::open(folder, settings) else { return };
-        for place in ["_delta_log", "metadata", &format!("{SYSTEM_FOLDER}/log")] {
+        for place in [DELTA_LOG, ICEBERG_LOG, &format!("{SYSTEM_FOLDER}/log")] {
             if let Ok(Some(path)) = store.first(place, &|path| log_of(path).is_some_and(|(_, at)| at.is_empty())) {
                 self.note(folder, &path, false);
             }
@@ -133,6 +139,11 @@ pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a Table>, files: &[
     Ok(())
 }
 
+/// Whether a folder of this name may hold a table's log, or the folder of one.
+pub(super) fn is_of_a_log(folder: &str) -> bool {
+    [DELTA_LOG, ICEBERG_LOG, SYSTEM_FOLDER].contains(&folder)
+}
+
 /// Returns the table format and the table's root if an object is part of a table's log.
 fn log_of(path: &str) -> Option<(TableFormat, &str)> {
     if !(path.ends_with(".json") || path.ends_with(".parquet") || path.ends_with(".crc")) {
@@ -142,9 +153,9 @@ fn log_of(path: &str) -> Option<(TableFormat, &str)> {
     for part in path.split('/') {
         let below = path[start + part.len()..].strip_prefix('/').unwrap_or_default();
         let format = match part {
-            "_delta_log" if !below.is_empty() => Some(TableFormat::Delta),
+            DELTA_LOG if !below.is_empty() => Some(TableFormat::Delta),
             SYSTEM_FOLDER if below.starts_with("log/") => Some(TableFormat::Dataset),
-            "metadata" if !below.contains('/') && below.ends_with(".metadata.json") => Some(TableFormat::Iceberg),
+            ICEBERG_LOG if !below.contains('/') && below.ends_with(".metadata.json") => Some(TableFormat::Iceberg),
             _ => None,
         };
         if let Some(format) = format {

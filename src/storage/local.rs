@@ -29,6 +29,8 @@ use std::{
 
 use bytes::Bytes;
 use jiff::Timestamp;
+#[cfg(target_os = "linux")]
+use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::{
     buffer::spare_capacity,
     fs::{Mode, OFlags},
@@ -316,6 +318,14 @@ impl Store for LocalStore {
                 return Err(changed(&self.location, path, bytes, &found.to_string()));
             }
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_cached(&self, path: &str) -> bool {
+        let mut byte = [0];
+        let mut start = [io::IoSliceMut::new(&mut byte)];
+        // Fails if it would wait for the disk, or if the file system cannot tell.
+        self.open_below(path).is_ok_and(|file| preadv2(file, &mut start, 0, ReadWriteFlags::NOWAIT).is_ok())
     }
 
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {

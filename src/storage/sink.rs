@@ -31,8 +31,8 @@ use crate::error::Result;
 /// Bytes per write to the disk.
 pub(super) const CHUNK: usize = 2 << 20;
 
-/// Chunks per file: one being filled, one being written, one waiting.
-const CHUNKS: usize = 3;
+/// Chunks per file: one being filled, one being written, and others that wait for a disk that hesitates.
+const CHUNKS: usize = 4;
 
 /// Alignment of addresses, offsets and lengths for direct I/O; sufficient for every common disk.
 pub(super) const BLOCK: usize = 4096;

@@ -178,6 +178,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the object is missing or has another size.
     fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()>;
 
+    /// Whether the start of an object is in memory, so that reading it waits for nothing; false if that is unknown.
+    fn is_cached(&self, _path: &str) -> bool {
+        false
+    }
+
     /// Calls `visit` for every object below a folder (`""` is the root), in any order, with few of them in memory at a
     /// time.
     ///

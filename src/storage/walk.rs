@@ -31,8 +31,8 @@ use crate::error::{Error, Result};
 /// Entries per batch; a folder's entries are sorted within it.
 const BATCH: usize = 4096;
 
-/// Maximum batches queued for the visitor.
-const QUEUE: usize = 16;
+/// Maximum batches queued for the visitor: few, because the visitor is alone when the last folder has been listed.
+const QUEUE: usize = 4;
 
 /// Maximum folders listed concurrently.
 const THREADS: usize = 16;

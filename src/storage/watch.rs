@@ -195,6 +195,10 @@ impl Store for Watched {
         self.watch.look(self.inner.read_whole(path, bytes, into))
     }
 
+    fn is_cached(&self, path: &str) -> bool {
+        self.inner.is_cached(path)
+    }
+
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         self.inner.walk(folder, visit)
     }

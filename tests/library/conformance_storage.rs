@@ -315,6 +315,7 @@ fn whole_reads(store: &dyn Store) {
     assert_eq!(read("five", 4).unwrap_err().kind(), Kind::Storage);
     assert_eq!(read("five", 6).unwrap_err().kind(), Kind::Storage);
     assert_eq!(read("gone", 5).unwrap_err().kind(), Kind::Storage);
+    assert!(!store.is_cached("gone"));
     let mut text = String::new();
     store.read("none").unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "");

@@ -86,7 +86,11 @@ impl PipelineInput<'_> {
     fn fault(&self) -> Option<Error> {
         match self {
             Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
-            Self::Samples { files, .. } => files.iter().find_map(SourceFile::fault),
+            Self::Samples { files, .. } => {
+                // There may be millions of files, and few stores.
+                let mut of_other_stores = files.chunk_by(SourceFile::shares_store).filter_map(<[_]>::first);
+                of_other_stores.find_map(SourceFile::fault)
+            }
         }
     }
 

@@ -41,6 +41,13 @@ const LOCAL_BYTES: u64 = 1 << 20;
 /// disk.
 const LOCAL_REQUESTS: usize = 32;
 
+/// Minimum number of files read at a time if they are in memory: threads that wait for nothing only get in each other's
+/// way.
+const CACHED_REQUESTS: usize = 4;
+
+/// Number of files by which it is decided whether all are in memory.
+const CACHE_PROBES: usize = 16;
+
 /// Maximum files of a split if each file is a request to a remote store, so that no split waits long for its last file.
 const REMOTE_FILES: usize = 8;
 
@@ -70,7 +77,8 @@ impl ReadPlan {
                 budget,
             }
         } else {
-            let requests = LOCAL_REQUESTS.max(jobs * 2);
+            let least = if are_cached(files) { CACHED_REQUESTS } else { LOCAL_REQUESTS };
+            let requests = least.max(jobs * 2);
             Self {
                 splits: plan_splits(samples, files, memory.split_bytes.min(LOCAL_BYTES), LOCAL_FILES),
                 requests,
@@ -79,6 +87,11 @@ impl ReadPlan {
             }
         }
     }
+}
+
+/// Whether files at equal distances in the list are all in memory.
+fn are_cached(files: &[SourceFile]) -> bool {
+    files.iter().step_by(files.len().div_ceil(CACHE_PROBES).max(1)).all(SourceFile::is_cached)
 }
 
 /// Reads the files of samples.
