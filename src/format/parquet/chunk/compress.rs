@@ -1,6 +1,7 @@
 //! Compresses pages separately, with one context for all pages of a chunk.
 
 use ::parquet::basic::{Compression, GzipLevel, ZstdLevel};
+use zstd::zstd_safe::{CParameter, ResetDirective, Strategy, get_error_name};
 
 use crate::{
     codec::Codec,
@@ -15,11 +16,40 @@ pub(in super::super) struct Compressor {
 
 enum Context {
     None,
-    Zstd(zstd::bulk::Compressor<'static>),
+    Zstd {
+        context: zstd::bulk::Compressor<'static>,
+        level: i32,
+        search: Search,
+    },
     Lz4,
     /// Boxed because it is much larger than the other variants.
     Snappy(Box<snap::raw::Encoder>),
     Gzip(flate2::Compression),
+}
+
+/// How Zstandard seeks matches. At levels 3 and 4 it looks up each position in two tables: by its next eight bytes, and by
+/// four or five. In texts of numbers, such short matches are chance and hardly shorter than their literals; where long
+/// phrases recur, one table finds them as well as two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Search {
+    /// As the level says.
+    Usual,
+    /// In one table, by seven bytes.
+    Single,
+    /// In two tables, by seven and eight bytes; that of seven is small, and so prefers near matches.
+    Double,
+}
+
+impl Search {
+    fn parameters(self) -> &'static [CParameter] {
+        match self {
+            Self::Usual => &[],
+            Self::Single => {
+                &[CParameter::Strategy(Strategy::ZSTD_fast), CParameter::MinMatch(7), CParameter::HashLog(15)]
+            }
+            Self::Double => &[CParameter::MinMatch(7), CParameter::HashLog(17), CParameter::ChainLog(12)],
+        }
+    }
 }
 
 impl Compressor {
@@ -30,7 +60,9 @@ impl Compressor {
     pub(in super::super) fn new(codec: Codec) -> Result<Self> {
         let context = match codec {
             Codec::None => Context::None,
-            Codec::Zstd(level) => Context::Zstd(zstd::bulk::Compressor::new(level)?),
+            Codec::Zstd(level) => {
+                Context::Zstd { context: zstd::bulk::Compressor::new(level)?, level, search: Search::Usual }
+            }
             Codec::Lz4 => Context::Lz4,
             Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
             Codec::Gzip(level) => Context::Gzip(flate2::Compression::new(level)),
@@ -43,6 +75,34 @@ impl Compressor {
         self.name
     }
 
+    /// Returns the ways to seek matches that may be faster than the usual one, and are never much worse; the fastest is last.
+    pub(super) fn faster_searches(&self) -> &'static [Search] {
+        match self.context {
+            Context::Zstd { level: 3 | 4, .. } => &[Search::Double, Search::Single],
+            _ => &[],
+        }
+    }
+
+    /// Seeks matches in this way in all pages that follow.
+    ///
+    /// # Errors
+    /// When the library fails.
+    pub(super) fn search(&mut self, wanted: Search) -> Result<()> {
+        let Context::Zstd { context, level, search } = &mut self.context else { return Ok(()) };
+        if *search == wanted {
+            return Ok(());
+        }
+        let context = context.context_mut();
+        let mut set = || {
+            context.reset(ResetDirective::Parameters)?;
+            context.set_parameter(CParameter::CompressionLevel(*level))?;
+            wanted.parameters().iter().try_for_each(|parameter| context.set_parameter(*parameter).map(drop))
+        };
+        set().map_err(|code| Error::internal(format!("setting up a compressor failed: {}", get_error_name(code))))?;
+        *search = wanted;
+        Ok(())
+    }
+
     /// Compresses a page; `out` holds the result if the codec needs a buffer, and keeps its memory.
     ///
     /// # Errors
@@ -51,7 +111,7 @@ impl Compressor {
         let failed = |e: String| Error::internal(format!("compressing a page failed: {e}"));
         let length = match &mut self.context {
             Context::None => return Ok(page),
-            Context::Zstd(context) => {
+            Context::Zstd { context, .. } => {
                 out.clear();
                 out.reserve(zstd::zstd_safe::compress_bound(page.len()));
                 context.compress_to_buffer(page, out)?
@@ -81,7 +141,7 @@ impl Compressor {
     /// Those of [`Self::compress`].
     pub(super) fn store<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match (&self.context, u32::try_from(page.len())) {
-            (Context::Zstd(_), Ok(_)) => {
+            (Context::Zstd { .. }, Ok(_)) => {
                 out.clear();
                 put_zstd_frame(out, page);
                 Ok(out)
@@ -143,6 +203,33 @@ pub(in super::super) fn name_of(codec: Codec) -> Result<Compression> {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_search_compresses_without_loss_and_may_be_changed() {
+        let page: Vec<u8> = (0..60_000_u32)
+            .flat_map(|i| format!("2021-{:02} {:08};", i % 12, i.wrapping_mul(0x9e37_79b9)).into_bytes())
+            .collect();
+        for (codec, count) in [(Codec::Zstd(3), 2), (Codec::Zstd(4), 2), (Codec::Zstd(9), 0), (Codec::Snappy, 0)] {
+            let mut compressor = Compressor::new(codec).unwrap();
+            assert_eq!(compressor.faster_searches().len(), count, "{codec:?}");
+            let usual = compressor.compress(&page, &mut Vec::new()).unwrap().to_vec();
+            let mut results = std::collections::BTreeSet::from([usual.clone()]);
+            for search in compressor.faster_searches() {
+                compressor.search(*search).unwrap();
+                let mut out = Vec::new();
+                let packed = compressor.compress(&page, &mut out).unwrap();
+                assert_eq!(zstd::bulk::decompress(packed, page.len()).unwrap(), page);
+                results.insert(packed.to_vec());
+            }
+            assert_eq!(results.len(), count + 1);
+            compressor.search(Search::Usual).unwrap();
+            assert_eq!(
+                compressor.compress(&page, &mut Vec::new()).unwrap(),
+                usual,
+                "the level's own parameters are back"
+            );
+        }
+    }
 
     #[test]
     fn stored_pages_are_frames() {

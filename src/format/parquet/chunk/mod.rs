@@ -156,6 +156,7 @@ fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_
         Values::Bytes(values) if options.inspects_values => plan_texts(values, &mut compressor)?,
         Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
     };
+    compressor.search(plan.search)?;
     let job = Job { column: &column, plan, descr, options };
     let (chunk, compressor, packed) = match &column.values {
         Values::Narrow(values) => job.write_words(values, compressor, scratch),

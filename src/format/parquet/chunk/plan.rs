@@ -1,12 +1,12 @@
-//! Predicts from a sample which encoding of a chunk gives the fewest bytes after compression, and whether a dictionary
-//! is worthwhile.
+//! Predicts from a sample which encoding of a chunk gives the fewest bytes after compression, whether a dictionary is
+//! worthwhile, and how matches in texts are sought fastest.
 
 use ::parquet::basic::Encoding;
 
 use super::{
     bits::width_of,
     column::Word,
-    compress::Compressor,
+    compress::{Compressor, Search},
     dictionary::{Dictionary, Entry, expected_entries},
     stats::Order,
     values::{put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
@@ -17,8 +17,17 @@ use crate::error::Result;
 pub(super) const STRETCHES: usize = 16;
 pub(super) const STRETCH: usize = 1024;
 
+/// As many for texts, which vary more in themselves.
+const TEXT_STRETCH: usize = 512;
+
 /// Approximate maximum size of the texts in the sample, in bytes.
-const SAMPLE_BYTES: usize = 512 << 10;
+const SAMPLE_BYTES: usize = 256 << 10;
+
+/// Relative size up to which the results of two searches count as equal.
+const SAME_SIZE: f64 = 1.002;
+
+/// Minimum size of texts, in bytes, for which it is worthwhile to compare searches.
+const SEARCHED_BYTES: usize = 512 << 10;
 
 /// Maximum size of a dictionary encoding relative to the best other encoding: readers hold dictionaries in memory.
 const DICTIONARY_GAIN: f64 = 0.95;
@@ -42,11 +51,17 @@ pub(super) struct Plan {
     pub(super) encoding: Encoding,
     /// Maximum number of dictionary entries; 0 if no dictionary is to be used.
     pub(super) entries: usize,
+    /// How the compressor seeks matches.
+    pub(super) search: Search,
 }
 
 impl Plan {
     pub(super) fn plain() -> Self {
-        Self { encoding: Encoding::PLAIN, entries: 0 }
+        Self::without_dictionary(Encoding::PLAIN)
+    }
+
+    fn without_dictionary(encoding: Encoding) -> Self {
+        Self { encoding, entries: 0, search: Search::Usual }
     }
 
     /// Adds a dictionary if that gives fewer bytes than `other`.
@@ -141,16 +156,21 @@ pub(super) fn plan_sample<W: Word>(
         (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };
     let (encoding, best) = if other < gain * plain { (encoding, other) } else { (Encoding::PLAIN, plain) };
-    Ok(Plan { encoding, entries: 0 }.with_dictionary(entries.count, entry_bytes, dictionary, best))
+    Ok(Plan::without_dictionary(encoding).with_dictionary(entries.count, entry_bytes, dictionary, best))
 }
 
+/// Appends texts in some encoding.
+type PutTexts = fn(&[&[u8]], &mut Vec<u8>);
+
+/// Plans for texts. The compressor may be left with another search.
 pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Result<Plan> {
     if values.is_empty() {
         return Ok(Plan::plain());
     }
     let total: usize = values.iter().map(|value| value.len()).sum();
     let mean = total as f64 / values.len() as f64;
-    let sample = sample(values, (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, STRETCH));
+    let stretch = (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, TEXT_STRETCH);
+    let sample = sample(values, stretch);
     let scale = values.len() as f64 / sample.len() as f64;
     let (entries, indices) = predict(&sample, values.len());
     let entry_bytes = mean + 4.0;
@@ -159,22 +179,101 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
         return Ok(Plan::plain().with_dictionary(entries, entry_bytes, 0.0, plain));
     }
     let (mut page, mut packed) = (Vec::new(), Vec::new());
-    let mut size = |put: fn(&[&[u8]], &mut Vec<u8>)| -> Result<f64> {
+    let mut size = |put: PutTexts| -> Result<usize> {
         page.clear();
         put(&sample, &mut page);
-        Ok(compressor.compress(&page, &mut packed)?.len() as f64 * scale)
+        Ok(compressor.compress(&page, &mut packed)?.len())
     };
     let packed_plain = size(put_texts)?;
-    let mut best = (Encoding::PLAIN, packed_plain);
+    let mut best = (Encoding::PLAIN, put_texts as PutTexts, packed_plain);
     for (encoding, put, gain) in [
-        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as fn(&[&[u8]], &mut Vec<u8>), FASTER_GAIN),
+        (Encoding::DELTA_LENGTH_BYTE_ARRAY, put_texts_after_lengths as PutTexts, FASTER_GAIN),
         (Encoding::DELTA_BYTE_ARRAY, put_texts_without_prefixes, SLOWER_GAIN),
     ] {
         let bytes = size(put)?;
-        if bytes < gain * best.1 {
-            best = (encoding, bytes);
+        if (bytes as f64) < gain * best.2 as f64 {
+            best = (encoding, put, bytes);
         }
     }
-    let dictionary = entries * entry_bytes * (packed_plain / plain).min(1.0) + indices;
-    Ok(Plan { encoding: best.0, entries: 0 }.with_dictionary(entries, entry_bytes, dictionary, best.1))
+    let (encoding, put, bytes) = best;
+    let dictionary = entries * entry_bytes * (packed_plain as f64 * scale / plain).min(1.0) + indices;
+    let plan = Plan::without_dictionary(encoding);
+    let mut plan = plan.with_dictionary(entries, entry_bytes, dictionary, bytes as f64 * scale);
+    if plan.entries == 0 && total >= SEARCHED_BYTES {
+        page.clear();
+        put(&sample, &mut page);
+        plan.search = plan_search(&page, bytes, compressor)?;
+    }
+    Ok(plan)
+}
+
+/// Returns the fastest way to seek matches in pages like this one, to which the usual way gives so many bytes, that makes
+/// them no larger than any other way does.
+fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor) -> Result<Search> {
+    let mut packed = Vec::new();
+    let mut found = vec![(Search::Usual, usual)];
+    for search in compressor.faster_searches() {
+        compressor.search(*search)?;
+        found.push((*search, compressor.compress(page, &mut packed)?.len()));
+    }
+    let least = found.iter().map(|(_, bytes)| *bytes).min().unwrap_or(usual);
+    let close = |(_, bytes): &&(Search, usize)| (*bytes as f64) < SAME_SIZE * least as f64;
+    Ok(found.iter().rev().find(close).map_or(Search::Usual, |(search, _)| *search))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::codec::Codec;
+
+    fn mixed(number: u64) -> u64 {
+        number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 17
+    }
+
+    fn pick<'t>(number: u64, of: &[&'t str]) -> &'t str {
+        of[usize::try_from(mixed(number) % of.len() as u64).unwrap()]
+    }
+
+    /// Random times, notes made of few phrases, and tokens without order.
+    fn texts() -> [Vec<String>; 3] {
+        let time = |i: u64| {
+            let (day, second) = (mixed(i) % 1800, mixed(i) / 1800 % 86_400);
+            let (year, month) = (2019 + day / 360, 1 + day / 30 % 12);
+            let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+            format!("{year}-{month:02}-{:02} {hour:02}:{minute:02}:{second:02}", 1 + day % 30)
+        };
+        let phrases =
+            ["stable over night; ", "no chest pain; ", "ambulatory without aid, ", "follow-up in two weeks; "];
+        let note = |i: u64| (0..9).map(|k| pick(i * 16 + k, &phrases)).collect::<String>();
+        let tokens = |i: u64| {
+            let token = |k| [pick(i * 16 + k, &["acgu", "ucaa", "ggcu"]), pick(i * 77 + k, &["1", "2", "3", "5", "7"])];
+            (0..9).flat_map(token).collect::<String>()
+        };
+        [(0..40_000).map(time).collect(), (0..40_000).map(note).collect(), (0..40_000).map(tokens).collect()]
+    }
+
+    #[test]
+    fn a_faster_search_is_chosen_where_it_finds_as_much() {
+        let mut chosen = Vec::new();
+        for texts in texts() {
+            let texts: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+            let mut compressor = Compressor::new(Codec::Zstd(3)).unwrap();
+            let plan = plan_texts(&texts, &mut compressor).unwrap();
+            let mut page = Vec::new();
+            put_texts_after_lengths(&texts[..10_000], &mut page);
+            let mut bytes = |search| {
+                compressor.search(search).unwrap();
+                compressor.compress(&page, &mut Vec::new()).unwrap().len() as f64
+            };
+            assert!(bytes(plan.search) < 1.01 * bytes(Search::Usual), "{plan:?}");
+            chosen.push(plan.search);
+            for other in [Codec::Zstd(9), Codec::Snappy, Codec::None] {
+                let plan = plan_texts(&texts, &mut Compressor::new(other).unwrap()).unwrap();
+                assert_eq!(plan.search, Search::Usual);
+            }
+        }
+        assert_eq!(chosen[0], Search::Double);
+        assert!(chosen.contains(&Search::Usual), "where all matches are short, they are sought: {chosen:?}");
+    }
 }

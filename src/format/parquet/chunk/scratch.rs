@@ -5,7 +5,10 @@
 
 use std::cell::RefCell;
 
-use super::{column::Values, compress::Compressor};
+use super::{
+    column::Values,
+    compress::{Compressor, Search},
+};
 use crate::{codec::Codec, error::Result};
 
 /// Maximum size in bytes of a buffer that is kept; larger ones are freed.
@@ -68,7 +71,10 @@ impl Scratch {
     /// When the level of the codec is out of range.
     pub(super) fn compressor(&mut self, codec: Codec) -> Result<Compressor> {
         match self.compressor.take() {
-            Some((of, compressor)) if of == codec => Ok(compressor),
+            Some((of, mut compressor)) if of == codec => {
+                compressor.search(Search::Usual)?;
+                Ok(compressor)
+            }
             _ => Compressor::new(codec),
         }
     }
