@@ -453,23 +453,25 @@ const WIDS_FILE: &str = "shardindex.json";
 
 /// Returns whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.ends_with(".json") || name.ends_with(".geojson")
+    ends_with_any(name, &[".json", ".geojson"])
 }
 
 /// Returns whether a name is that of a NumPy array.
 fn is_numpy(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.ends_with(".npy") || name.ends_with(".npz")
+    ends_with_any(name, &[".npy", ".npz"])
 }
 
 /// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
 pub fn is_foreign_archive(name: &str) -> bool {
-    let ends = |end: &str| {
+    ends_with_any(name, &[".zip", ".7z", ".rar"])
+}
+
+/// Whether a name ends with one of these, in any case.
+fn ends_with_any(name: &str, ends: &[&str]) -> bool {
+    ends.iter().any(|end| {
         let tail = name.len().checked_sub(end.len()).and_then(|at| name.get(at..));
         tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end))
-    };
-    [".zip", ".7z", ".rar"].into_iter().any(ends)
+    })
 }
 
 /// Returns whether a name suggests that the file contains records.
@@ -482,5 +484,5 @@ pub fn names_records(name: &str) -> bool {
     // `train.tfrecord-00000-of-00010` is a common way to number shards.
     let last = extension.rsplit('.').next().unwrap_or_default();
     let last = last.split_once("-of-").map_or(last, |(head, _)| head.trim_end_matches(|c: char| c.is_ascii_digit()));
-    sniff::RECORDS.contains(&last.trim_end_matches('-'))
+    sniff::RECORDS.binary_search(&last.trim_end_matches('-')).is_ok()
 }

@@ -787,6 +787,16 @@ mod tests {
     }
 
     #[test]
+    fn names_of_records_are_known_in_any_case() {
+        assert!(sniff::RECORDS.is_sorted());
+        let named = ["a/b.CSV", "b.jsonl.gz", "c.x.TsT.tar", "d.tfrecord-00000-of-00010", "e.hdf5", "f.arrow"];
+        named.iter().for_each(|name| assert!(names_records(name), "{name}"));
+        ["a.jpg", "csv", "b.csv/c", "d.gz", "e.JPG.gz", ""]
+            .iter()
+            .for_each(|name| assert!(!names_records(name), "{name}"));
+    }
+
+    #[test]
     fn globs_and_filters_select_files() {
         let folder = tree(&["a/1.csv", "a/2.txt", "b/3.csv", "4.csv"]);
         let all = ScanOptions::default();

@@ -45,7 +45,7 @@ const SAMPLE_BYTES: usize = 32 << 20;
 /// Largest Parquet or Arrow file that is read although it is compressed as a whole, which leaves no way but to hold it.
 const PACKED_FILE: u64 = 256 << 20;
 
-/// Last extensions of files that hold records.
+/// Last extensions of files that hold records, sorted.
 pub(super) const RECORDS: &[&str] = &[
     "arrow",
     "arrows",

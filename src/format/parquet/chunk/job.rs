@@ -9,7 +9,7 @@ use super::{
     column::{Column, Word},
     compress::Compressor,
     dictionary::Dictionary,
-    levels::{Layout, PAGE_ROWS, Page, Slots},
+    levels::{Layout, PAGE_BYTES, PAGE_ROWS, Page, Slots},
     page::{Chunk, PageFacts, PageWriter, Repeats},
     plan::Plan,
     scratch::Scratch,
@@ -196,10 +196,11 @@ impl Column<'_> {
         }
     }
 
-    /// Cuts the rows of texts into pages. If there is a dictionary, rows that are not lists are counted instead of
-    /// measured.
+    /// Cuts the rows of texts into pages. If there is a dictionary, or all texts are short, rows that are not lists are
+    /// counted instead of measured.
     fn cut_texts(&self, values: &[&[u8]], dictionary: bool) -> Vec<Range<usize>> {
-        if dictionary && !self.layout.repeats {
+        let longest = || values.iter().map(|value| value.len()).max().unwrap_or_default();
+        if !self.layout.repeats && (dictionary || (longest() + 4).saturating_mul(PAGE_ROWS) <= PAGE_BYTES) {
             return self.layout.cut_words(0);
         }
         let mut rest = values;
