@@ -378,8 +378,7 @@ fn holds_shards(name: &str) -> bool {
 
 /// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
 fn names_json_lines(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    sniff::JSON_LINES.iter().any(|end| name.ends_with(end))
+    ends_with_any(name, sniff::JSON_LINES)
 }
 
 /// Detects the records of a file. If the run continues without bad sources, an unreadable file becomes a source that

@@ -519,13 +519,13 @@ impl Scan {
             None => None,
         };
         let mut empty = true;
-        let mut neighbours = Neighbours::default();
+        let mut last_folder = LastFolder::default();
         if let Some((above, _)) = root.split_name() {
             self.tables.start(&above);
         }
         store.walk("", &mut |listed| {
             empty = false;
-            let special = !matches!(&listed, Listed::Object(facts) if neighbours.is_plain(&facts.path));
+            let special = !matches!(&listed, Listed::Object(facts) if last_folder.is_plain(&facts.path));
             if special && let Listed::Object(facts) = &listed {
                 self.tables.note(root, &facts.path, matcher.is_none());
             }
@@ -621,13 +621,13 @@ impl Scan {
 
 /// The folder of the last object, in which the next one usually is, too.
 #[derive(Debug, Default)]
-struct Neighbours {
+struct LastFolder {
     folder: String,
     /// Whether objects in it may be ignored or part of a table's log for the sake of the folder.
     special: bool,
 }
 
-impl Neighbours {
+impl LastFolder {
     /// Whether neither the folder nor the name of an object needs a closer look: it is not [ignored](is_ignored), and
     /// part of no table's log. This is a hot path, because there may be millions of objects in few folders.
     fn is_plain(&mut self, path: &str) -> bool {
@@ -776,12 +776,12 @@ mod tests {
         let paths = "a.csv .a.csv a/b.csv a/.b.csv a/.b/c.csv a/b/c.csv .a/b/c.csv shardify.toml a/shardify.toml _shardify \
                      a/_shardify/log/1.json a/_shardify/x a/b/_delta_log/1.json a/metadata/v1.metadata.json a/metadata/x.png \
                      metadata _delta_log a/my_delta_log/1.json shardify.toml/a a/b/.zarray";
-        let mut neighbours = Neighbours::default();
+        let mut last_folder = LastFolder::default();
         for path in paths.split_whitespace().flat_map(|path| [path, path, "a/b.csv", path]) {
             let mut known = Tables::default();
             known.note(&Location::local(Path::new("/x")).unwrap(), path, true);
             let special = is_ignored(path) || !known.finish(&[], &StoreSettings::default()).is_empty();
-            let plain = neighbours.is_plain(path);
+            let plain = last_folder.is_plain(path);
             assert!(plain != special || (!plain && path == "a/metadata/x.png"), "{path}");
         }
     }

@@ -27,7 +27,7 @@ enum Context {
     Gzip(flate2::Compression),
 }
 
-/// How Zstandard seeks matches. At levels 3 and 4 it looks up each position in two tables: by its next eight bytes, and by
+/// How Zstandard searches for matches. At levels 3 and 4 it looks up each position in two tables: by its next eight bytes, and by
 /// four or five. In texts of numbers, such short matches are chance and hardly shorter than their literals; where long
 /// phrases recur, one table finds them as well as two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Compressor {
         self.name
     }
 
-    /// Returns the ways to seek matches that may be faster than the usual one, and are never much worse; the fastest is last.
+    /// Returns the searches that are faster than the usual one, and often find as much; the fastest is last.
     pub(super) fn faster_searches(&self) -> &'static [Search] {
         match self.context {
             Context::Zstd { level: 3 | 4, .. } => &[Search::Double, Search::Single],
@@ -83,7 +83,7 @@ impl Compressor {
         }
     }
 
-    /// Seeks matches in this way in all pages that follow.
+    /// Sets the search for all pages that follow.
     ///
     /// # Errors
     /// When the library fails.

@@ -1,5 +1,5 @@
 //! Predicts from a sample which encoding of a chunk gives the fewest bytes after compression, whether a dictionary is
-//! worthwhile, and how matches in texts are sought fastest.
+//! worthwhile, and which search for matches is fastest for texts.
 
 use ::parquet::basic::Encoding;
 
@@ -17,7 +17,7 @@ use crate::error::Result;
 pub(super) const STRETCHES: usize = 16;
 pub(super) const STRETCH: usize = 1024;
 
-/// As many for texts, which vary more in themselves.
+/// Number of consecutive texts in each stretch: fewer, because texts are longer than numbers.
 const TEXT_STRETCH: usize = 512;
 
 /// Approximate maximum size of the texts in the sample, in bytes.
@@ -51,7 +51,7 @@ pub(super) struct Plan {
     pub(super) encoding: Encoding,
     /// Maximum number of dictionary entries; 0 if no dictionary is to be used.
     pub(super) entries: usize,
-    /// How the compressor seeks matches.
+    /// How the compressor searches for matches.
     pub(super) search: Search,
 }
 
@@ -202,19 +202,18 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     if plan.entries == 0 && total >= SEARCHED_BYTES {
         page.clear();
         put(&sample, &mut page);
-        plan.search = plan_search(&page, bytes, compressor)?;
+        plan.search = plan_search(&page, bytes, compressor, &mut packed)?;
     }
     Ok(plan)
 }
 
-/// Returns the fastest way to seek matches in pages like this one, to which the usual way gives so many bytes, that makes
-/// them no larger than any other way does.
-fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor) -> Result<Search> {
-    let mut packed = Vec::new();
+/// Returns the fastest search that compresses this page as well as any other; `usual` is its size, in bytes, by the usual
+/// search. `packed` is memory for the compressed page.
+fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor, packed: &mut Vec<u8>) -> Result<Search> {
     let mut found = vec![(Search::Usual, usual)];
     for search in compressor.faster_searches() {
         compressor.search(*search)?;
-        found.push((*search, compressor.compress(page, &mut packed)?.len()));
+        found.push((*search, compressor.compress(page, packed)?.len()));
     }
     let least = found.iter().map(|(_, bytes)| *bytes).min().unwrap_or(usual);
     let close = |(_, bytes): &&(Search, usize)| (*bytes as f64) < SAME_SIZE * least as f64;
