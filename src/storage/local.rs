@@ -7,6 +7,8 @@
 //! ROOT/_shardify/staging/<random>   being written: never listed as a shard, harmless after a crash
 //! ROOT/<path>                       complete and durable
 //! ```
+//!
+//! No path leads out of the root: see [`beneath`].
 #![expect(clippy::disallowed_methods, reason = "this is the one place that writes files")]
 
 use std::{
@@ -21,7 +23,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -39,6 +41,7 @@ use rustix::{
 
 use super::{
     back,
+    beneath::{Name, OpenFolder, checked, stays_below},
     durable::{Syncer, Syncs},
     location::Location,
     naming,
@@ -55,6 +58,12 @@ use crate::{
     id::TransactionId,
 };
 
+/// Folder of staged files.
+pub(super) const STAGING: &str = "_shardify/staging";
+
+/// Folder of the files that are locked.
+const LOCKS: &str = "_shardify/locks";
+
 /// Age of a staged file that nobody writes to any more.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -68,6 +77,8 @@ pub struct LocalStore {
     prefix: String,
     /// The open root, for relative opens of many small files without resolving the full path; opened by the first one.
     folder: OnceLock<Option<File>>,
+    /// The open staging folder, which all staged files share.
+    staging: Mutex<Option<Arc<OpenFolder>>>,
     syncer: Arc<Syncer>,
     /// The closest folder above the root that existed before the root was created.
     existing_ancestor: OnceLock<PathBuf>,
@@ -79,30 +90,40 @@ impl LocalStore {
         let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
-        let (folder, syncer) = (OnceLock::new(), Arc::default());
-        Self { root, location, serial: AtomicU64::new(0), prefix, folder, syncer, existing_ancestor: OnceLock::new() }
+        Self {
+            root,
+            location,
+            serial: AtomicU64::new(0),
+            prefix,
+            folder: OnceLock::new(),
+            staging: Mutex::default(),
+            syncer: Arc::default(),
+            existing_ancestor: OnceLock::new(),
+        }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path)
+    /// Returns the path of an object for reading it.
+    fn at(&self, path: &str) -> io::Result<PathBuf> {
+        checked(&self.root, path)
     }
 
     /// Opens a file for reading.
     fn open_below(&self, path: &str) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match self.folder.get_or_init(|| File::open(&self.root).ok()) {
-            Some(folder) => rustix::fs::openat(folder, path, flags, Mode::empty()),
-            None => rustix::fs::open(self.at(path), flags, Mode::empty()),
+            Some(folder) if stays_below(path) => rustix::fs::openat(folder, path, flags, Mode::empty()),
+            _ => rustix::fs::open(self.at(path)?, flags, Mode::empty()),
         };
         Ok(file?)
     }
 
     fn failed(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
-        let place = self.at(path).display().to_string();
+        let place = self.root.join(path).display().to_string();
         let message = format!("{doing} failed");
         move |cause| {
             let hint = match cause.kind() {
                 io::ErrorKind::PermissionDenied => Some("check the permissions of the file and its folder"),
+                io::ErrorKind::InvalidInput => Some("nothing is read, written or deleted outside of the folder"),
                 _ => None,
             };
             let error = Error::storage(message).at(place).cause(cause);
@@ -137,18 +158,39 @@ impl LocalStore {
     }
 
     fn stage(&self, path: &str) -> Result<StagedFile> {
-        let folder = self.root.join(SYSTEM_FOLDER).join("staging");
+        let to = self.at(path).map_err(self.failed(path, "writing"))?;
         self.existing_ancestor();
-        fs::create_dir_all(&folder).map_err(self.no_folder("creating the folder of the dataset"))?;
+        let folder = self.staging(None).map_err(self.no_folder("creating the folder of the dataset"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
-        Ok(StagedFile { from: folder.join(name), to: self.at(path), named: false, syncs: Syncs::default() })
+        let from = self.root.join(STAGING).join(&name);
+        Ok(StagedFile { folder, name, from, to, named: false, syncs: Syncs::default() })
+    }
+
+    /// Returns the staging folder, and opens it anew if it is the one that `removed` names.
+    fn staging(&self, removed: Option<&Arc<OpenFolder>>) -> io::Result<Arc<OpenFolder>> {
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*staging {
+            Some(open) if !removed.is_some_and(|removed| Arc::ptr_eq(open, removed)) => Ok(Arc::clone(open)),
+            _ => Ok(Arc::clone(staging.insert(Arc::new(OpenFolder::created(&self.root, STAGING)?)))),
+        }
+    }
+
+    /// Creates a file in the staging folder, which another process may have removed because it was empty.
+    fn create_staged(&self, staged: &mut StagedFile) -> io::Result<File> {
+        match staged.name().create_new() {
+            Err(e) if absent(&e) => {
+                staged.folder = self.staging(Some(&staged.folder))?;
+                staged.name().create_new()
+            }
+            created => created,
+        }
     }
 
     /// Writes `bytes` to a staged file and syncs it.
     fn stage_whole(&self, path: &str, bytes: &[u8]) -> Result<StagedFile> {
-        let staged = self.stage(path)?;
-        let write = || {
-            let mut file = create_staged(&staged.from)?;
+        let mut staged = self.stage(path)?;
+        let mut write = || {
+            let mut file = self.create_staged(&mut staged)?;
             file.write_all(bytes)?;
             file.sync_data()
         };
@@ -160,8 +202,8 @@ impl LocalStore {
     fn name_all(
         &self,
         staged: Vec<Staged>,
-        name: fn(&Path, &Path) -> io::Result<()>,
-        given: &mut dyn FnMut(&Path),
+        rename: fn(Name<'_>, Name<'_>) -> io::Result<()>,
+        given: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut files = Vec::with_capacity(staged.len());
         for object in staged {
@@ -171,14 +213,14 @@ impl LocalStore {
         }
         let mut named = Vec::with_capacity(files.len());
         for (path, mut file) in files {
-            self.folder_for(&file.to).map_err(self.failed(&path, "creating the folder"))?;
-            match name(&file.from, &file.to) {
+            let (folder, name) = self.folder_for(&path).map_err(self.failed(&path, "creating the folder"))?;
+            match rename(file.name(), folder.name(name)) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(occupied(&self.location, &path)),
                 Err(e) => return Err(self.failed(&path, "naming")(e)),
             }
             file.named = true;
-            given(&file.to);
+            given(&path);
             named.push(file.to.clone());
         }
         self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
@@ -192,12 +234,10 @@ impl LocalStore {
         })
     }
 
-    fn folder_for(&self, file: &Path) -> io::Result<()> {
+    /// Opens the folder of an object, and creates it if it is missing; returns the object's name in it.
+    fn folder_for<'a>(&self, path: &'a str) -> io::Result<(OpenFolder, &'a str)> {
         self.existing_ancestor();
-        match file.parent() {
-            Some(folder) => fs::create_dir_all(folder),
-            None => Ok(()),
-        }
+        OpenFolder::created_for(&self.root, path)
     }
 
     /// Syncs the folder of each file and every folder above it up to the first that existed before. Each folder is
@@ -232,7 +272,7 @@ impl Store for LocalStore {
     }
 
     fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        match fs::read(self.at(path)) {
+        match self.at(path).and_then(fs::read) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(e) if absent(&e) => Ok(None),
             Err(e) => Err(self.failed(path, "reading")(e)),
@@ -241,7 +281,7 @@ impl Store for LocalStore {
 
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let read = || {
-            let file = File::open(self.at(path))?;
+            let file = File::open(self.at(path)?)?;
             let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
             // A request beyond the end of the file must not allocate its length first.
             let found = file.metadata()?.len();
@@ -263,7 +303,7 @@ impl Store for LocalStore {
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        match fs::metadata(self.at(path)) {
+        match self.at(path).and_then(fs::metadata) {
             Ok(meta) if meta.is_file() => Ok(Some(facts(path.to_owned(), &meta))),
             Ok(_) => Ok(None),
             Err(e) if absent(&e) => Ok(None),
@@ -272,7 +312,7 @@ impl Store for LocalStore {
     }
 
     fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        match File::open(self.at(path)) {
+        match self.at(path).and_then(File::open) {
             Ok(file) => Ok(Box::new(file)),
             Err(e) if absent(&e) => Err(missing(&self.location, path)),
             Err(e) => Err(self.failed(path, "opening")(e)),
@@ -280,7 +320,7 @@ impl Store for LocalStore {
     }
 
     fn read_range_of(&self, path: &str, range: Range<u64>, _: &Pin) -> Result<Box<dyn Read + Send>> {
-        let opened = File::open(self.at(path)).and_then(|mut file| {
+        let opened = self.at(path).and_then(File::open).and_then(|mut file| {
             file.seek(io::SeekFrom::Start(range.start))?;
             Ok(file.take(range.end.saturating_sub(range.start)))
         });
@@ -292,7 +332,8 @@ impl Store for LocalStore {
     }
 
     fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        back::open(&self.at(path))
+        self.at(path)
+            .and_then(|path| back::open(&path))
             .map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
     }
 
@@ -329,7 +370,8 @@ impl Store for LocalStore {
     }
 
     fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        let top = if folder.is_empty() { self.root.clone() } else { self.at(folder) };
+        let top = if folder.is_empty() { Ok(self.root.clone()) } else { self.at(folder) };
+        let top = top.map_err(self.failed(folder, "listing"))?;
         walk::walk(&top, folder, visit)
     }
 
@@ -340,8 +382,8 @@ impl Store for LocalStore {
 
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         let staged = self.stage_whole(path, &bytes)?;
-        self.folder_for(&staged.to).map_err(self.failed(path, "creating the folder"))?;
-        match naming::exclusively(&staged.from, &staged.to) {
+        let (folder, name) = self.folder_for(path).map_err(self.failed(path, "creating the folder"))?;
+        match naming::exclusively(staged.name(), folder.name(name)) {
             Ok(()) => {
                 // Repeating the sync would prove nothing: the kernel reports a failed sync only once.
                 self.sync_folders(std::iter::once(staged.to.as_path()))
@@ -355,14 +397,14 @@ impl Store for LocalStore {
 
     fn settle_deletions(&self, paths: &[String]) -> Result<()> {
         let folders: BTreeSet<PathBuf> =
-            paths.iter().filter_map(|path| self.at(path).parent().map(Path::to_owned)).collect();
+            paths.iter().filter_map(|path| self.at(path).ok()?.parent().map(Path::to_owned)).collect();
         // A missing folder was emptied and removed by another process.
         let existing = folders.iter().filter(|folder| folder.is_dir());
         self.syncer.all(existing.map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
     }
 
     fn delete(&self, path: &str) -> Result<()> {
-        match fs::remove_file(self.at(path)) {
+        match OpenFolder::of(&self.root, path).and_then(|(folder, name)| folder.name(name).remove()) {
             Ok(()) => Ok(()),
             Err(e) if absent(&e) => Ok(()),
             Err(e) => Err(self.failed(path, "deleting")(e)),
@@ -370,8 +412,8 @@ impl Store for LocalStore {
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        let staged = self.stage(path)?;
-        let file = create_staged(&staged.from).map_err(self.failed(path, "creating"))?;
+        let mut staged = self.stage(path)?;
+        let file = self.create_staged(&mut staged).map_err(self.failed(path, "creating"))?;
         let (file, syncer) = (FileWriter::new(file, &staged.from), Arc::clone(&self.syncer));
         Ok(Box::new(LocalSink { path: path.to_owned(), file, syncer, staged }))
     }
@@ -380,7 +422,7 @@ impl Store for LocalStore {
         let Some(source) = source.local_path() else { return Ok(None) };
         let staged = self.stage(path)?;
         // A link to a symbolic link would not outlive its target.
-        let linked = fs::canonicalize(source).and_then(|source| fs::hard_link(source, &staged.from));
+        let linked = fs::canonicalize(source).and_then(|source| staged.name().link_from(&source));
         match linked {
             Ok(()) => Ok(Some(Staged::new(path, staged))),
             Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
@@ -391,36 +433,37 @@ impl Store for LocalStore {
 
     fn publish(&self, staged: Vec<Staged>) -> Result<()> {
         // An error drops `named`, which removes the names given so far.
-        let mut named = Named::default();
-        self.name_all(staged, naming::exclusively, &mut |path| named.0.push(path.to_owned()))?;
-        named.0.clear();
+        let mut named = Named { root: &self.root, paths: Vec::new() };
+        self.name_all(staged, naming::exclusively, &mut |path| named.paths.push(path.to_owned()))?;
+        named.paths.clear();
         Ok(())
     }
 
     fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.name_all(staged, |from, to| fs::rename(from, to), &mut |_| {})
+        self.name_all(staged, |from, to| from.rename(to), &mut |_| {})
     }
 
     fn tidy(&self) {
-        let folder = self.root.join(SYSTEM_FOLDER);
-        let staging = folder.join("staging");
         let is_old = |entry: &fs::DirEntry| {
             let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
             age.is_some_and(|age| age > ABANDONED)
         };
-        for left in fs::read_dir(&staging).into_iter().flatten().flatten().filter(is_old) {
-            let _ = fs::remove_file(left.path());
+        let Ok(staging) = OpenFolder::existing(&self.root, STAGING) else { return };
+        let left = fs::read_dir(self.root.join(STAGING)).into_iter().flatten().flatten();
+        for name in left.filter(is_old).filter_map(|entry| entry.file_name().into_string().ok()) {
+            let _ = staging.name(&name).remove();
         }
         // A folder that is not empty stays: it is in use, or holds something else.
-        for folder in [staging, folder] {
-            if fs::remove_dir(folder).is_err() {
+        for path in [STAGING, SYSTEM_FOLDER] {
+            if OpenFolder::of(&self.root, path).and_then(|(above, name)| above.name(name).remove_folder()).is_err() {
                 break;
             }
         }
     }
 
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        let file = match File::open(self.root.join(SYSTEM_FOLDER).join("locks").join(name)) {
+        let folder = OpenFolder::existing(&self.root, LOCKS);
+        let file = match folder.and_then(|folder| folder.name(name).open_lock(false)) {
             Ok(file) => file,
             Err(e) if absent(&e) => return Ok(Some(false)),
             Err(e) => return Err(self.failed(name, "checking a lock")(e)),
@@ -433,21 +476,21 @@ impl Store for LocalStore {
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
-        let folder = self.root.join(SYSTEM_FOLDER).join("locks");
         self.existing_ancestor();
-        fs::create_dir_all(&folder).map_err(self.no_folder("creating the folder of the dataset"))?;
-        let path = folder.join(name);
-        let file = File::create(&path).map_err(self.failed(name, "creating a lock"))?;
+        let folder =
+            OpenFolder::created(&self.root, LOCKS).map_err(self.no_folder("creating the folder of the dataset"))?;
+        let path = format!("{LOCKS}/{name}");
+        let file = folder.name(name).open_lock(true).map_err(self.failed(&path, "creating a lock"))?;
         let busy = || {
             Err(Error::conflict("another process runs the same command on this dataset")
-                .at(path.display().to_string())
+                .at(self.root.join(&path).display().to_string())
                 .hint("wait for it to end, then try again"))
         };
         let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
         match file.try_lock() {
             // Another process may have deleted the file between its creation and the lock; a lock on it would be
             // invisible.
-            Ok(()) if fs::metadata(&path).ok().map(identity) == file.metadata().ok().map(identity) => {
+            Ok(()) if folder.name(name).identity().ok() == file.metadata().ok().map(identity) => {
                 Ok(Lock { _file: Some(file) })
             }
             Ok(()) | Err(fs::TryLockError::WouldBlock) => busy(),
@@ -457,24 +500,22 @@ impl Store for LocalStore {
     }
 }
 
-/// Creates a file in the staging folder, which another process may have removed because it was empty.
-fn create_staged(path: &Path) -> io::Result<File> {
-    match File::create_new(path) {
-        Err(e) if absent(&e) => {
-            path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            File::create_new(path)
-        }
-        created => created,
-    }
-}
-
 /// A file in the staging folder; removed when dropped before it is published.
 #[derive(Debug)]
 pub(super) struct StagedFile {
+    folder: Arc<OpenFolder>,
+    name: String,
+    /// Path of the file, for reading it.
     from: PathBuf,
     to: PathBuf,
     named: bool,
     syncs: Syncs,
+}
+
+impl StagedFile {
+    fn name(&self) -> Name<'_> {
+        self.folder.name(&self.name)
+    }
 }
 
 impl Pending for StagedFile {
@@ -491,20 +532,22 @@ impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.named {
             // A failure cannot be handled in `drop`; `vacuum` clears the staging folder.
-            let _ = fs::remove_file(&self.from);
+            let _ = self.name().remove();
         }
     }
 }
 
 /// Files that were renamed; the new names are removed when this is dropped.
-#[derive(Default)]
-struct Named(Vec<PathBuf>);
+struct Named<'a> {
+    root: &'a Path,
+    paths: Vec<String>,
+}
 
-impl Drop for Named {
+impl Drop for Named<'_> {
     fn drop(&mut self) {
-        for path in &self.0 {
+        for path in &self.paths {
             // A file that cannot be removed stays behind: no log entry refers to it.
-            let _ = fs::remove_file(path);
+            let _ = OpenFolder::of(self.root, path).and_then(|(folder, name)| folder.name(name).remove());
         }
     }
 }

@@ -15,6 +15,7 @@
 //! without copying them through small buffers. All other locations use the `object_store` crate.
 
 mod back;
+mod beneath;
 mod cache;
 mod checks;
 mod credentials;

@@ -17,11 +17,12 @@ use futures::{
 use jiff::Timestamp;
 use object_store::{
     Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    path::Path as ObjectPath,
+    path::{Path as ObjectPath, PathPart},
 };
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
+    beneath::stays_below,
     credentials::Credentials,
     listing::Listing,
     location::Location,
@@ -154,11 +155,16 @@ impl RemoteStore {
     }
 
     fn at(&self, path: &str) -> Result<ObjectPath> {
+        let refused =
+            || Error::storage("the store does not accept this name").at(format!("{}, {path:?}", self.location));
         let mut full = self.prefix.clone();
-        for part in path.split('/').filter(|p| !p.is_empty()) {
-            full = full.join(object_store::path::PathPart::parse(part).map_err(|e| {
-                Error::storage("the store does not accept this name").at(self.location.join(path).to_string()).cause(e)
-            })?);
+        // A folder may be named with a slash at its end.
+        let named = path.strip_suffix('/').unwrap_or(path);
+        if !named.is_empty() && !stays_below(named) {
+            return Err(refused().hint("nothing is read, written or deleted outside of the folder"));
+        }
+        for part in named.split('/').filter(|part| !part.is_empty()) {
+            full = full.join(PathPart::parse(part).map_err(|e| refused().cause(e))?);
         }
         Ok(full)
     }

@@ -19,7 +19,7 @@ use std::{
     },
 };
 
-use super::{location::Location, store::SYSTEM_FOLDER};
+use super::{beneath::OpenFolder, local::STAGING, location::Location};
 use crate::{
     error::{Error, Result},
     id::TransactionId,
@@ -49,13 +49,12 @@ enum Kept {
 
 /// Returns the staging folder of a local dataset, or the system's folder for temporary files.
 fn folder_for(location: &Location) -> Result<PathBuf> {
-    let folder = match location.local_path() {
-        Some(root) => root.join(SYSTEM_FOLDER).join("staging"),
-        None => std::env::temp_dir(),
-    };
-    fs::create_dir_all(&folder)
-        .map_err(|e| Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e))?;
-    Ok(folder)
+    let Some(root) = location.local_path() else { return Ok(std::env::temp_dir()) };
+    let folder = root.join(STAGING);
+    match OpenFolder::created(root, STAGING) {
+        Ok(_) => Ok(folder),
+        Err(e) => Err(Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e)),
+    }
 }
 
 /// Returns the error of a failed operation on a temporary file.

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{location::Location, pin::Pin};
+use super::{beneath::stays_below, location::Location, pin::Pin};
 use crate::{
     codec::seal::Seal,
     error::{Error, Kind, Result},
@@ -426,8 +426,7 @@ pub struct Lock {
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) when it is empty, absolute, contains NUL, or has a component that
 /// is empty, `.` or `..`.
 pub fn checked_path(path: &str) -> Result<&str> {
-    let bad = |part: &str| matches!(part, "" | "." | "..");
-    if path.split('/').any(bad) || path.contains('\0') {
+    if !stays_below(path) {
         let message = format!("expected a path below the dataset, found {path:?}");
         return Err(Error::integrity(message).hint("nothing was read or deleted there; restore the log from a copy"));
     }

@@ -37,6 +37,7 @@ mod head;
 mod help;
 mod history;
 mod hive;
+mod hostile;
 mod indexes;
 mod inputs;
 mod keys;

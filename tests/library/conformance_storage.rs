@@ -22,6 +22,24 @@ fn conforms(fresh: &dyn Fn() -> Arc<dyn Store>) {
     ends(fresh().as_ref());
     whole_reads(fresh().as_ref());
     locks(fresh().as_ref());
+    paths_stay_below_the_root(fresh().as_ref());
+}
+
+/// No path leads out of a store, whatever a log, a list or an archive says.
+fn paths_stay_below_the_root(store: &dyn Store) {
+    store.put("x/y", "inside".into()).unwrap();
+    for path in ["..", "../y", "x/../../y", "x/..", "./x/y", "x/./y", "/etc/hostname", "x/y\0"] {
+        assert!(!matches!(store.get(path), Ok(Some(_))), "{path:?}");
+        assert!(!matches!(store.head(path), Ok(Some(_))), "{path:?}");
+        assert!(store.read(path).is_err() && store.get_range(path, 0..1).is_err(), "{path:?}");
+        assert!(store.put(path, "outside".into()).is_err(), "{path:?}");
+        assert!(store.put_if_absent(path, "outside".into()).is_err(), "{path:?}");
+        let staged = store.create(path).and_then(Sink::finish);
+        assert!(staged.and_then(|staged| store.publish(vec![staged])).is_err(), "{path:?}");
+        assert!(store.delete(path).is_err(), "{path:?}");
+    }
+    assert_eq!(store.get("x/y").unwrap().unwrap(), "inside");
+    assert_eq!(store.list("").unwrap().len(), 1);
 }
 
 #[test]
