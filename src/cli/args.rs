@@ -50,7 +50,7 @@ use crate::{
 /// Turns small files, dumps and arrays into sized training shards, and finds every record in them.
 ///
 /// Without a path, a command reads the current folder and uses the dataset of shardify.toml, else the one of
-/// $SHARDIFY_DATASET, else ./shards. shardify.toml may set every option of every command.
+/// $SHARDIFY_DATASET, else ./shards. shardify.toml may set most options of every command.
 #[derive(Debug, Parser)]
 #[command(name = "shardify", version, propagate_version = true, max_term_width = 100)]
 #[command(disable_help_flag = true, disable_version_flag = true)]

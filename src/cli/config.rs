@@ -1,4 +1,5 @@
-//! `shardify.toml`: a table per command whose keys are the long options. Options on the command line win.
+//! `shardify.toml`: a table per command whose keys are the long options. Options on the command line win, then the file of the current
+//! folder, then the user's own, which may set more ([`trust`]).
 //!
 //! ```toml
 //! dataset = "shards"          # for every command
@@ -8,43 +9,53 @@
 //! subject = "person_id"
 //! ```
 //!
-//! The file is turned into arguments, so that it means exactly what the same words on the command line mean.
+//! A file is turned into arguments, so that it means exactly what the same words on the command line mean.
 
 use std::{collections::HashSet, ffi::OsString, path::Path};
 
 use clap::{Arg, ArgAction, Command, parser::ValueSource};
 
+use super::trust;
 use crate::{
     error::{Error, Result},
     scan::CONFIG_FILE,
 };
 
-/// A configuration; empty when there is no file.
+/// The configuration: that of the folder before that of the user; empty when there are no files.
 #[derive(Debug, Default)]
 pub(super) struct Config {
+    files: Vec<File>,
+}
+
+/// A file of settings.
+#[derive(Debug)]
+struct File {
     /// The dataset for all commands.
-    pub(super) dataset: Option<String>,
+    dataset: Option<String>,
     commands: toml::Table,
     path: String,
+    /// Whether it is the user's own.
+    own: bool,
 }
 
-/// Reads the configuration of a folder.
+/// Reads the configuration of a folder, and that of the user at `own`.
 ///
 /// # Errors
-/// When the file is not TOML.
-pub(super) fn load(folder: &Path) -> Result<Config> {
-    let path = folder.join(CONFIG_FILE);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
-        Err(e) => {
-            return Err(Error::usage("the configuration cannot be read").at(path.display().to_string()).cause(e));
-        }
-    };
-    parse(&text, &path.display().to_string())
+/// When a file is not TOML, or sets what only the user may set.
+pub(super) fn load(folder: &Path, own: Option<&Path>) -> Result<Config> {
+    let below = folder.join(CONFIG_FILE);
+    let paths = std::iter::once((below.as_path(), false)).chain(own.map(|own| (own, true)));
+    let mut files = Vec::new();
+    for (path, own) in paths {
+        let place = path.display().to_string();
+        let text = trust::read(path)
+            .map_err(|e| Error::usage("the configuration cannot be read").at(place.clone()).cause(e))?;
+        files.extend(text.map(|text| parse(&text, &place, own)).transpose()?);
+    }
+    Ok(Config { files })
 }
 
-fn parse(text: &str, path: &str) -> Result<Config> {
+fn parse(text: &str, path: &str, own: bool) -> Result<File> {
     let mut commands: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count() as u64);
         Error::usage(format!("expected TOML: {}", e.message())).at(path).line(line)
@@ -58,15 +69,30 @@ fn parse(text: &str, path: &str) -> Result<Config> {
             return Err(Error::usage(format!("expected `dataset` to be text, found {}", other.type_str())).at(path));
         }
     };
-    Ok(Config { dataset, commands, path: path.to_owned() })
+    if let Some(dataset) = dataset.clone().filter(|_| !own) {
+        trust::check_dataset(&toml::Value::String(dataset), path)?;
+    }
+    Ok(File { dataset, commands, path: path.to_owned(), own })
 }
 
 impl Config {
-    /// Adds what the file says about the command to its arguments.
+    /// Returns the dataset for all commands.
+    pub(super) fn dataset(&self) -> Option<&str> {
+        self.files.iter().find_map(|file| file.dataset.as_deref())
+    }
+
+    /// Adds what the files say about the command to its arguments.
     ///
     /// # Errors
     /// When a key is not an option, or a value has no meaning as one.
-    pub(super) fn merge(&self, cli: Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+    pub(super) fn merge(&self, cli: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+        self.files.iter().try_fold(arguments, |arguments, file| file.merge(cli, arguments))
+    }
+}
+
+impl File {
+    fn merge(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+        let chosen = named(cli, &arguments);
         for (name, table) in &self.commands {
             let Some(command) = cli.get_subcommands().find(|c| c.get_name() == name) else {
                 let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
@@ -78,10 +104,14 @@ impl Config {
                 Error::usage(format!("expected `{name}` to be a table, found {}", table.type_str()))
                     .at(self.path.clone())
             })?;
-            let position = arguments.iter().skip(1).position(|a| a == name.as_str()).map(|i| i + 2);
-            let given = given(&cli, name, &arguments);
+            let is_it = chosen.as_deref() == Some(name);
+            let position = arguments.iter().position(|a| is_it && a == name.as_str()).map(|i| i + 1);
+            let given = given(cli, name, &arguments);
             let mut extra = Vec::new();
             for (key, value) in table {
+                if !self.own {
+                    trust::check(name, key, value, &self.path)?;
+                }
                 let of = |c: &Command| {
                     let option = c.get_arguments().find(|a| sets(a) && a.get_long() == Some(key.as_str()));
                     option.map(|option| option.get_id().to_string())
@@ -90,7 +120,7 @@ impl Config {
                     // Positional: only when the command line names none, which clap must decide; see below.
                     continue;
                 }
-                let Some(option) = of(command).or_else(|| of(&cli)) else {
+                let Some(option) = of(command).or_else(|| of(cli)) else {
                     return Err(self.unknown(command, name, key));
                 };
                 if !given.contains(&option) {
@@ -102,7 +132,7 @@ impl Config {
                 if name == "convert"
                     && let Some(sources) = table.get("sources")
                 {
-                    self.sources(&cli, sources, &mut arguments)?;
+                    self.sources(cli, sources, &mut arguments)?;
                 }
             }
         }
@@ -159,6 +189,12 @@ impl Config {
     }
 }
 
+/// Returns the command that the arguments name. A folder of the same name may be an argument of another command.
+fn named(cli: &Command, arguments: &[OsString]) -> Option<String> {
+    let matches = cli.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
+    matches.subcommand_name().map(str::to_owned)
+}
+
 /// Returns the ids of the arguments that the command line gives to a command, under whichever of their names.
 fn given(cli: &Command, command: &str, arguments: &[OsString]) -> HashSet<String> {
     let matches = cli.clone().ignore_errors(true).try_get_matches_from(arguments).ok();
@@ -182,7 +218,7 @@ mod tests {
 
     fn merged(toml: &str, arguments: &[&str]) -> Result<Vec<String>> {
         let arguments = arguments.iter().map(OsString::from).collect();
-        let merged = parse(toml, "shardify.toml")?.merge(help::command(), arguments)?;
+        let merged = parse(toml, "shardify.toml", false)?.merge(&help::command(), arguments)?;
         Ok(merged.into_iter().map(|a| a.into_string().unwrap()).collect())
     }
 
@@ -237,7 +273,33 @@ mod tests {
 
     #[test]
     fn the_dataset_is_named_once_for_all() {
-        assert_eq!(parse("dataset = \"d\"", "").unwrap().dataset.unwrap(), "d");
-        assert_eq!(parse("[convert]\nout = \"e\"", "").unwrap().dataset.unwrap(), "e");
+        assert_eq!(parse("dataset = \"d\"", "", false).unwrap().dataset.unwrap(), "d");
+        assert_eq!(parse("[convert]\nout = \"e\"", "", false).unwrap().dataset.unwrap(), "e");
+    }
+
+    #[test]
+    fn the_file_of_the_folder_wins_over_the_users_and_may_set_less() {
+        let file = |text, own| parse(text, "shardify.toml", own).unwrap();
+        let folder = file("[convert]\nmemory = \"1GiB\"\n", false);
+        let own = file("dataset = \"/d\"\n[convert]\nmemory = \"2GiB\"\nopenlineage = \"https://h/\"\n", true);
+        let config = Config { files: vec![folder, own] };
+        let arguments = ["shardify", "convert", "x"].iter().map(OsString::from).collect();
+        let merged = config.merge(&help::command(), arguments).unwrap();
+        assert_eq!(merged[2..4], ["--openlineage=https://h/", "--memory=1GiB"]);
+        assert_eq!(config.dataset(), Some("/d"));
+        for text in ["dataset = \"/d\"", "[convert]\nout = \"../d\"", "[report]\nhtml = \"a\""] {
+            assert!(merged_or_error(text).is_err(), "{text}");
+        }
+    }
+
+    fn merged_or_error(toml: &str) -> Result<Vec<String>> {
+        merged(toml, &["shardify", "report", "x"])
+    }
+
+    #[test]
+    fn an_argument_named_like_a_command_is_an_argument() {
+        let toml = "[convert]\nsubject = \"v\"\n";
+        let given = ["shardify", "inspect", "convert"];
+        assert_eq!(merged(toml, &given).unwrap(), given);
     }
 }

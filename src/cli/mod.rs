@@ -26,6 +26,7 @@ mod prove;
 mod pull;
 mod report;
 mod reshard;
+mod trust;
 
 use std::{
     ffi::OsString,
@@ -101,8 +102,9 @@ enum Parsed {
 }
 
 fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
-    let config = config::load(&folder()?)?;
-    let merged = config.merge(help::command(), arguments)?;
+    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let config = config::load(&folder()?, trust::own_path(&environment).as_deref())?;
+    let merged = config.merge(&help::command(), arguments)?;
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
@@ -127,7 +129,7 @@ fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
 /// [`Kind::Usage`](crate::error::Kind::Usage) when they are not understood.
 #[doc(hidden)]
 pub fn understand(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
-    let merged = config::Config::default().merge(help::command(), arguments.into_iter().collect())?;
+    let merged = config::Config::default().merge(&help::command(), arguments.into_iter().collect())?;
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     let cli = parsed.map_err(|e| mistakes::as_error(&e))?;
     match &cli.command {
@@ -644,7 +646,7 @@ impl Session<'_> {
     fn dataset(&self, argument: Option<&str>) -> Result<Location> {
         let named = argument
             .map(str::to_owned)
-            .or_else(|| self.config.dataset.clone())
+            .or_else(|| self.config.dataset().map(str::to_owned))
             .or_else(|| std::env::var("SHARDIFY_DATASET").ok().filter(|v| !v.is_empty()));
         let location = self.context.location(named.as_deref().unwrap_or("shards"))?;
         if location.local_path().is_some_and(|path| path.is_file()) {

@@ -239,7 +239,7 @@ mod tests {
     fn scratch_files_are_private_and_end_with_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let location = Location::local(folder.path()).unwrap();
-        let staging = folder.path().join(SYSTEM_FOLDER).join("staging");
+        let staging = folder.path().join(STAGING);
         let names = || fs::read_dir(&staging).unwrap().count();
         let many: Vec<Scratch> = (0..MAX_UNNAMED + 3).map(|_| Scratch::new(&location).unwrap()).collect();
         for (i, scratch) in many.iter().enumerate() {

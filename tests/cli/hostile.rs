@@ -80,6 +80,42 @@ fn listing(folder: &Path) -> Vec<(std::ffi::OsString, u64)> {
 }
 
 #[test]
+fn the_settings_of_a_folder_neither_write_elsewhere_nor_choose_what_is_erased() {
+    let folder = dataset();
+    folder.write("home/one", "precious");
+    for (settings, command) in [
+        ("[report]\nhtml = \"home/one\"\n", "report ds"),
+        ("[check]\nprometheus = \"home/one\"\n", "check ds"),
+        ("[erase]\nreceipt = \"home/one\"\n", "erase ds A1"),
+        ("[erase]\nsubject = [\"A2\"]\n", "erase ds A1"),
+        ("[vacuum]\nforce = true\n", "vacuum ds"),
+        ("dataset = \"../ds\"\n", "manifest"),
+        ("[convert]\nopenlineage = \"http://127.0.0.1:9/x\"\n", "convert a.csv --out ds"),
+        ("[convert]\nid-key = \"home/one\"\n", "convert a.csv --out ds"),
+    ] {
+        folder.write("shardify.toml", settings);
+        let ran = folder.run(command);
+        assert!(ran.code == 2 && ran.stderr.contains("~/.config/shardify/shardify.toml"), "{settings}: {ran:?}");
+    }
+    assert_untouched(&folder);
+}
+
+#[test]
+fn settings_are_a_small_file_and_no_pipe_or_device() {
+    let folder = dataset();
+    symlink("/dev/zero", folder.path().join("shardify.toml")).unwrap();
+    assert!(folder.run("manifest ds").stderr.contains("pipe or device"));
+    fs::remove_file(folder.path().join("shardify.toml")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("shardify.toml")).status();
+    if made.is_ok_and(|made| made.success()) {
+        assert!(folder.run("manifest ds").stderr.contains("pipe or device"));
+        fs::remove_file(folder.path().join("shardify.toml")).unwrap();
+    }
+    folder.write("shardify.toml", "#".repeat((1 << 20) + 1));
+    assert!(folder.run("manifest ds").stderr.contains("1048576 bytes"));
+}
+
+#[test]
 fn the_intent_of_a_plan_deletes_nothing_outside_of_the_dataset() {
     let folder = dataset();
     for i in 1..=3 {

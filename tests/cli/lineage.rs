@@ -52,8 +52,13 @@ fn a_run_is_told_from_start_to_end() {
     assert_eq!(events[5]["job"]["name"], "shardify.compact");
     assert_eq!(events[5]["inputs"][0]["name"], events[5]["outputs"][0]["name"]);
     assert!(events[7]["run"]["facets"]["errorMessage"]["message"].as_str().unwrap().contains("found nothing"));
-    // The same by the configuration.
+    // The same by the user's configuration, but not by that of a folder, which may come from somebody else.
     folder.write("shardify.toml", "[adopt]\nopenlineage = \"more.jsonl\"\n");
+    let refused = folder.run("adopt d --out linked --quiet");
+    assert!(refused.code == 2 && refused.stderr.contains("may not be set by the file of a folder"), "{refused:?}");
+    assert!(!folder.path().join("more.jsonl").exists());
+    std::fs::remove_file(folder.path().join("shardify.toml")).unwrap();
+    folder.write(".config/shardify/shardify.toml", "[adopt]\nopenlineage = \"more.jsonl\"\n");
     folder.run("adopt d --out linked --quiet").ok();
     assert_eq!(self::events(&folder, "more.jsonl")[1]["job"]["name"], "shardify.adopt");
 }

@@ -14,7 +14,7 @@ const HEAD: &str = "\
 
 <!-- Rendered from the definitions of the command line: SHARDIFY_BLESS=1 cargo test --test cli reference -->
 
-Every option may also be set in `shardify.toml`, in a table named after the command; the command line takes precedence.
+Most options may also be set in `shardify.toml`, in a table named after the command; the command line takes precedence.
 
 ";
 

@@ -103,6 +103,7 @@ impl Folder {
             .args(arguments)
             .current_dir(self.path())
             .env_remove("SHARDIFY_DATASET")
+            .env("XDG_CONFIG_HOME", self.path().join(".config"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

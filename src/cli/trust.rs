@@ -1,0 +1,178 @@
+//! What the `shardify.toml` of a folder may set. A folder may come from somebody else, so its file never makes a command write outside of
+//! the folder, name a host or a key, or delete what the user did not name. Such options are taken from the command line, the
+//! environment, and the user's own file ([`own_path`]).
+
+use std::{
+    fs::OpenOptions,
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+
+use crate::error::{Error, Result};
+
+/// Commands that delete, or say who is deleted. Only the options of [`HARMLESS`] may be set for them.
+const DELETING: [&str; 6] = ["erase", "remove", "revert", "block", "unblock", "verify-proof"];
+
+/// Options that change nothing but how a command works and what it prints.
+const HARMLESS: [&str; 7] = ["jobs", "memory", "progress", "json", "quiet", "verbose", "dry-run"];
+
+/// Options that write files for the user, name hosts or keys, or take away a safeguard.
+const OWN: [&str; 9] = ["html", "prometheus", "openlineage", "id-key", "receipt", "force", "tag", "untag", "prune"];
+
+/// Schemes of URLs that do not name a host.
+const BUCKETS: [&str; 5] = ["s3", "s3a", "gs", "az", "azure"];
+
+/// Largest file of settings in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Returns the path of the user's own file, which may set everything.
+pub(super) fn own_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let base = match environment("XDG_CONFIG_HOME").map(PathBuf::from) {
+        Some(base) if base.is_absolute() => base,
+        _ => PathBuf::from(environment("HOME")?).join(".config"),
+    };
+    Some(base.join("shardify/shardify.toml"))
+}
+
+/// Reads a file of settings: a file, not a pipe or a device, of at most [`MAX_BYTES`]; `None` if there is none.
+pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
+    // Opening a pipe would wait for its writer.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(io::Error::other("expected a file, found a folder, pipe or device"));
+    }
+    let mut text = String::new();
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("expected at most {MAX_BYTES} bytes, found more")));
+    }
+    Ok(Some(text))
+}
+
+/// Checks an option that the file of a folder sets for a command.
+///
+/// # Errors
+/// When only the user may set it.
+pub(super) fn check(command: &str, key: &str, value: &toml::Value, file: &str) -> Result<()> {
+    let deletes = DELETING.contains(&command) && !HARMLESS.contains(&key);
+    let writes_a_file = command == "manifest" && key == "out";
+    if deletes || writes_a_file || OWN.contains(&key) || key == "all-versions" {
+        return Err(Error::usage(format!("`{key}` of `{command}` may not be set by the file of a folder"))
+            .at(file)
+            .hint(format!("give --{key} on the command line, or set it in ~/.config/shardify/shardify.toml"))
+            .hint("a folder may come from somebody else: its file neither names hosts, keys and files to write, nor deletes"));
+    }
+    if key == "out" {
+        check_dataset(value, file)?;
+    }
+    texts(value).try_for_each(|text| check_host(key, text, file))
+}
+
+/// Checks the dataset that the file of a folder names.
+///
+/// # Errors
+/// When it is not below the folder.
+pub(super) fn check_dataset(value: &toml::Value, file: &str) -> Result<()> {
+    let is_below = |text: &str| {
+        !text.contains("://")
+            && !text.starts_with("file:")
+            && Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    };
+    match texts(value).find(|text| !is_below(text)) {
+        None => Ok(()),
+        Some(_) => Err(Error::usage("expected a dataset below the folder, found one elsewhere")
+            .at(file)
+            .hint("name it on the command line, by $SHARDIFY_DATASET, or in ~/.config/shardify/shardify.toml")
+            .hint("a folder may come from somebody else: its file does not make a command write elsewhere")),
+    }
+}
+
+fn check_host(key: &str, text: &str, file: &str) -> Result<()> {
+    match text.split_once("://") {
+        Some((scheme, _)) if scheme.chars().all(|c| c.is_ascii_alphanumeric()) && !BUCKETS.contains(&scheme) => {
+            Err(Error::usage(format!("`{key}` names a host, which the file of a folder may not"))
+                .at(file)
+                .hint("give it on the command line, or set it in ~/.config/shardify/shardify.toml"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn texts(value: &toml::Value) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        toml::Value::Array(values) => Box::new(values.iter().flat_map(texts)),
+        toml::Value::String(text) => Box::new(std::iter::once(text.as_str())),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+    use crate::cli::help;
+
+    fn allowed(command: &str, key: &str, value: &str) -> bool {
+        check(command, key, &toml::Value::String(value.to_owned()), "shardify.toml").is_ok()
+    }
+
+    #[test]
+    fn every_option_that_takes_a_file_or_a_url_is_known_to_be_read_or_is_the_users() {
+        let read = ["labels", "schema", "subject-table", "rules", "find-file"];
+        for command in help::command().get_subcommands() {
+            for option in command.get_arguments() {
+                let Some(long) = option.get_long() else { continue };
+                let names = option.get_value_names().unwrap_or_default();
+                let names_a_place = names.iter().any(|name| name.contains("FILE") || name.contains("URL"));
+                if names_a_place && allowed(command.get_name(), long, "x") {
+                    let only_reads = read.contains(&long) || long == "ids" && command.get_name() == "reshard";
+                    assert!(only_reads, "--{long} of {} writes, or nobody has said that it reads", command.get_name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn datasets_stay_below_the_folder_and_hosts_are_the_users_to_name() {
+        for (command, key, value, expected) in [
+            ("convert", "out", "shards", true),
+            ("convert", "out", "./a/b", true),
+            ("convert", "out", "../shards", false),
+            ("convert", "out", "/shards", false),
+            ("convert", "out", "s3://bucket/shards", false),
+            ("convert", "out", "file:///shards", false),
+            ("convert", "sources", "/data/raw", true),
+            ("convert", "sources", "s3://bucket/raw", true),
+            ("convert", "sources", "https://host/raw", false),
+            ("convert", "openlineage", "events.jsonl", false),
+            ("convert", "where", "url = 'a://b'", true),
+            ("erase", "subject", "P1", false),
+            ("erase", "memory", "2GiB", true),
+            ("vacuum", "retain", "30d", true),
+            ("vacuum", "force", "true", false),
+            ("report", "html", "report.html", false),
+        ] {
+            assert_eq!(allowed(command, key, value), expected, "{command}.{key} = {value}");
+        }
+    }
+
+    #[test]
+    fn the_users_file_is_below_the_home_folder() {
+        let of = |pairs: &'static [(&str, &str)]| {
+            own_path(&|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[("HOME", "/h")]).unwrap(), Path::new("/h/.config/shardify/shardify.toml"));
+        let both = of(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")]);
+        assert_eq!(both.unwrap(), Path::new("/x/shardify/shardify.toml"));
+        assert_eq!(of(&[("HOME", "/h"), ("XDG_CONFIG_HOME", "relative")]), of(&[("HOME", "/h")]));
+        assert_eq!(of(&[]), None);
+    }
+}
