@@ -18,7 +18,10 @@ use arrow::{
     util::display::{ArrayFormatter, FormatOptions},
 };
 
-use super::duration;
+use super::{
+    duration,
+    interval::{self, Interval},
+};
 use crate::codec::base64::base64;
 use crate::schema;
 
@@ -39,7 +42,7 @@ impl<'a> RowJson<'a> {
             let mut key = vec![if i == 0 { b'{' } else { b',' }];
             push_string(field.name(), &mut key);
             key.push(b':');
-            (key, Encoder::new(array.as_ref(), schema::is_json(field)))
+            (key, Encoder::of_field(array, field))
         });
         Self { columns: columns.collect() }
     }
@@ -96,6 +99,8 @@ enum Encoder<'a> {
     Text(&'a StringArray),
     /// Text that already is JSON.
     Json(&'a StringArray),
+    /// Parquet's intervals.
+    Interval(&'a dyn Array),
     Other(&'a dyn Array),
 }
 
@@ -119,7 +124,10 @@ impl<'a> Encoder<'a> {
     }
 
     fn of_field(array: &'a ArrayRef, field: &Field) -> Self {
-        Self::new(array.as_ref(), schema::is_json(field))
+        match interval::is_stored(field) {
+            true => Self::Interval(array.as_ref()),
+            false => Self::new(array.as_ref(), schema::is_json(field)),
+        }
     }
 
     fn write(&self, row: usize, out: &mut Vec<u8>) {
@@ -130,6 +138,7 @@ impl<'a> Encoder<'a> {
             Self::Float64(array) if array.is_valid(row) => push_f64(array.value(row), out),
             Self::Text(array) if array.is_valid(row) => push_string(array.value(row), out),
             Self::Json(array) if array.is_valid(row) => push_document(array.value(row), out),
+            Self::Interval(array) if array.is_valid(row) => write_interval(*array, row, out),
             Self::Other(array) if array.is_valid(row) => write_other(*array, row, out),
             _ => out.extend_from_slice(b"null"),
         }
@@ -173,6 +182,7 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
             let value = duration_value(array, *unit, row);
             quoted(out, |out| duration::push(value, *unit, out));
         }
+        DataType::Interval(_) => write_interval(array, row, out),
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Map(..) => {
             write_list(array, row, out)
         }
@@ -192,6 +202,11 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         DataType::Dictionary(key, _) => write_dictionary(array, key, row, out),
         _ => write_formatted(array, row, out),
     }
+}
+
+fn write_interval(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    let interval = Interval::of(array, row).unwrap_or_default();
+    quoted(out, |out| interval.push(out));
 }
 
 fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
@@ -257,7 +272,7 @@ fn write_dictionary(array: &dyn Array, key: &DataType, row: usize, out: &mut Vec
     }
 }
 
-/// Writes other types (decimals, times, intervals) as a string in Arrow's own notation.
+/// Writes other types (decimals, times) as a string in Arrow's own notation.
 fn write_formatted(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     let mut text = String::new();
     if let Ok(formatter) = ArrayFormatter::try_new(array, &FormatOptions::default()) {

@@ -12,6 +12,7 @@ pub mod extreme;
 pub mod filter;
 pub mod fingerprint;
 pub mod hash;
+pub mod interval;
 pub mod json;
 pub mod key;
 pub mod key_rule;

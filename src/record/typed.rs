@@ -27,6 +27,7 @@ use arrow::{
 use serde::de::IgnoredAny;
 
 use super::{
+    interval::{Interval, is_interval},
     json, time,
     widen::{ValueMismatch, cast_array},
 };
@@ -139,6 +140,7 @@ pub fn name(field: &Field) -> String {
         DataType::Timestamp(_, None) => "YYYY-MM-DD HH:MM:SS",
         DataType::Timestamp(_, Some(_)) => "YYYY-MM-DDTHH:MM:SSZ",
         DataType::Duration(_) => "as PT1H30M or 01:30:00",
+        _ if is_interval(field) => "as P1M2DT3.5S",
         DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => "base64",
         _ => return name,
     };
@@ -152,7 +154,6 @@ fn width(data_type: &DataType) -> Option<Option<usize>> {
         DataType::Boolean => Some(1),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => None,
         DataType::FixedSizeBinary(width) => Some(usize::try_from(*width).ok()?),
-        DataType::Interval(_) => return None,
         primitive => Some(primitive.primitive_width()?),
     })
 }
@@ -173,6 +174,7 @@ fn append(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
         (number, Form::Text(text) | Form::Number(text)) if number.is_numeric() => append_number(number, text, out)?,
         (_, Form::Number(_)) => return None,
         (T::Binary | T::LargeBinary, Form::Text(text)) => out.extend(from_base64(text)?),
+        (interval, Form::Text(text)) if is_interval(field) => Interval::parse(text)?.put(interval, out)?,
         (T::FixedSizeBinary(width), Form::Text(text)) => {
             out.extend(from_base64(text).filter(|bytes| i32::try_from(bytes.len()) == Ok(*width))?);
         }
@@ -490,7 +492,6 @@ mod tests {
         }
         assert_eq!(read_back("date", &[Form::Number("5"), Form::Boolean(true)]), ["-", "-"]);
         assert!(Typed::new(&parse_type("list<date>").unwrap()).is_none());
-        assert!(Typed::new(&parse_type("interval(day_time)").unwrap()).is_none());
     }
 
     #[test]

@@ -13,10 +13,13 @@ use arrow::{
     },
     buffer::OffsetBuffer,
     compute::{CastOptions, cast_with_options, kernels::cmp::not_distinct},
-    datatypes::{DataType, Field, FieldRef, Fields, SchemaRef},
+    datatypes::{DataType, Field, FieldRef, Fields, IntervalUnit, SchemaRef},
 };
 
-use super::json;
+use super::{
+    interval::{self, is_interval},
+    json,
+};
 use crate::{
     error::{Error, Result},
     schema,
@@ -107,6 +110,14 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
         (Null, target) => Ok(new_null_array(target, array.len())),
         (Dictionary(_, value), _) => unpack(array, value, to),
         (RunEndEncoded(_, value), _) => unpack(array, value.data_type(), to),
+        _ if is_interval(from) && is_interval(to) => {
+            interval::cast(array, to.data_type()).map_err(|row| value_mismatch(array, row, to))
+        }
+        (_, target) if interval::is_stored(from) && is_text(target) => {
+            let open = DataType::Interval(IntervalUnit::MonthDayNano);
+            let open = interval::cast(array, &open).map_err(|row| value_mismatch(array, row, to))?;
+            Ok(render(&open, to))
+        }
         (given, target) if is_text(target) && !(is_text(given) && same_kind) => Ok(render(array, to)),
         (Struct(given), Struct(fields)) => {
             let source = array.as_struct();
@@ -229,14 +240,18 @@ fn cast_scalars(array: &ArrayRef, to: &Field) -> Result<ArrayRef, ValueMismatch>
     let same = not_distinct(&back, array).map_err(|_| type_mismatch(array, to))?;
     match same.values().iter().position(|same| !same) {
         None => Ok(cast),
-        Some(row) => Err(ValueMismatch {
-            column: to.name().clone(),
-            row,
-            value: json::text_of(array, row).unwrap_or_default(),
-            expected: to.data_type().to_string(),
-            by_value: true,
-        }),
+        Some(row) => Err(value_mismatch(array, row, to)),
     }
+}
+
+/// Returns why a value does not fit.
+fn value_mismatch(array: &ArrayRef, row: usize, to: &Field) -> ValueMismatch {
+    let expected = match interval::is_stored(to) {
+        true => "an interval of whole milliseconds without negative parts, as in Parquet".to_owned(),
+        false => to.data_type().to_string(),
+    };
+    let value = json::text_of(array, row).unwrap_or_default();
+    ValueMismatch { column: to.name().clone(), row, value, expected, by_value: true }
 }
 
 /// Formats values as text, or as JSON documents if `to` holds those.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, BinaryBuilder, Int64Builder, ListArray, MapArray, RecordBatch, StructArray,
-        new_null_array,
+        Array, ArrayRef, AsArray, BinaryBuilder, Int64Array, Int64Builder, ListArray, MapArray, RecordBatch,
+        StructArray, new_null_array,
     },
     compute::{CastOptions, can_cast_types, cast_with_options},
     datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit},
@@ -30,7 +30,8 @@ use crate::{
         tar::TarReader,
     },
     record::{
-        PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split, duration, hash::row_hashes, widen::cast_to,
+        PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split, duration, hash::row_hashes, interval, time,
+        widen::cast_to,
     },
     schema,
 };
@@ -202,7 +203,7 @@ fn restorable(field: &Field) -> Field {
 fn can_restore(data_type: &DataType) -> bool {
     match data_type {
         DataType::Struct(fields) => fields.iter().all(|f| can_restore(f.data_type())),
-        DataType::Null | DataType::Duration(_) | DataType::FixedSizeBinary(_) => true,
+        DataType::Null | DataType::Duration(_) | DataType::Interval(_) | DataType::FixedSizeBinary(_) => true,
         other => match item_of(other) {
             Some(item) => can_restore(item.data_type()),
             None => !other.is_nested() && can_cast_types(&DataType::Utf8, other),
@@ -224,11 +225,9 @@ fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             let built = StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len());
             built.map(|built| Arc::new(built) as ArrayRef).map_err(|e| cast_error(to, e))
         }
-        // The text states its offset; the zone's name is a label that the cast does not know.
-        (DataType::Utf8, DataType::Timestamp(unit, Some(zone))) if zone.as_ref() != UTC => {
-            cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
-        }
+        (DataType::Utf8, DataType::Timestamp(..) | DataType::Date32) => moments(array, to),
         (DataType::Utf8, DataType::Duration(unit)) => durations(array, *unit, to),
+        (DataType::Utf8, DataType::Interval(_)) => intervals(array, to),
         (_, to) if to.is_binary() || matches!(to, DataType::FixedSizeBinary(_)) => cast(&bytes_of(array)?, to),
         _ => cast(array, to),
     }
@@ -263,6 +262,37 @@ fn durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef
         }
     }
     cast(&(Arc::new(values.finish()) as ArrayRef), to)
+}
+
+/// Restores dates and timestamps. Arrow's parser is fast, but knows only years of four digits.
+fn moments(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let cast_all = || match to {
+        // The text states its offset; the zone's name is a label that the cast does not know.
+        DataType::Timestamp(unit, Some(zone)) if zone.as_ref() != UTC => {
+            cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
+        }
+        _ => cast(array, to),
+    };
+    let texts = array.as_string::<i32>();
+    let parse = |text: &str| match to {
+        DataType::Timestamp(unit, _) => time::timestamp(text, *unit),
+        _ => time::date(text).map(i64::from),
+    };
+    cast_all().or_else(|error| {
+        let values = texts.iter().map(|text| text.map(|text| parse(text).ok_or(())).transpose());
+        let Ok(values) = values.collect::<Result<Vec<_>, ()>>() else { return Err(error) };
+        let values: ArrayRef = Arc::new(Int64Array::from(values));
+        match to {
+            DataType::Date32 => cast(&cast(&values, &DataType::Int32)?, to),
+            _ => cast(&values, to),
+        }
+    })
+}
+
+fn intervals(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let texts = array.as_string::<i32>();
+    interval::of_texts(texts, to)
+        .map_err(|row| Error::input(format!("expected an interval such as P1M2DT3.5S, found `{}`", texts.value(row))))
 }
 
 fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {

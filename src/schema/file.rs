@@ -26,7 +26,7 @@ use arrow::datatypes::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Logical, TIMESTAMP, instant, is_json, json_field, logical::as_stated, plain::map_of_fields};
+use super::{INTERVAL, Logical, TIMESTAMP, instant, is_json, json_field, logical::as_stated, plain::map_of_fields};
 use crate::error::{Error, Result};
 
 /// Maximum nesting depth of types.
@@ -168,6 +168,7 @@ fn print_logical(field: &Field) -> Option<String> {
     let text = |value: &Option<String>| serde_json::Value::from(value.clone()).to_string();
     Some(match (Logical::of(field)?, field.data_type()) {
         (Logical::Uuid, _) => "uuid".to_owned(),
+        (Logical::Interval, _) => "interval".to_owned(),
         (Logical::Enum, _) => "enum".to_owned(),
         (Logical::Bson, _) => "bson".to_owned(),
         (Logical::Geometry { crs: None }, _) => "geometry".to_owned(),
@@ -302,6 +303,9 @@ impl<'a> Parser<'a> {
             }
             "timestamp" if self.accepts('(') => self.timestamp()?,
             "instant" => instant(),
+            "interval" if !self.rest().trim_start().starts_with('(') => {
+                return Ok(Logical::Interval.mark(Field::new(name, INTERVAL, true)));
+            }
             "fixed_binary" | "decimal" | "decimal32" | "decimal64" | "decimal256" | "time" | "duration"
             | "interval" => {
                 self.require('(')?;

@@ -12,10 +12,10 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Metadata};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, IntervalUnit, Metadata};
 use serde_json::Value;
 
-use super::{EXTENSION_METADATA, EXTENSION_NAME, JSON_EXTENSION};
+use super::{EXTENSION_METADATA, EXTENSION_NAME, JSON_EXTENSION, WHOLE_MICROS};
 
 /// Field metadata key with the printed form of a [`Logical`] that has no Arrow extension.
 const LOGICAL: &str = "shardify:logical";
@@ -44,6 +44,8 @@ const DEFAULT_EDGES: &str = "spherical";
 pub enum Logical {
     /// A 16-byte identifier.
     Uuid,
+    /// Months, days and milliseconds, as in Parquet's INTERVAL.
+    Interval,
     /// A JSON document as text.
     Json,
     /// One of a fixed set of texts.
@@ -111,7 +113,7 @@ impl Logical {
         match (self, data_type) {
             (_, Dictionary(_, value)) => self.fits(value),
             (_, RunEndEncoded(_, value)) => self.fits(value.data_type()),
-            (Self::Uuid, FixedSizeBinary(16)) => true,
+            (Self::Uuid, FixedSizeBinary(16)) | (Self::Interval, FixedSizeBinary(12)) => true,
             (Self::Json, Utf8 | LargeUtf8 | Utf8View) => true,
             (Self::Enum | Self::Bson, Binary | LargeBinary | BinaryView) => true,
             (Self::Geometry { .. } | Self::Geography { .. }, Binary | LargeBinary | BinaryView) => true,
@@ -156,6 +158,7 @@ impl Logical {
         };
         match self {
             Self::Uuid => "uuid".to_owned(),
+            Self::Interval => "interval".to_owned(),
             Self::Json => "json".to_owned(),
             Self::Enum => "enum".to_owned(),
             Self::Bson => "bson".to_owned(),
@@ -175,6 +178,7 @@ impl Logical {
         let mut next = || parameters.pop_front().flatten();
         Some(match name {
             "uuid" => Self::Uuid,
+            "interval" => Self::Interval,
             "json" => Self::Json,
             "enum" => Self::Enum,
             "bson" => Self::Bson,
@@ -237,6 +241,7 @@ pub(super) fn kept_marks(field: &Field, plain: &DataType) -> Metadata {
     let same_storage = std::mem::discriminant(given) == std::mem::discriminant(plain);
     let keeps = |key: &str, value: &str| match key {
         STATED => true,
+        WHOLE_MICROS => same_storage,
         LOGICAL => known || value == NO_LOGICAL,
         EXTENSION_NAME => known || same_storage,
         // Some writers state empty parameters, others omit them.
@@ -286,12 +291,23 @@ fn is_part_of(one: &DataType, all: &DataType) -> bool {
         .all(|part| all.find(part.name()).is_some_and(|(_, other)| other.data_type().equals_datatype(part.data_type())))
 }
 
+/// Replaces Parquet's intervals by Arrow's, which have a text form of their own type.
+#[must_use]
+pub fn with_open_intervals(fields: &Fields) -> Fields {
+    changed(fields, &|field| match Logical::of(&field) {
+        Some(Logical::Interval) => {
+            Field::new(field.name(), DataType::Interval(IntervalUnit::MonthDayNano), field.is_nullable())
+        }
+        _ => field,
+    })
+}
+
 /// Removes the marks that are internal to this program.
 #[must_use]
 pub fn published(fields: &Fields) -> Fields {
     changed(fields, &|field| {
         let mut marks = field.metadata().clone();
-        marks.retain(|key, _| key != LOGICAL && key != STATED);
+        marks.retain(|key, _| key != LOGICAL && key != STATED && key != WHOLE_MICROS);
         field.with_metadata(marks)
     })
 }

@@ -14,7 +14,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
-pub use logical::{Logical, changed, published, stated};
+pub use logical::{Logical, changed, published, stated, with_open_intervals};
 pub use names::{hint_columns, nearest};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
@@ -73,6 +73,21 @@ pub fn repeated(field: Field) -> Field {
     field.with_metadata(metadata)
 }
 
+/// Type of Parquet's intervals, which a field's mark tells from other bytes ([`Logical::Interval`]).
+pub const INTERVAL: DataType = DataType::FixedSizeBinary(12);
+
+/// Field metadata key of timestamps in nanoseconds that microseconds could hold as well. It exists only while types are
+/// united; [`settle`] removes it.
+const WHOLE_MICROS: &str = "shardify:micros";
+
+/// Marks a column of timestamps in nanoseconds whose values are whole microseconds. Its source does not state a unit, so
+/// that coarser timestamps with a wider range decide it.
+#[must_use]
+pub fn whole_micros(field: Field) -> Field {
+    let metadata = field.metadata().clone().with(WHOLE_MICROS, "");
+    field.with_metadata(metadata)
+}
+
 /// Whether a type is a plain value rather than a list or struct.
 pub fn is_scalar(data_type: &DataType) -> bool {
     !data_type.is_nested()
@@ -117,6 +132,7 @@ fn settle_field(field: &Field) -> Field {
     };
     let mut metadata = field.metadata().clone();
     metadata.remove(REPEATED);
+    metadata.remove(WHOLE_MICROS);
     if data_type != DataType::Null {
         metadata.remove(logical::STATED);
     }

@@ -7,6 +7,8 @@
 //! | floats | the wider one |
 //! | decimals, decimal and integer | decimal with the digits of both before and after the point, while there are 76 |
 //! | timestamps, times, durations of two units | the finer unit; values that overflow are detected when they are read |
+//! | timestamps whose source states no unit (INT96), and coarser ones | microseconds |
+//! | intervals of two types | interval(month_day_nano) |
 //! | date and date with milliseconds | the latter |
 //! | text and large text, binary and large binary | the large one |
 //! | text and binary, binary of fixed and other sizes | binary |
@@ -22,10 +24,12 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, IntervalUnit, TimeUnit,
+};
 
 use super::{
-    REPEATED, WIDE, is_json, is_scalar, json_field,
+    Logical, REPEATED, WHOLE_MICROS, WIDE, is_json, is_scalar, json_field,
     logical::{as_stated, is_stated, united_marks},
     plain::map_of_fields,
     repeated,
@@ -53,6 +57,9 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
     }
     if [a, b].iter().all(|field| field.metadata().contains_key(REPEATED)) {
         return unite_repeated(a, b);
+    }
+    if let Some(united) = unite_intervals(a, b).or_else(|| unite_micros(a, b)) {
+        return united;
     }
     let wide = a.metadata().contains_key(WIDE) || b.metadata().contains_key(WIDE);
     match (a.data_type(), b.data_type()) {
@@ -94,6 +101,36 @@ fn unite_json(a: &Field, b: &Field) -> Field {
     }
 }
 
+/// Unites two columns of intervals of different types.
+fn unite_intervals(a: &Field, b: &Field) -> Option<Field> {
+    let is_interval = |field: &Field| {
+        matches!(field.data_type(), DataType::Interval(_)) || Logical::of(field) == Some(Logical::Interval)
+    };
+    (is_interval(a) && is_interval(b) && a.data_type() != b.data_type())
+        .then(|| Field::new(a.name(), DataType::Interval(IntervalUnit::MonthDayNano), true))
+}
+
+/// Unites timestamps with ones whose unit is not stated, if the others are coarser: microseconds hold both, and reach
+/// further than nanoseconds.
+fn unite_micros(a: &Field, b: &Field) -> Option<Field> {
+    let open = |field: &Field| field.metadata().contains_key(WHOLE_MICROS);
+    let is_coarse = |field: &Field| match field.data_type() {
+        DataType::Timestamp(unit, _) => *unit < TimeUnit::Nanosecond,
+        _ => false,
+    };
+    let coarser = |field: &Field| match field.data_type() {
+        DataType::Timestamp(_, zone) => {
+            Field::new(a.name(), DataType::Timestamp(TimeUnit::Microsecond, zone.clone()), true)
+        }
+        _ => field.clone(),
+    };
+    match (open(a) && is_coarse(b), open(b) && is_coarse(a)) {
+        (true, _) => Some(unite_fields(&coarser(a), b)),
+        (_, true) => Some(unite_fields(a, &coarser(b))),
+        _ => None,
+    }
+}
+
 /// Unites two columns that are both marked as [`repeated`].
 fn unite_repeated(a: &Field, b: &Field) -> Field {
     let item = |field: &Field| match field.data_type() {
@@ -130,6 +167,7 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
             let (x, y) = tensor_item(a).zip(tensor_item(b))?;
             conflict_at(&format!("{path}[]"), x, y)
         }
+        _ if unite_intervals(a, b).is_some() => None,
         _ if is_json(a) != is_json(b) && is_json(&unite_json(a, b)) => {
             Some(format!("`{path}` is {} and {}", described(a), described(b)))
         }

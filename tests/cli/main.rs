@@ -71,3 +71,4 @@ mod subjects;
 mod types;
 mod undo;
 mod verify;
+mod wide_types;

@@ -178,7 +178,13 @@ fn delta_type(field: &Field, is_column: bool) -> Result<Value> {
     let none = || no_type(field, is_column);
     match Logical::of(field) {
         None | Some(Logical::Uuid | Logical::Json | Logical::Enum | Logical::Bson) => {}
-        Some(Logical::Variant | Logical::UtcTime | Logical::Geometry { .. } | Logical::Geography { .. }) => {
+        Some(
+            Logical::Variant
+            | Logical::UtcTime
+            | Logical::Interval
+            | Logical::Geometry { .. }
+            | Logical::Geography { .. },
+        ) => {
             return Err(none());
         }
     }

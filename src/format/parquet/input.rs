@@ -13,7 +13,8 @@
 //! rows was checked. So a dictionary with one long text that a million rows refer to is rejected before it takes
 //! memory.
 //!
-//! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in nanoseconds.
+//! Types are those of the file, in their plain form ([`schema::plain_fields`]). INT96 is a timestamp in
+//! nanoseconds, or in microseconds if the values of a column need the range ([`super::int96`]).
 
 use std::{
     ops::Range,
@@ -30,7 +31,7 @@ use ::parquet::{
     },
     basic::Compression,
     errors::ParquetError,
-    file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData},
+    file::metadata::{ParquetMetaData, RowGroupMetaData},
 };
 use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
@@ -44,7 +45,7 @@ use super::{
     bounds::column_bounds,
     logical::{arrow_metadata, stored_metadata, with_item_marks},
     pages::{check_chunk, decoded_bytes},
-    read::{PARQUET, rows_of},
+    read::{PARQUET, decoded, rows_of},
     thrift::{Fault, check_footer},
 };
 use crate::{
@@ -130,8 +131,7 @@ impl ParquetReader {
     /// Reads the footer. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file,
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if its counts of rows disagree.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         Self::open_with_bytes(input, name, &[])
     }
@@ -142,18 +142,18 @@ impl ParquetReader {
     /// Those of [`open`](Self::open).
     pub fn open_with_bytes(input: RangedInput, name: &str, binary: &[String]) -> Result<Self> {
         let metadata = metadata_of(&input, name)?;
-        let given = arrow_metadata(&metadata, name)?;
+        let given = arrow_metadata(&Arc::new(input.clone()), &metadata, name)?;
         Self::new(input, name, &metadata, &given, binary)
     }
 
     /// Like [`open`](Self::open), with the types of the Parquet schema alone, whatever Arrow types the writer recorded, and
-    /// with INT96 timestamps in microseconds, so that they span all years.
+    /// with INT96 timestamps in microseconds, as in a Delta table.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_as_stored(input: RangedInput, name: &str) -> Result<Self> {
         let metadata = metadata_of(&input, name)?;
-        let given = stored_metadata(&metadata, name)?;
+        let given = stored_metadata(&Arc::new(input.clone()), &metadata, name)?;
         Self::new(input, name, &metadata, &given, &[])
     }
 
@@ -177,7 +177,7 @@ impl ParquetReader {
         } else {
             let views = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(schema::view_fields(&own))));
             guard(PARQUET, name, || {
-                let plain = Arc::new(as_bytes::without_text(metadata, binary)?);
+                let plain = Arc::new(as_bytes::without_text(given.metadata(), binary)?);
                 ArrowReaderMetadata::try_new(plain, views)
             })?
         };
@@ -331,7 +331,7 @@ impl ParquetReader {
         let found: u64 = parts.iter().map(|part| part.num_rows() as u64).sum();
         if found != count || parts.iter().any(|part| part.num_columns() != columns.len()) {
             let message = format!("expected {count} rows as in the footer, found {found} in the pages");
-            return Err(Error::integrity(message).at(&*self.name));
+            return Err(Error::input(message).at(&*self.name));
         }
         let schema = Schema::new(self.decoded_fields(columns.clone()).collect::<Fields>());
         let columns = (0..columns.len()).map(|i| {
@@ -600,7 +600,7 @@ pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) ->
 /// Reads and checks the metadata of a file.
 fn metadata_of(input: &RangedInput, name: &str) -> Result<Arc<ParquetMetaData>> {
     let footer = read_footer(input).map_err(|e| e.at(name))?;
-    let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+    let metadata = Arc::new(decoded(&footer, name)?);
     refuse_codecs(&metadata).map_err(|e| e.at(name))?;
     Ok(metadata)
 }

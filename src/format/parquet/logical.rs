@@ -13,20 +13,23 @@ use ::parquet::{
     },
     basic::{ConvertedType, EdgeInterpolationAlgorithm as Edges, LogicalType, Repetition, Type as PhysicalType},
     errors::ParquetError,
-    file::metadata::ParquetMetaData,
+    file::{metadata::ParquetMetaData, reader::ChunkReader},
     schema::types::{Type, TypePtr},
 };
 use arrow::{
-    datatypes::{DataType, Field, FieldRef, Fields, Metadata, Schema, TimeUnit as ArrowUnit},
+    datatypes::{
+        DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, Metadata, Schema,
+        TimeUnit as ArrowUnit,
+    },
     ipc,
 };
 
-use super::read::PARQUET;
+use super::{as_bytes::without_intervals, int96::Spans, read::PARQUET};
 use crate::{
     codec::base64::from_base64,
     error::Result,
     format::guard::guard,
-    schema::{Logical, changed, stated},
+    schema::{INTERVAL, Logical, changed, stated},
 };
 
 /// Returns the metadata of a file with the types to decode to, marked as its schema states. `name` is the file's name
@@ -36,50 +39,54 @@ use crate::{
 /// schema that has them; [`with_item_marks`] adds them.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent.
-pub(super) fn arrow_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Result<ArrowReaderMetadata> {
-    let given = guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()))?;
+/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent, or no 64-bit type holds all INT96
+/// timestamps of a column.
+pub(super) fn arrow_metadata<R: ChunkReader + 'static>(
+    input: &Arc<R>,
+    metadata: &Arc<ParquetMetaData>,
+    name: &str,
+) -> Result<ArrowReaderMetadata> {
+    let plain = guard(PARQUET, name, || without_intervals(metadata))?;
+    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
+    let given = new(ArrowReaderOptions::new())?;
+    let spans = Spans::read(input, metadata, name)?;
     let root = metadata.file_metadata().schema_descr().root_schema();
     let marked = parts_of(given.schema().fields(), root.get_fields());
     let marked = without_item_marks(&stated(&with_zones(&marked, metadata)), root.get_fields());
+    let marked = spans.as_ref().map_or(Ok(marked.clone()), |spans| spans.apply(&marked, None, name))?;
     if marked == *given.schema().fields() {
         return Ok(given);
     }
-    let schema = Schema::new(marked).with_metadata(given.schema().metadata().clone());
-    let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
-    match guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), options)) {
+    let with = |fields: Fields| {
+        let schema = Schema::new(fields).with_metadata(given.schema().metadata().clone());
+        new(ArrowReaderOptions::new().with_schema(Arc::new(schema)))
+    };
+    match with(marked) {
         Ok(marked) => Ok(marked),
         // A type in the file's own Arrow schema may not be accepted as a requested type.
-        Err(_) => Ok(given),
+        Err(_) => match spans {
+            Some(spans) => with(spans.apply(given.schema().fields(), None, name)?),
+            None => Ok(given),
+        },
     }
 }
 
 /// Returns the metadata of a file with the types of its Parquet schema alone; INT96 timestamps are in microseconds.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent.
-pub(super) fn stored_metadata(metadata: &Arc<ParquetMetaData>, name: &str) -> Result<ArrowReaderMetadata> {
-    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(metadata), options));
+/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent, or microseconds do not hold all INT96
+/// timestamps.
+pub(super) fn stored_metadata<R: ChunkReader + 'static>(
+    input: &Arc<R>,
+    metadata: &Arc<ParquetMetaData>,
+    name: &str,
+) -> Result<ArrowReaderMetadata> {
+    let plain = guard(PARQUET, name, || without_intervals(metadata))?;
+    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
     let given = new(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
-    let mut leaves = metadata.file_metadata().schema_descr().columns().iter();
-    if !leaves.any(|leaf| leaf.physical_type() == PhysicalType::INT96) {
-        return Ok(given);
-    }
-    // Writers of INT96 have no other timestamps in nanoseconds.
-    let schema = Schema::new(given.schema().fields().iter().map(in_micros).collect::<Fields>());
+    let Some(spans) = Spans::read(input, metadata, name)? else { return Ok(given) };
+    let schema = Schema::new(spans.apply(given.schema().fields(), Some(ArrowUnit::Microsecond), name)?);
     new(ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(schema)))
-}
-
-/// Replaces nanoseconds without a zone by microseconds.
-fn in_micros(field: &FieldRef) -> FieldRef {
-    let data_type = match field.data_type() {
-        DataType::Timestamp(ArrowUnit::Nanosecond, None) => DataType::Timestamp(ArrowUnit::Microsecond, None),
-        DataType::List(item) => DataType::List(in_micros(item)),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(in_micros).collect()),
-        DataType::Map(entries, sorted) => DataType::Map(in_micros(entries), *sorted),
-        _ => return Arc::clone(field),
-    };
-    Arc::new(field.as_ref().clone().with_data_type(data_type))
 }
 
 /// Returns the fields with the marks of items of two-level lists, from the schema of the file.
@@ -249,6 +256,7 @@ fn meaning(found: &Type) -> Option<Logical> {
     let info = found.get_basic_info();
     Some(match (info.logical_type_ref(), info.converted_type()) {
         (Some(LogicalType::Uuid), _) => Logical::Uuid,
+        (None, ConvertedType::INTERVAL) => Logical::Interval,
         (Some(LogicalType::Json), _) | (None, ConvertedType::JSON) => Logical::Json,
         (Some(LogicalType::Bson), _) | (None, ConvertedType::BSON) => Logical::Bson,
         (Some(LogicalType::Enum), _) | (None, ConvertedType::ENUM) => Logical::Enum,
@@ -277,6 +285,8 @@ fn stated_type(logical: &Logical, column: &Type) -> Option<LogicalType> {
         Logical::Enum => LogicalType::Enum,
         Logical::Bson => LogicalType::Bson,
         Logical::Variant => LogicalType::variant(Some(1)),
+        // It has only a converted type.
+        Logical::Interval => return None,
         Logical::UtcTime => match column.get_basic_info().logical_type_ref() {
             Some(LogicalType::Time(time)) => LogicalType::time(true, time.unit),
             _ => return None,
@@ -315,7 +325,8 @@ fn types_of(types: &[TypePtr], fields: &Fields) -> Result<Vec<TypePtr>, ParquetE
 }
 
 fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
-    let logical = Logical::of(field).and_then(|logical| stated_type(&logical, made));
+    let known = Logical::of(field);
+    let logical = known.as_ref().and_then(|logical| stated_type(logical, made));
     let info = made.get_basic_info();
     let id = info.has_id().then(|| info.id());
     Ok(match made.as_ref() {
@@ -325,6 +336,14 @@ fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
                     .with_repetition(info.repetition())
                     .with_length(*type_length)
                     .with_logical_type(Some(logical))
+                    .with_id(id)
+                    .build()?,
+            ),
+            None if known == Some(Logical::Interval) => Arc::new(
+                Type::primitive_type_builder(made.name(), *physical_type)
+                    .with_repetition(info.repetition())
+                    .with_length(*type_length)
+                    .with_converted_type(ConvertedType::INTERVAL)
                     .with_id(id)
                     .build()?,
             ),
@@ -376,6 +395,7 @@ fn regrouped(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>)
 pub fn storable_fields(fields: &Fields) -> Fields {
     changed(fields, &|field| {
         let data_type = match field.data_type() {
+            DataType::Interval(_) => return Logical::Interval.mark(field.with_data_type(INTERVAL)),
             DataType::Dictionary(key, value) => DataType::Dictionary(key.clone(), Box::new(storable(value))),
             other => storable(other),
         };
@@ -388,6 +408,15 @@ fn storable(data_type: &DataType) -> DataType {
         DataType::Date64 => DataType::Date32,
         DataType::Timestamp(ArrowUnit::Second, zone) => DataType::Timestamp(ArrowUnit::Millisecond, zone.clone()),
         DataType::Time32(ArrowUnit::Second) => DataType::Time32(ArrowUnit::Millisecond),
+        // Parquet counts digits after the point only, and has no texts without bytes of a fixed width.
+        DataType::Decimal32(digits, scale @ ..0)
+        | DataType::Decimal64(digits, scale @ ..0)
+        | DataType::Decimal128(digits, scale @ ..0)
+        | DataType::Decimal256(digits, scale @ ..0) => match digits.saturating_add(scale.unsigned_abs()) {
+            digits if digits <= DECIMAL128_MAX_PRECISION => DataType::Decimal128(digits, 0),
+            digits => DataType::Decimal256(digits.min(DECIMAL256_MAX_PRECISION), 0),
+        },
+        DataType::FixedSizeBinary(0) => DataType::Binary,
         other => other.clone(),
     }
 }

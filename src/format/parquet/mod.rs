@@ -17,6 +17,7 @@ mod corpus;
 mod encode;
 mod facts;
 mod input;
+mod int96;
 mod logical;
 mod pages;
 mod read;

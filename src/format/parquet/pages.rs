@@ -107,7 +107,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
         let message = format!("expected pages of {promised} bytes as in the footer, found {total}");
         return Err(fault(&message, chunk, start));
     }
-    if values > promised_values {
+    if values != promised_values {
         let message = format!("expected {promised_values} values as in the footer, found {values} in the pages");
         return Err(fault(&message, chunk, start));
     }

@@ -14,7 +14,7 @@ use ::parquet::{
     basic::Compression,
     errors::ParquetError,
     file::{
-        metadata::ParquetMetaDataReader,
+        metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader},
         reader::{ChunkReader, Length},
     },
 };
@@ -40,17 +40,17 @@ pub(super) const PARQUET: &str = "a Parquet file";
 /// Reads the footer. `name` is the file's name in errors.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, and
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) if footer and row groups disagree about the number of rows.
+/// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
     let footer = footer(input.len(), |range| {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         guard(PARQUET, name, || input.get_bytes(range.start, length))
     })
     .map_err(|e| e.at(name))?;
-    let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer).map(Arc::new))?;
+    let metadata = Arc::new(decoded(&footer, name)?);
     let input = Shared(Arc::new(input));
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), arrow_metadata(&metadata, name)?);
+    let types = arrow_metadata(&input.0, &metadata, name)?;
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), types);
     let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
@@ -68,6 +68,45 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
     })
 }
 
+/// Decodes a footer, and checks that its counts of values agree.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, or its counts disagree.
+pub(super) fn decoded(footer: &Bytes, name: &str) -> Result<ParquetMetaData> {
+    let metadata =
+        guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(footer).map(without_zero_offsets)?)?;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let is_flat = |chunk: &&ColumnChunkMetaData| chunk.column_descr().max_rep_level() == 0;
+        for chunk in group.columns().iter().filter(is_flat) {
+            let (rows, values) = (group.num_rows(), chunk.num_values());
+            if rows != values {
+                let message = format!("row group {number}: expected {rows} values, one for each row, found {values}");
+                return Err(Error::input(message).at(name).column(chunk.column_path().string()));
+            }
+        }
+    }
+    Ok(metadata)
+}
+
+/// Removes offsets of dictionaries that are zero: there the file has its magic bytes, and such writers start the chunk with
+/// the dictionary where its data pages are said to be.
+fn without_zero_offsets(metadata: ParquetMetaData) -> Result<ParquetMetaData, ParquetError> {
+    let is_zero = |chunk: &ColumnChunkMetaData| chunk.dictionary_page_offset() == Some(0);
+    if !metadata.row_groups().iter().any(|group| group.columns().iter().any(is_zero)) {
+        return Ok(metadata);
+    }
+    let fixed = |chunk: &ColumnChunkMetaData| match is_zero(chunk) {
+        true => chunk.clone().into_builder().set_dictionary_page_offset(None).build(),
+        false => Ok(chunk.clone()),
+    };
+    let groups = metadata.row_groups().iter().map(|group| {
+        let columns = group.columns().iter().map(fixed).collect::<Result<Vec<_>, _>>()?;
+        group.clone().into_builder().set_column_metadata(columns).build()
+    });
+    let groups = groups.collect::<Result<Vec<_>, _>>()?;
+    Ok(metadata.into_builder().set_row_groups(groups).build())
+}
+
 /// Returns the number of rows of a file, on which its footer and its row groups must agree.
 pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64> {
     let group_rows = groups.iter().map(|&rows| u128::from(rows)).sum::<u128>();
@@ -75,7 +114,7 @@ pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64>
         Ok(rows) if u128::from(rows) == group_rows => Ok(rows),
         _ => {
             let message = format!("expected {file_rows} rows as in the footer, found {group_rows} in the row groups");
-            Err(Error::integrity(message).at(name))
+            Err(Error::input(message).at(name))
         }
     }
 }
@@ -331,7 +370,7 @@ impl Batches {
     fn miscounted(&mut self) -> Error {
         self.reader = None;
         let message = format!("expected {} rows as in the footer, found {} in the pages", self.expected, self.seen);
-        Error::integrity(message).at(self.name.as_str())
+        Error::input(message).at(self.name.as_str())
     }
 }
 

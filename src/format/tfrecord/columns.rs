@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     codec::base64::from_base64,
-    record::{duration, time},
+    record::{duration, interval, time},
     schema,
 };
 
@@ -263,6 +263,7 @@ enum Values {
     Binary(BinaryBuilder),
     /// Text, and types that Arrow can parse from text.
     Text(StringBuilder),
+    Interval(StringBuilder),
     /// JSON documents.
     Json(StringBuilder),
 }
@@ -284,6 +285,7 @@ impl Scalars {
             T::Date32 => Values::Date(Date32Builder::new()),
             T::Timestamp(unit, _) => Values::Timestamp(Int64Builder::new(), *unit),
             T::Duration(unit) => Values::Duration(Int64Builder::new(), *unit),
+            _ if interval::is_interval(field) => Values::Interval(StringBuilder::new()),
             T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => Values::Binary(BinaryBuilder::new()),
             _ if schema::is_json(field) => Values::Json(StringBuilder::new()),
             _ => Values::Text(StringBuilder::new()),
@@ -308,7 +310,7 @@ impl Scalars {
             Values::Double(values) => values.append_null(),
             Values::Date(values) => values.append_null(),
             Values::Binary(values) => values.append_null(),
-            Values::Text(values) | Values::Json(values) => values.append_null(),
+            Values::Text(values) | Values::Interval(values) | Values::Json(values) => values.append_null(),
         }
     }
 
@@ -333,7 +335,7 @@ impl Scalars {
             (Values::Binary(values), Item::Bytes(bytes)) => values.append_value(bytes),
             (Values::Binary(values), Item::Json(_)) => values.append_value(from_base64(&item.text()?)?),
             (Values::Binary(values), item) => values.append_value(item.text()?.as_bytes()),
-            (Values::Text(values), item) => values.append_value(item.text()?),
+            (Values::Text(values) | Values::Interval(values), item) => values.append_value(item.text()?),
             (Values::Json(values), item) => values.append_value(document(item)?),
         }
         self.len += 1;
@@ -371,6 +373,9 @@ impl Scalars {
             Values::Double(mut values) => Arc::new(values.finish()),
             Values::Date(mut values) => Arc::new(values.finish()),
             Values::Binary(mut values) => Arc::new(values.finish()),
+            Values::Interval(mut values) => {
+                return interval::of_texts(&values.finish(), &self.target).map_err(RowMismatch);
+            }
             Values::Text(mut values) | Values::Json(mut values) => Arc::new(values.finish()),
         };
         let array = match &self.target {

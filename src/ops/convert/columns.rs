@@ -80,7 +80,7 @@ impl GivenTypes {
     pub(super) fn unite(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
         let storable = |fields: Fields| match settings.shard_format {
             OutputFormat::Parquet => parquet::storable_fields(&fields),
-            OutputFormat::Tar | OutputFormat::TfRecord => fields,
+            OutputFormat::Tar | OutputFormat::TfRecord => schema::with_open_intervals(&fields),
         };
         if let Some(prescribed) = &self.prescribed {
             return storable(self.selection.read(prescribed));

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::datatypes::{Field, Fields, SchemaRef};
 
 use super::{
     columns::force_binary,
@@ -31,6 +31,7 @@ use crate::{
     format::TypeMismatch,
     id::Writer,
     ops::inputs::Identity,
+    record::interval::is_stored,
     scan::SourceFile,
     schema::{self, unite_lists},
     storage::{SYSTEM_FOLDER, Staged},
@@ -139,6 +140,12 @@ pub(super) fn wider(
     let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
     let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
     let wider = unite(&[unite_lists(&plan.fields, &unite(&seen))]);
+    // A source states that these are intervals: they are refused rather than turned into text without being asked.
+    let is_refused = |field: &Arc<Field>| field.name() == &mismatch.column && is_stored(field);
+    if wider == plan.fields && wider.iter().any(is_refused) {
+        let error = mismatch.error().at(sources[source].file.uri());
+        return Err(error.hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
+    }
     // The sampled types already include everything else: only text can hold this value.
     let wider = if wider == plan.fields { schema::force_text(&wider, &mismatch.column) } else { wider };
     let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);

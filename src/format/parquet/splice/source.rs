@@ -26,7 +26,7 @@ use super::{
         input::read_footer,
         logical::arrow_metadata,
         pages::check_brotli,
-        read::{PARQUET, RowGroupSize, rows_of, size_of},
+        read::{PARQUET, RowGroupSize, decoded, rows_of, size_of},
         thrift::check_struct,
     },
     facts::Indexes,
@@ -55,11 +55,10 @@ impl Source {
     /// Reads the footer. `name` is the file's name in errors.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file,
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if its counts of rows disagree.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let footer = read_footer(&input).map_err(|e| e.at(name))?;
-        let metadata = guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(&footer))?;
+        let metadata = decoded(&footer, name)?;
         let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
             metadata.row_groups().iter().map(size_of).collect()
         })?;
@@ -177,7 +176,7 @@ impl Source {
         if let Some(arrow) = self.arrow.get() {
             return Ok(arrow);
         }
-        let arrow = arrow_metadata(&self.metadata, &self.name)?;
+        let arrow = arrow_metadata(&Arc::new(self.input.clone()), &self.metadata, &self.name)?;
         Ok(self.arrow.get_or_init(|| arrow))
     }
 
@@ -241,7 +240,7 @@ impl Source {
         let found: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         if found != expected {
             let message = format!("expected {expected} rows as in the footer, found {found} in the pages");
-            return Err(Error::integrity(message).at(self.name.as_str()));
+            return Err(Error::input(message).at(self.name.as_str()));
         }
         Ok(batches)
     }

@@ -13,6 +13,7 @@ use ::parquet::{
     schema::types::{SchemaDescriptor, TypePtr},
 };
 use arrow::datatypes::{Fields, Schema, SchemaRef};
+use serde_json::Value;
 
 use super::{
     super::{encode::ParquetEncoder, logical::storable_fields},
@@ -23,7 +24,7 @@ use crate::{
     codec::Codec,
     error::Result,
     record::widen::try_cast_to,
-    schema::{schema_of, unite_lists},
+    schema::{schema_of, settle, unite_lists},
 };
 
 /// Findings so far.
@@ -135,6 +136,17 @@ fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
+/// Returns the description of a table of pandas without an index that is a range of numbers, if it has one: the range
+/// is that of the file, and readers would give other rows its numbers, or fail because there are more rows. The serialised
+/// Arrow schema has the same description, so it cannot be kept then.
+fn without_range(key: &str, value: &str) -> Option<String> {
+    let mut described: Value = (key == "pandas").then(|| serde_json::from_str(value).ok())??;
+    let indexes = described.get_mut("index_columns")?.as_array_mut()?;
+    let before = indexes.len();
+    indexes.retain(|index| index.get("kind").is_none_or(|kind| kind != "range"));
+    (indexes.len() < before).then(|| described.to_string())
+}
+
 impl Survey {
     /// Adds a file to the survey.
     ///
@@ -142,9 +154,16 @@ impl Survey {
     /// When its schema cannot be read.
     pub fn add(&mut self, source: &Source) -> Result<()> {
         let file = source.metadata.file_metadata();
-        let (mut hint, mut metadata) = (None, Vec::new());
+        let (mut hint, mut metadata, mut has_range) = (None, Vec::new(), false);
         for entry in file.key_value_metadata().into_iter().flatten() {
             let value = entry.value.clone().unwrap_or_default();
+            let value = match without_range(&entry.key, &value) {
+                Some(changed) => {
+                    has_range = true;
+                    changed
+                }
+                None => value,
+            };
             if entry.key == ARROW_SCHEMA_META_KEY {
                 hint = Some(value)
             } else {
@@ -157,7 +176,7 @@ impl Survey {
             let (same_root, same_fields) = (true, true);
             let mut sorting = Sorting::Unknown;
             source.metadata.row_groups().iter().for_each(|group| sorting.add(group));
-            let (hint, unstorable) = (Some(hint), unstorable(source)?);
+            let (hint, unstorable) = (Some(hint).filter(|_| !has_range), unstorable(source)?);
             let seen = Seen { root, same_root, fields, same_fields, hint, metadata, unstorable, sorting };
             self.seen = Some(seen);
             return Ok(());
@@ -165,14 +184,15 @@ impl Survey {
         seen.unstorable.append(&mut unstorable(source)?);
         let same = root.get_fields() == seen.root.get_fields();
         seen.same_root &= same;
-        if !same || seen.hint.as_ref() != Some(&hint) {
+        // The unit of INT96 timestamps follows from their values.
+        if !same || seen.hint.as_ref() != Some(&hint) || source.has_int96() {
             let fields = source.schema()?.fields();
-            seen.same_fields &= *fields == seen.fields;
+            seen.same_fields &= settle(fields) == settle(&seen.fields);
             if *fields != seen.fields {
                 seen.fields = unite_lists(&seen.fields, fields);
             }
         }
-        if seen.hint.as_ref() != Some(&hint) {
+        if seen.hint.as_ref() != Some(&hint) || has_range {
             seen.hint = None;
         }
         seen.metadata.retain(|entry| metadata.contains(entry));
