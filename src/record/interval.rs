@@ -17,7 +17,7 @@ use arrow::{
     },
     datatypes::{
         DataType, Field, IntervalDayTime, IntervalDayTimeType, IntervalMonthDayNano, IntervalMonthDayNanoType,
-        IntervalUnit, IntervalYearMonthType,
+        IntervalUnit, IntervalYearMonthType, TimeUnit,
     },
 };
 
@@ -169,7 +169,8 @@ impl Interval {
             *part = part.checked_add(count.checked_mul(each)?)?;
         }
         for (count, unit) in parts(times)? {
-            let nanos = time::duration(&format!("PT{count}{unit}"), arrow::datatypes::TimeUnit::Nanosecond)?;
+            let (sign, count) = count.strip_prefix('-').map_or(("", count), |count| ("-", count));
+            let nanos = time::duration(&format!("{sign}PT{count}{unit}"), TimeUnit::Nanosecond)?;
             found.nanos = found.nanos.checked_add(nanos)?;
         }
         Some(found)

@@ -2,14 +2,14 @@
 //! its way through one that is narrower. Also Parquet files that contradict themselves.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::support;
 
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, Decimal128Array, FixedSizeBinaryArray, Int64Array, IntervalMonthDayNanoArray,
-        RecordBatch, TimestampMicrosecondArray,
+        Array, ArrayRef, AsArray, Decimal128Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
+        TimestampMicrosecondArray, new_null_array,
     },
     compute::concat_batches,
     datatypes::{
@@ -319,16 +319,7 @@ fn types_that_parquet_lacks_do_not_end_in_a_bug() {
     let folder = Folder::new();
     let hundreds: ArrayRef =
         Arc::new(Decimal128Array::from(vec![Some(12), None]).with_precision_and_scale(5, -2).unwrap());
-    let empty: ArrayRef = Arc::new(FixedSizeBinaryArray::try_new(0, Bytes::new().into(), None).map_or_else(
-        |_| arrow::array::new_null_array(&DataType::FixedSizeBinary(0), 2),
-        |array| {
-            if array.len() == 2 {
-                Arc::new(array) as ArrayRef
-            } else {
-                arrow::array::new_null_array(&DataType::FixedSizeBinary(0), 2)
-            }
-        },
-    ));
+    let empty = new_null_array(&DataType::FixedSizeBinary(0), 2);
     folder.write("a.arrow", arrow_file(vec![("price", hundreds), ("none", empty)]));
     folder.run("convert a.arrow --out made").ok();
     let made = rows(&folder, "made");
@@ -367,7 +358,8 @@ fn a_range_as_index_of_pandas_is_not_stated_for_other_rows() {
             let note = KeyValue::new("pandas".to_owned(), described(rows));
             let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![note.clone()])).build();
             let schema = batch.schema().as_ref().clone();
-            let schema = Arc::new(schema.with_metadata([("pandas".to_owned(), note.value.unwrap())].into()));
+            let notes = HashMap::from([("pandas".to_owned(), note.value.unwrap())]);
+            let schema = Arc::new(schema.with_metadata(notes));
             let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties)).unwrap();
             writer.write(&batch.with_schema(schema).unwrap()).unwrap();
             folder.write(&format!("{dataset}/{name}.parquet"), writer.into_inner().unwrap());
