@@ -9,16 +9,20 @@ use crate::support;
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, Decimal128Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
-        TimestampMicrosecondArray, new_null_array,
+        TimestampMicrosecondArray, TimestampNanosecondArray, new_null_array,
     },
     compute::concat_batches,
     datatypes::{
-        DataType, Decimal128Type, IntervalMonthDayNano, TimeUnit, TimestampMicrosecondType, TimestampNanosecondType,
+        DataType, Decimal128Type, Field, IntervalMonthDayNano, Schema, TimeUnit, TimestampMicrosecondType,
+        TimestampNanosecondType,
     },
 };
 use bytes::Bytes;
 use parquet::{
-    arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder},
+    arrow::{
+        ARROW_SCHEMA_META_KEY, ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder,
+        arrow_writer::ArrowWriterOptions, encode_arrow_schema,
+    },
     basic::ConvertedType,
     column::reader::ColumnReader,
     data_type::{FixedLenByteArray, FixedLenByteArrayType, Int64Type, Int96, Int96Type},
@@ -222,14 +226,14 @@ fn int96_of_adopted_files_survives_every_rewrite() {
         values
     };
     let expected = [(0, THAT_DAY_MICROS), (1, THAT_DAY_MICROS + 5), (2, LAST_DAY_MICROS + 7), (3, THAT_DAY_MICROS)];
-    for rewrite in ["--min-inputs 2 --verify full", "--sort-by id --verify full", "--zorder id,at"] {
+    for rewrite in ["--min-inputs 2 --verify full", "--sort-by id", "--zorder id,at"] {
         let dataset = rewrite.split(' ').next().unwrap().trim_start_matches('-').to_owned();
         write(&dataset);
         folder.run(&format!("compact {dataset} {rewrite}")).ok();
         assert_eq!(at(&dataset), expected, "{rewrite}");
     }
     write("erased");
-    folder.run("erase erased --id 3 --yes").ok();
+    folder.run("erase erased 3").ok();
     folder.run("reshard erased --out cut --shards 1").ok();
     assert_eq!(at("cut"), expected[..3]);
 }
@@ -246,7 +250,7 @@ fn intervals_keep_months_days_and_milliseconds() {
     write("in");
     folder.run("convert in --out made").ok();
     assert_eq!(intervals(&folder, "made"), (expected.clone(), true));
-    for rewrite in ["--min-inputs 2 --verify full", "--sort-by id --verify full", "--zorder id"] {
+    for rewrite in ["--min-inputs 2 --verify full", "--sort-by id", "--zorder id"] {
         let dataset = rewrite.split(' ').next().unwrap().trim_start_matches('-').to_owned();
         write(&dataset);
         folder.run(&format!("adopt {dataset} --id id")).ok();
@@ -255,7 +259,7 @@ fn intervals_keep_months_days_and_milliseconds() {
     }
     write("erased");
     folder.run("adopt erased --id id").ok();
-    folder.run("erase erased --id 3 --yes").ok();
+    folder.run("erase erased 3").ok();
     folder.run("reshard erased --out cut --shards 1").ok();
     assert_eq!(intervals(&folder, "cut"), (expected[..3].to_vec(), true));
     let head = folder.run("head made").ok();
@@ -428,4 +432,24 @@ fn a_dictionary_at_offset_zero_is_where_the_chunk_begins() {
     folder.write("in/a.parquet", zero);
     folder.run("convert in --out made").ok();
     assert_eq!(rows(&folder, "made").column(1).as_ref(), &Int64Array::from(vec![0, 1]));
+}
+
+#[test]
+fn an_arrow_schema_of_another_file_does_not_change_values() {
+    let folder = Folder::new();
+    let price: ArrayRef = Arc::new(Decimal128Array::from(vec![125]).with_precision_and_scale(20, 2).unwrap());
+    let at: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_500_000_001]));
+    let batch = RecordBatch::try_from_iter([("price", price), ("at", at)]).unwrap();
+    let other = Schema::new(vec![
+        Field::new("price", DataType::Decimal256(40, 0), false),
+        Field::new("at", DataType::Timestamp(TimeUnit::Microsecond, None), false),
+    ]);
+    let note = KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&other));
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![note])).build();
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    folder.write("in/a.parquet", writer.into_inner().unwrap());
+    folder.run("convert in --out made").ok();
+    assert_eq!(rows(&folder, "made").columns(), batch.columns());
 }

@@ -4,7 +4,7 @@
 //! The parquet crate derives most logical types from Arrow's types alone, and drops the others in both directions:
 //! UUID, JSON, BSON, ENUM, VARIANT, GEOMETRY, GEOGRAPHY, and that a TIME is in UTC.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use ::parquet::{
     arrow::{
@@ -48,7 +48,13 @@ pub(super) fn arrow_metadata<R: ChunkReader + 'static>(
 ) -> Result<ArrowReaderMetadata> {
     let plain = guard(PARQUET, name, || without_intervals(metadata))?;
     let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
-    let given = new(ArrowReaderOptions::new())?;
+    let mut given = new(ArrowReaderOptions::new())?;
+    if has_units(given.schema().fields()) {
+        let stored = new(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
+        if contradicts(given.schema().fields(), stored.schema().fields(), metadata) {
+            given = stored;
+        }
+    }
     let spans = Spans::read(input, metadata, name)?;
     let root = metadata.file_metadata().schema_descr().root_schema();
     let marked = parts_of(given.schema().fields(), root.get_fields());
@@ -69,6 +75,43 @@ pub(super) fn arrow_metadata<R: ChunkReader + 'static>(
             None => Ok(given),
         },
     }
+}
+
+/// Returns whether some values are numbers of a unit that the type states.
+fn has_units(fields: &Fields) -> bool {
+    leaf_types(fields).iter().any(|leaf| leaf.is_decimal() || matches!(leaf, DataType::Timestamp(..)))
+}
+
+/// Returns whether the Arrow schema in a file states other units than its Parquet schema, so that it is not that of this
+/// file: the decoder would take the numbers for ones of that unit. INT96 has no unit of its own.
+fn contradicts(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> bool {
+    let digits = |data_type: &DataType| match data_type {
+        DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => Some((*p, *s)),
+        DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => Some((*p, *s)),
+        _ => None,
+    };
+    let columns = metadata.file_metadata().schema_descr().columns();
+    let leaves = leaf_types(given).into_iter().zip(leaf_types(stored)).zip(columns);
+    leaves.filter(|(_, column)| column.physical_type() != PhysicalType::INT96).any(|((given, stored), _)| {
+        match (&given, &stored) {
+            (DataType::Timestamp(one, _), DataType::Timestamp(other, _)) => one != other,
+            _ => digits(&given) != digits(&stored),
+        }
+    })
+}
+
+/// Returns the types of the columns of fields at any depth, in the order of the file.
+fn leaf_types(fields: &Fields) -> Vec<DataType> {
+    let leaves = RefCell::new(Vec::new());
+    let _ = changed(fields, &|field| {
+        match field.data_type() {
+            DataType::Dictionary(_, value) => leaves.borrow_mut().push(value.as_ref().clone()),
+            data_type if !data_type.is_nested() => leaves.borrow_mut().push(data_type.clone()),
+            _ => {}
+        }
+        field
+    });
+    leaves.into_inner()
 }
 
 /// Returns the metadata of a file with the types of its Parquet schema alone; INT96 timestamps are in microseconds.
