@@ -44,8 +44,8 @@ use super::{
     as_bytes,
     bounds::column_bounds,
     logical::{arrow_metadata, stored_metadata, with_item_marks},
-    pages::{check_chunk, decoded_bytes},
-    read::{PARQUET, decoded, rows_of},
+    pages::{PARQUET, check_chunk, decoded_bytes},
+    read::{decoded, rows_of},
     thrift::{Fault, check_footer},
 };
 use crate::{

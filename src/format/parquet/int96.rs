@@ -30,10 +30,7 @@ use ::parquet::{
 };
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 
-use super::{
-    pages::{MAX_BROTLI_BYTES, check_chunk},
-    read::PARQUET,
-};
+use super::pages::{MAX_BROTLI_BYTES, PARQUET, check_chunk};
 use crate::{
     error::{Error, Result},
     format::guard::guard,

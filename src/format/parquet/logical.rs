@@ -24,7 +24,7 @@ use arrow::{
     ipc,
 };
 
-use super::{as_bytes::without_intervals, int96::Spans, read::PARQUET};
+use super::{as_bytes::without_intervals, int96::Spans, pages::PARQUET};
 use crate::{
     codec::base64::from_base64,
     error::Result,

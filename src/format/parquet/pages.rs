@@ -19,6 +19,9 @@ use ::parquet::{
 use super::thrift::{Fault, PageHeader, PageKind, page_header};
 use crate::error::Error;
 
+/// Format name in errors of the guard.
+pub(super) const PARQUET: &str = "a Parquet file";
+
 /// Size in bytes that nearly every page header fits in.
 const HEADER_BYTES: u64 = 512;
 

@@ -25,7 +25,7 @@ use super::{
     facts::{ColumnFacts, facts_of},
     input::footer,
     logical::arrow_metadata,
-    pages::{check_brotli, is_brotli},
+    pages::{PARQUET, check_brotli, is_brotli},
     values::{ColumnValues, values_of},
 };
 use crate::{
@@ -33,9 +33,6 @@ use crate::{
     error::{Error, Result},
     format::guard::guard,
 };
-
-/// Format name in errors of the guard.
-pub(super) const PARQUET: &str = "a Parquet file";
 
 /// Reads the footer. `name` is the file's name in errors.
 ///

@@ -15,10 +15,7 @@ use ::parquet::{
 };
 
 use super::{
-    super::{
-        pages::{MAX_BROTLI_BYTES, check_chunk, is_brotli},
-        read::PARQUET,
-    },
+    super::pages::{MAX_BROTLI_BYTES, PARQUET, check_chunk, is_brotli},
     column::Part,
 };
 use crate::{error::Result, format::guard::guard};

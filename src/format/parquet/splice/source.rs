@@ -25,8 +25,8 @@ use super::{
     super::{
         input::read_footer,
         logical::arrow_metadata,
-        pages::check_brotli,
-        read::{PARQUET, RowGroupSize, decoded, rows_of, size_of},
+        pages::{PARQUET, check_brotli},
+        read::{RowGroupSize, decoded, rows_of, size_of},
         thrift::check_struct,
     },
     facts::Indexes,
