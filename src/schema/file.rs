@@ -8,7 +8,8 @@
 //!         decimal(digits, digits after the point)      decimal32, decimal64, decimal256 for that width
 //!         uuid enum bson variant<metadata: binary, value: binary>
 //!         geometry geometry(system) geography geography(system) geography(system, edges)
-//!         time(unit) time(unit, UTC) duration(unit) interval(year_month | day_time | month_day_nano)
+//!         time(unit) time(unit, UTC) duration(unit)       interval is months, days and milliseconds, as in Parquet
+//!         interval interval(year_month | day_time | month_day_nano)
 //!         timestamp(unit) timestamp(unit, zone)        timestamp and instant are in us, instant is in UTC
 //!         list<type> large_list<type> fixed_list<type, items> struct<name: type, ...> map<type, type>
 //! unit    s ms us ns
