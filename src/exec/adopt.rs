@@ -268,6 +268,10 @@ impl Adopter<'_> {
             None => framing.scan_foreign(&mut input, &mut visit)?,
             Some(indexes) => scan_foreign_files(&mut input, &mut |place| indexes.member(&place), &mut visit)?,
         };
+        rows.flush()?;
+        if let Some(note) = separated(&rows.record_ids) {
+            self.observer.event(Event::Note(format!("{}: {note}", candidate.file.name())));
+        }
         Ok(Found::new(candidate.codec, extent))
     }
 
@@ -313,6 +317,23 @@ impl Adopter<'_> {
         Error::input(format!("expected a record of at most {limit} bytes, to read its ids, found a larger one"))
             .hint("if the record is valid, raise --memory; a record may take an eighth of it")
     }
+}
+
+/// Returns a note that samples of an archive have the key of an earlier one, given the hashes and ordinals of all.
+fn separated(ids: &[(IdHash, u64)]) -> Option<String> {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    let again = sorted.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    let (count, first) = again.fold((0, None), |(count, first): (u64, Option<[u64; 2]>), pair| {
+        (count + 1, first.into_iter().chain([[pair[0].1, pair[1].1]]).min_by_key(|numbers| numbers[1]))
+    });
+    let [one, other] = first?;
+    Some(format!(
+        "{count} samples have the key of an earlier sample, the first of them samples {} and {}: parts of a sample must be neighbours, or \
+         training loaders see several samples; unpack the archive and convert the folder",
+        one + 1,
+        other + 1
+    ))
 }
 
 /// Opens a file as uncompressed bytes; `stored` observes the stored bytes as they are read.

@@ -21,7 +21,9 @@ use crate::{
     error::{Error, Result},
     events::{Event, Observer},
     format::{Framing, Parsed, TypeMismatch},
-    record::{Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, numbers::Numbers, side::Side},
+    record::{
+        IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, named, numbers::Numbers, side::Side,
+    },
     scan::SourceFile,
 };
 
@@ -188,6 +190,8 @@ pub struct Gather<'a, I> {
     starts: Vec<(u64, usize)>,
     /// Position in the source that is being read.
     position: Position,
+    /// Names of archive entries that hold data and were ignored.
+    ignored: Vec<String>,
 }
 
 /// What a side of a divided dataset got.
@@ -250,6 +254,8 @@ struct Position {
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
+    /// Key of the first sample of an archive, until it comes again.
+    first_key: Option<String>,
 }
 
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
@@ -267,6 +273,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             records_before: 0,
             starts: Vec::new(),
             position: Position::default(),
+            ignored: Vec::new(),
         }
     }
 
@@ -379,6 +386,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         for remark in &block.remarks {
             self.remark(source, *remark);
         }
+        self.look_for_separated(source, &block.payload);
+        // One more than is named says that there are others.
+        let room = IGNORED_NAMES + 1 - self.ignored.len();
+        self.ignored.extend(block.ignored_names.iter().take(room).cloned());
         let base = self.position.records;
         self.position.records += records + block.deleted;
         self.position.lines += block.lines;
@@ -535,6 +546,37 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
+    /// Says so if the first sample of an archive comes again, as in archives that are sorted by extension.
+    fn look_for_separated(&mut self, source: usize, payload: &Payload) {
+        let facts = &self.setup.sources[source];
+        let (Payload::Samples(samples), false) = (payload, facts.is_samples()) else { return };
+        let mut samples = samples.iter();
+        if self.position.records == 0 {
+            self.position.first_key = samples.next().map(|sample| sample.key.clone());
+        }
+        let Some(key) = &self.position.first_key else { return };
+        if samples.any(|sample| sample.key == *key) {
+            self.setup.observer.event(Event::Note(format!(
+                "{}: the sample `{key}` comes again later: members of an archive are parts of one sample only if they are neighbours; \
+                 if it is sorted by extension, unpack it and convert the folder, which joins files by name",
+                facts.name.name
+            )));
+            self.position.first_key = None;
+        }
+    }
+
+    /// Names what was ignored although it holds data.
+    fn report_ignored(&mut self) {
+        let names = std::mem::take(&mut self.ignored);
+        if !names.is_empty() {
+            let more = if names.len() > IGNORED_NAMES { ", and others" } else { "" };
+            let names = named(&names[..names.len().min(IGNORED_NAMES)], 0);
+            self.setup.observer.event(Event::Note(format!(
+                "ignored archive members, which hold data but are leftovers of a system or of an unknown type: {names}{more}"
+            )));
+        }
+    }
+
     fn reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
         if on_error == OnError::Skip {
             return Ok(());
@@ -595,6 +637,7 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
             }
             let Some(read) = self.input.next() else {
                 self.report_remarks();
+                self.report_ignored();
                 return None;
             };
             if let Err(error) = read.and_then(|read| self.process(read)) {

@@ -509,7 +509,7 @@ fn shard_format(
         return Ok((FormatReport { damaged, ..report }, problems::of_row_groups(largest)));
     }
     let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
-    let (mut records, mut looked_at) = (0_u64, 0_u64);
+    let (mut records, mut looked_at, mut problem) = (0_u64, 0_u64, None);
     for file in files.iter().take(SAMPLED_FILES) {
         let read = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
         let tap = {
@@ -519,17 +519,23 @@ fn shard_format(
             }
         };
         let input = file.open(tap)?;
-        // The end of the sample may cut a record in two, which is not damage.
-        let _ = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
+        let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
             records += 1;
             Ok(())
         });
+        // The end of the sample may cut a record in two, which is not damage.
+        if let Err(e) = scanned
+            && format == OutputFormat::Tar
+            && !e.message().contains("the end of the archive")
+        {
+            problem.get_or_insert_with(|| format!("{}: {}", file.name(), e.message()));
+        }
         looked_at += read.load(std::sync::atomic::Ordering::Relaxed);
     }
     let bytes: u64 = files.iter().map(SourceFile::bytes).sum();
     let exact = looked_at >= bytes;
     let estimate = if exact { records } else { scaled(records, bytes, looked_at) };
-    Ok((format_report(format.name(), files, Some(estimate), exact), None))
+    Ok((format_report(format.name(), files, Some(estimate), exact), problem))
 }
 
 /// Scales `records` of `part` bytes up to `whole` bytes.

@@ -346,7 +346,7 @@ impl Selection {
             }
             if is_part(&row) {
                 let key = keys.key(&row.name);
-                parts.entry((row.first_record, row.version)).or_default().insert(key.to_owned());
+                parts.entry((row.first_record, row.version)).or_default().insert(key.into_owned());
             } else {
                 tables.extend_from_slice(&starts[at..]);
             }
@@ -381,7 +381,7 @@ impl Selection {
         let rule = &newest.entry().settings.keys;
         newest.each_source(&mut |row| {
             let keys = parts.get(&(row.first_record, row.version)).filter(|_| is_part(&row) && row.removed.is_none());
-            if keys.is_some_and(|keys| keys.contains(rule.key(&row.name)))
+            if keys.is_some_and(|keys| keys.contains(rule.key(&row.name).as_ref()))
                 && self.rows.insert((row.uri.clone(), row.version))
             {
                 self.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });

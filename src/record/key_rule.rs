@@ -1,4 +1,4 @@
-//! Where the key of a file's sample ends.
+//! The key of a file's sample, and the name of its part.
 //!
 //! ```text
 //!                  scans/1.2.840.7.dcm           P1_mask.png          P1/scan.nii
@@ -6,12 +6,17 @@
 //! last-dot         scans/1.2.840.7   dcm         P1_mask   png        P1/scan   nii
 //! ([^/_]+)_                                      P1   mask.png
 //! ^([^/]+)/                                                           P1   scan.nii
+//!
+//!                                  images/a/7.jpg     labels/a/7.txt     images/a/7.png    masks/a/7.png
+//! (?:images|labels)/(.*)           a/7   jpg          a/7   txt
+//! (?<part>images|masks)/(.*)                                             a/7   images.png  a/7   masks.png
 //! ```
 //!
-//! A key is always the beginning of a path, so whoever knows a key and the rule knows the files. A dataset has one rule: the log
-//! states names of files alone, and commands that remove or erase a sample derive its files from them.
+//! What a pattern matches outside of its groups is left out of the key, so that files in folders side by side have one. A key
+//! follows from a path and the rule alone. A dataset has one rule: the log states names of files alone, and commands that remove
+//! or erase a sample derive its files from them.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
@@ -25,6 +30,23 @@ const MAX_PATTERN_BYTES: usize = 1 << 20;
 /// What may stand between the key and the name of the part.
 const SEPARATORS: [char; 4] = ['.', '_', '-', '/'];
 
+/// Name of the group that names the part.
+const PART: &str = "part";
+
+/// The key and the name of the part that a path has by a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The key is the beginning of the path, of this length, and the rest names the part.
+    At(usize),
+    /// Both are made of pieces of the path.
+    Joined {
+        /// The key.
+        key: String,
+        /// The name of the part as in the path, without a separator before it.
+        part: String,
+    },
+}
+
 /// Where the key of a file's sample ends.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -34,51 +56,59 @@ pub enum KeyRule {
     FirstDot,
     /// Before the last dot of the last component.
     LastDot,
-    /// At the end of the first group of a pattern, or of its match.
+    /// The path before the match of a pattern, and its groups; without groups, the path up to the end of the match.
     Pattern(Regex),
 }
 
 impl KeyRule {
-    /// Returns the length of the key of a path in bytes.
+    /// Checks that a path has a key.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if a pattern does not match the path, or its key is no key.
-    pub fn length(&self, path: &str) -> Result<usize> {
-        let Self::Pattern(pattern) = self else { return Ok(self.cut_at(path).unwrap_or(path.len())) };
+    pub fn check(&self, path: &str) -> Result<()> {
+        let Self::Pattern(pattern) = self else { return Ok(()) };
         let wrong = |expected: &str| {
             Error::input(format!("expected {expected} by --key '{pattern}', found `{path}`"))
-                .hint("change the pattern: its first group, or its match, ends where the key ends")
+                .hint("change the pattern: its groups make the key, and what follows them names the part")
                 .hint("or leave such files out with --exclude")
         };
-        let end = self.cut_at(path).ok_or_else(|| wrong("a path with a key"))?;
-        let part = part_of(&path[end..]);
-        if end == 0 || part.contains('/') || (part.is_empty() && end < path.len()) {
+        let (key, part, whole) = match self.cut(path).ok_or_else(|| wrong("a path with a key"))? {
+            Cut::At(end) => (path[..end].to_owned(), part_of(&path[end..]).to_owned(), end == path.len()),
+            Cut::Joined { key, part } => (key, part, true),
+        };
+        if key.is_empty() || key.ends_with('/') || part.contains('/') || (part.is_empty() && !whole) {
             return Err(wrong("a key, and the name of a part without a folder,"));
         }
-        Ok(end)
+        Ok(())
     }
 
-    /// Returns the key of a path.
-    pub fn key<'a>(&self, path: &'a str) -> &'a str {
-        &path[..self.cut_at(path).unwrap_or(path.len())]
+    /// Returns the key of a path: that of one without a key is the whole path.
+    pub fn key<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        match self.cut(path) {
+            Some(Cut::At(end)) => Cow::Borrowed(&path[..end]),
+            Some(Cut::Joined { key, .. }) => Cow::Owned(key),
+            None => Cow::Borrowed(path),
+        }
     }
 
     /// Returns the extension of a path: the name of its part in lower case.
     pub fn extension(&self, path: &str) -> String {
-        extension_of(part_of(&path[self.key(path).len()..]))
+        match self.cut(path) {
+            Some(Cut::At(end)) => extension_of(part_of(&path[end..])),
+            Some(Cut::Joined { part, .. }) => extension_of(&part),
+            None => extension_of(""),
+        }
     }
 
-    fn cut_at(&self, path: &str) -> Option<usize> {
+    /// Returns the key and the part of a path; `None` if a pattern does not match it.
+    pub fn cut(&self, path: &str) -> Option<Cut> {
         match self {
-            Self::FirstDot => Some(key_length(path.as_bytes())),
+            Self::FirstDot => Some(Cut::At(key_length(path.as_bytes()))),
             Self::LastDot => {
                 let last = path.rfind('/').map_or(0, |slash| slash + 1);
-                Some(path[last..].rfind('.').map_or(path.len(), |dot| last + dot))
+                Some(Cut::At(path[last..].rfind('.').map_or(path.len(), |dot| last + dot)))
             }
-            Self::Pattern(pattern) => {
-                let found = pattern.captures(path)?;
-                found.get(1).or_else(|| found.get(0)).map(|group| group.end())
-            }
+            Self::Pattern(pattern) => by_pattern(pattern, path),
         }
     }
 
@@ -86,6 +116,41 @@ impl KeyRule {
     pub fn is_first_dot(&self) -> bool {
         matches!(self, Self::FirstDot)
     }
+}
+
+/// Returns the key and the part of a path by a pattern; `None` if it does not match.
+fn by_pattern(pattern: &Regex, path: &str) -> Option<Cut> {
+    let found = pattern.captures(path)?;
+    let whole = found.get(0)?;
+    let part = found.name(PART);
+    let is_part = |at: usize| part.is_some_and(|part| found.get(at).is_some_and(|group| group.range() == part.range()));
+    let mut groups: Vec<_> =
+        (1..found.len()).filter(|at| !is_part(*at)).filter_map(|at| found.get(at)).map(|group| group.range()).collect();
+    if groups.is_empty() {
+        groups.push(whole.range());
+    }
+    let mut key = path[..whole.start()].to_owned();
+    let mut end = whole.start();
+    for group in groups {
+        // A group within another one is in the key already.
+        if group.start >= end {
+            key.push_str(&path[group.clone()]);
+            end = group.end;
+        }
+    }
+    if end == path.len() {
+        // The end of the name states what the part is.
+        let extension = path.len() - key_length(path.as_bytes());
+        key.truncate(key.len().saturating_sub(extension));
+        end = path.len() - extension;
+    }
+    let rest = part_of(&path[end..]);
+    Some(match part.map(|part| part.as_str()) {
+        None if path.starts_with(&key) && key.len() == end => Cut::At(end),
+        None => Cut::Joined { key, part: rest.to_owned() },
+        Some(part) if rest.is_empty() => Cut::Joined { key, part: part.to_owned() },
+        Some(part) => Cut::Joined { key, part: format!("{part}.{rest}") },
+    })
 }
 
 /// Returns the name of a part, given the rest of a path after the key.
@@ -157,9 +222,8 @@ mod tests {
     fn a_key_ends_where_the_rule_says() {
         let cut = |rule: &str, path: &str| {
             let rule: KeyRule = rule.parse().unwrap();
-            let length = rule.length(path).ok()?;
-            assert_eq!(rule.key(path), &path[..length]);
-            Some((path[..length].to_owned(), rule.extension(path)))
+            rule.check(path).ok()?;
+            Some((rule.key(path).into_owned(), rule.extension(path)))
         };
         let is = |key: &str, extension: &str| Some((key.to_owned(), extension.to_owned()));
         assert_eq!(cut("first-dot", "scans/1.2.840.7.DCM"), is("scans/1", "2.840.7.dcm"));
@@ -177,12 +241,44 @@ mod tests {
         assert!("(a{1000}){1000}".parse::<KeyRule>().is_err());
     }
 
+    #[test]
+    fn files_in_folders_side_by_side_have_one_key() {
+        let cut = |rule: &str, path: &str| {
+            let rule: KeyRule = rule.parse().unwrap();
+            rule.check(path).unwrap();
+            (rule.key(path).into_owned(), rule.extension(path))
+        };
+        let is = |key: &str, extension: &str| (key.to_owned(), extension.to_owned());
+        let yolo = "(?:images|labels)/(.*)";
+        assert_eq!(cut(yolo, "images/train/7.jpg"), is("train/7", "jpg"));
+        assert_eq!(cut(yolo, "labels/train/7.txt"), is("train/7", "txt"));
+        assert_eq!(cut(yolo, "v2/labels/train/7.txt"), is("v2/train/7", "txt"));
+        assert_eq!(cut("(?:images|labels)/train/([^/.]+)", "images/train/7.JPG"), is("7", "jpg"));
+        let seg = "(?<part>images|masks)/(.*)";
+        assert_eq!(cut(seg, "images/7.png"), is("7", "images.png"));
+        assert_eq!(cut(seg, "masks/7.png"), is("7", "masks.png"));
+        assert_eq!(cut("^([^/]+/)[^/]+/(.*)", "a/images/7.b.png"), is("a/7", "b.png"));
+        assert_eq!(
+            cut("(?:imagesTr|labelsTr)/(case_[0-9]+)", "imagesTr/case_001_0000.nii.gz"),
+            is("case_001", "0000.nii.gz")
+        );
+        assert_eq!(cut("(?:imagesTr|labelsTr)/(case_[0-9]+)", "labelsTr/case_001.nii.gz"), is("case_001", "nii.gz"));
+    }
+
     proptest! {
         #[test]
         fn the_usual_rule_is_that_of_tar(path in "[ab./_-]{1,12}") {
-            prop_assert_eq!(KeyRule::FirstDot.length(&path).unwrap(), key_length(path.as_bytes()));
+            prop_assert_eq!(KeyRule::FirstDot.cut(&path), Some(Cut::At(key_length(path.as_bytes()))));
             let (key, extension) = super::super::key::split_key(&path);
-            prop_assert_eq!((KeyRule::FirstDot.key(&path), KeyRule::FirstDot.extension(&path)), (key, extension));
+            let found = (KeyRule::FirstDot.key(&path), KeyRule::FirstDot.extension(&path));
+            prop_assert_eq!((found.0.as_ref(), found.1), (key, extension));
+        }
+
+        #[test]
+        fn patterns_never_panic(pattern in "[ab/(|)?.*]{1,8}", path in "[ab./é]{0,8}") {
+            if let Ok(rule) = pattern.parse::<KeyRule>() {
+                let _ = (rule.check(&path), rule.key(&path), rule.extension(&path));
+            }
         }
     }
 }

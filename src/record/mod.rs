@@ -5,6 +5,7 @@
 //! is the number of records of the split.
 
 pub mod buffer_pool;
+pub mod clutter;
 pub mod coded;
 pub mod dedup;
 pub mod duration;
@@ -50,6 +51,8 @@ pub struct Split {
     pub content: Content,
     /// Whether the content hashes of its records are needed; otherwise they are 0.
     pub hashed: bool,
+    /// For each link among its entries, the content to which it leads, which is elsewhere in the source, or why there is none.
+    pub linked: Vec<Result<Bytes, String>>,
 }
 
 /// Content of a split.
@@ -76,7 +79,7 @@ pub enum Content {
 impl Split {
     /// Creates a split whose records are hashed.
     pub fn new(offset: u64, content: Content) -> Self {
-        Self { offset, content, hashed: true }
+        Self { offset, content, hashed: true, linked: Vec::new() }
     }
 
     /// Creates a split of bytes.
@@ -95,6 +98,11 @@ impl Split {
             Content::Bytes(bytes) => bytes,
             Content::Rows { .. } | Content::Batch { .. } => &[],
         }
+    }
+
+    /// Returns the bytes of memory that the content of its links takes.
+    pub fn linked_bytes(&self) -> u64 {
+        self.linked.iter().flatten().map(|content| content.len() as u64).sum()
     }
 
     /// Returns the number of records if it is known before they are read.
@@ -221,6 +229,15 @@ pub struct Remark {
     pub why: &'static str,
 }
 
+/// Number of ignored entries that are named.
+pub const IGNORED_NAMES: usize = 5;
+
+/// Returns the first of ignored entries as a list for messages; `more` of them are not named.
+pub fn named(names: &[String], more: u64) -> String {
+    let list = names.iter().map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{list} and {more} more") } else { list }
+}
+
 /// Records read from one split, in input order.
 #[derive(Debug, Clone)]
 pub struct RecordBlock {
@@ -245,8 +262,10 @@ pub struct RecordBlock {
     pub padded: u64,
     /// Unusual lines of the split.
     pub remarks: Vec<Remark>,
-    /// Entries of an archive that are no files (folders, links, devices) and so no records.
+    /// Entries of an archive that are no part of a record: folders, devices, leftovers of systems.
     pub ignored: u64,
+    /// Names of those entries that hold data, at most one more than [`IGNORED_NAMES`].
+    pub ignored_names: Vec<String>,
     /// Rows that the log of the source's table declares deleted: they are numbered, but are no records.
     pub deleted: u64,
     /// Bytes of input that this block accounts for.
@@ -268,6 +287,7 @@ impl RecordBlock {
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,
+            ignored_names: Vec::new(),
             deleted: 0,
             bytes_in: 0,
         }

@@ -18,6 +18,11 @@ pub fn normal_form(id: &str) -> String {
     plain_number(&folded).unwrap_or(folded)
 }
 
+/// Returns a text in NFC, in which letters are composed with their marks.
+pub fn composed(text: &str) -> Cow<'_, str> {
+    ComposingNormalizerBorrowed::new_nfc().normalize(text)
+}
+
 /// Returns a whole number in its shortest form; `None` for other texts.
 fn plain_number(text: &str) -> Option<String> {
     let (sign, digits) = match text.strip_prefix('-') {

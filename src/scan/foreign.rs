@@ -8,11 +8,16 @@
 //! <!DOCTYPE html> ...             an HTML page, usually that of an error
 //! version https://git-lfs. ...    a pointer of Git LFS
 //! ```
+//!
+//! Names alone state which tables and stores cannot be read: they never become samples unless the user says so.
+
+use rayon::prelude::*;
 
 use super::SourceFile;
 use crate::{
-    error::Error,
+    error::{Error, Result},
     format::{csv, json},
+    record::key::ending,
 };
 
 /// Bytes that tell what a file is: the marks below, or whether text is JSON or delimited.
@@ -73,6 +78,143 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"<?xml", "an XML document", Kind::Page),
     (b"\xef\xbb\xbf<?xml", "an XML document", Kind::Page),
 ];
+
+/// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds no samples.
+const UNREAD: [(&str, &str, Kind); 33] = [
+    ("xlsx", "an Excel workbook", Kind::Database),
+    ("xlsm", "an Excel workbook", Kind::Database),
+    ("xlsb", "an Excel workbook", Kind::Database),
+    ("xls", "an Excel workbook", Kind::Database),
+    ("ods", "an OpenDocument spreadsheet", Kind::Database),
+    ("numbers", "a Numbers spreadsheet", Kind::Database),
+    ("sas7bdat", "a SAS data set", Kind::Database),
+    ("xpt", "a SAS transport file", Kind::Database),
+    ("sav", "an SPSS data file", Kind::Database),
+    ("zsav", "an SPSS data file", Kind::Database),
+    ("por", "an SPSS data file", Kind::Database),
+    ("dta", "a Stata data set", Kind::Database),
+    ("rds", "an R object", Kind::Database),
+    ("rda", "objects of R", Kind::Database),
+    ("rdata", "objects of R", Kind::Database),
+    ("avro", "an Avro file", Kind::Database),
+    ("orc", "an ORC file", Kind::Database),
+    ("sqlite", "an SQLite database", Kind::Database),
+    ("sqlite3", "an SQLite database", Kind::Database),
+    ("db3", "an SQLite database", Kind::Database),
+    ("duckdb", "a DuckDB database", Kind::Database),
+    ("accdb", "an Access database", Kind::Database),
+    ("mdb", "an Access or LMDB database", Kind::Database),
+    ("dbf", "a dBASE table", Kind::Database),
+    ("gpkg", "a GeoPackage", Kind::Database),
+    ("msgpack", "a MessagePack file", Kind::Database),
+    ("pkl", "a Python pickle", Kind::Database),
+    ("pickle", "a Python pickle", Kind::Database),
+    ("fits", "a FITS file", Kind::Database),
+    ("mat", "a MATLAB file", Kind::Database),
+    ("zip", "a zip archive", Kind::Archive),
+    ("7z", "a 7z archive", Kind::Archive),
+    ("rar", "a rar archive", Kind::Archive),
+];
+
+/// Endings among these that parts of samples have, too: only a single file is taken for a table.
+const ALSO_PARTS: [&str; 7] = ["pkl", "pickle", "fits", "mat", "zip", "7z", "rar"];
+
+/// A store of another tool that cannot be read: files of it, what it is, and what to do.
+struct Store {
+    has: fn(&SourceFile, &[SourceFile]) -> bool,
+    what: &'static str,
+    hint: &'static str,
+}
+
+/// Stores whose files must not become samples. The functions get a file and all files, sorted by name.
+const STORES: [Store; 4] = [
+    Store {
+        has: |file, _| is_below(file, ".zarr"),
+        what: "part of a Zarr store without readable metadata (zarr.json, or .zgroup and .zarray)",
+        hint: "copy the store anew, with hidden files",
+    },
+    Store {
+        has: |file, _| file.name().ends_with(".lance") || is_below(file, ".lance"),
+        what: "part of a Lance dataset, which is not supported",
+        hint: "export it as Parquet, for example with pylance: lance.dataset(PATH).to_table()",
+    },
+    Store {
+        has: |file, _| file.name().ends_with(".mds") || file.name().ends_with(".mds.zstd"),
+        what: "a shard of MosaicML's MDS, which is not supported",
+        hint: "export it as Parquet with the package streaming",
+    },
+    Store {
+        has: |file, files| {
+            let (folder, name) =
+                file.name().rsplit_once('/').map_or(("", file.name()), |(folder, name)| (folder, name));
+            name.starts_with("chunk-") && name.contains(".bin") && has_file(files, folder, "index.json")
+        },
+        what: "a chunk of LitData, which is not supported",
+        hint: "export it as Parquet with the package litdata",
+    },
+];
+
+/// What to do in any case.
+const AS_FILES: &str = "to store the files as they are, as samples: --from files; to leave them out: --exclude";
+
+/// Whether a file is in a folder whose name ends so.
+fn is_below(file: &SourceFile, end: &str) -> bool {
+    let is_in = |path: &str| path.match_indices(end).any(|(at, _)| path[at + end.len()..].starts_with('/'));
+    is_in(file.name()) || is_in(&file.root.shown) || file.root.shown.ends_with(end)
+}
+
+/// Whether a file of a name is in a folder.
+fn has_file(files: &[SourceFile], folder: &str, name: &str) -> bool {
+    let wanted = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+    files.binary_search_by(|file| file.name().cmp(wanted.as_str())).is_ok()
+}
+
+/// Refuses stores of other tools that cannot be read.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input), naming the first file of one.
+pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
+    let found = files
+        .par_iter()
+        .filter(|file| !file.is_store())
+        .find_map_first(|file| STORES.iter().find(|store| (store.has)(file, files)).map(|store| (file, store)));
+    let Some((file, store)) = found else { return Ok(()) };
+    let expected = "expected records or files of samples, found";
+    Err(Error::input(format!("{expected} {}", store.what)).at(file.uri()).hint(store.hint).hint(AS_FILES))
+}
+
+/// Refuses files that are all in formats which hold tables or archives that cannot be read.
+///
+/// # Errors
+/// [`Kind::Input`](crate::error::Kind::Input), naming the first one.
+pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
+    let [first, others @ ..] = files else { return Ok(()) };
+    let of_name = |file: &SourceFile| {
+        let ending = ending(file.name()).into_owned();
+        let last = ending.rsplit('.').next().unwrap_or_default();
+        UNREAD.iter().find(|(known, ..)| *known == last && (others.is_empty() || !ALSO_PARTS.contains(known)))
+    };
+    let found = match of_name(first) {
+        Some((_, what, kind)) if others.iter().all(|file| of_name(file).is_some()) => Some((*what, *kind)),
+        Some(_) => None,
+        // A database may have any name.
+        None if others.is_empty() => told(&first.head(HEAD_BYTES)?.bytes).filter(|(_, kind)| *kind == Kind::Database),
+        None => None,
+    };
+    let Some((what, kind)) = found else { return Ok(()) };
+    let more = if others.is_empty() { String::new() } else { format!(" (and {} more like it)", others.len()) };
+    Err(Error::input(format!("expected records or files of samples, found {what}, which is not supported{more}"))
+        .at(first.uri())
+        .hint(kind.hint())
+        .hint(AS_FILES))
+}
+
+/// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
+pub fn is_foreign_archive(name: &str) -> bool {
+    let ending = ending(name);
+    let last = ending.rsplit('.').next().unwrap_or_default();
+    UNREAD.iter().any(|(known, _, kind)| *kind == Kind::Archive && *known == last)
+}
 
 /// Beginnings of HTML, in lower case.
 const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];

@@ -6,7 +6,6 @@
 //! these are errors that name both files.
 
 use std::{
-    collections::HashSet,
     io::Read,
     sync::{
         Arc,
@@ -22,12 +21,10 @@ use super::{
     sniff::{self, SniffOptions},
 };
 use crate::{
-    array::CONSTANTS_FILE,
     codec::encoding::{self, Encoding},
     error::{Error, Kind, Result},
     format::{RecordReader, SourceBytes, SplitStream},
     record::{SourcePart, Split, key::ending},
-    schema,
 };
 
 /// Input formats, as `--from` names them.
@@ -268,6 +265,9 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     if options.from == Some(InputFormat::Files) {
         return Ok(Input::Files(found));
     }
+    if options.from.is_none() {
+        foreign::refuse_stores(&found)?;
+    }
     let alone = found.len() == 1;
     // JSON documents next to files that cannot be tables are labels, which need not be opened to be recognised.
     let named = |file: &SourceFile| file.is_store() || file.table().is_some() || names_records(file.name());
@@ -277,7 +277,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     let may_hold =
         |file: &SourceFile| options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)));
     if !found.par_iter().any(may_hold) {
-        return Ok(Input::Files(found));
+        return as_files(found, options);
     }
     let read: Vec<(SourceFile, Option<RecordSource>)> = found
         .into_par_iter()
@@ -294,14 +294,6 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
             Ok((file, source))
         })
         .collect::<Result<_>>()?;
-    if let [(file, None)] = read.as_slice()
-        && options.from.is_none()
-        && is_foreign_archive(file.name())
-    {
-        return Err(Error::input("expected records or files, found an archive of an unsupported kind")
-            .at(file.uri())
-            .hint("unpack it and convert the folder, or convert it as an opaque file with --from files"));
-    }
     if read.iter().all(|(_, source)| source.is_some()) {
         let sources: Vec<RecordSource> = read.into_iter().filter_map(|(_, source)| source).collect();
         if options.from.is_none() && is_sample_of_arrays(&sources) {
@@ -322,8 +314,16 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
             let mut tables = read.iter().filter(|(_, s)| s.as_ref().is_some_and(is_table)).map(|(file, _)| file);
             Err(records_beside_files(records, other, tables.next().filter(|_| tables.next().is_none())))
         }
-        _ => Ok(Input::Files(read.into_iter().map(|(file, _)| file).collect())),
+        _ => as_files(read.into_iter().map(|(file, _)| file).collect(), options),
     }
+}
+
+/// Takes files as parts of samples, unless they are tables or archives that cannot be read.
+fn as_files(files: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
+    if options.from.is_none() {
+        foreign::refuse_unread(&files)?;
+    }
+    Ok(Input::Files(files))
 }
 
 /// Returns the error for files with records beside others, of which only `table` is a table, if there is one.
@@ -340,40 +340,6 @@ fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<
     .hint(labels)
     .hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
     .hint("to convert all files as samples, grouped by name: --from files")
-}
-
-/// Removes files that only describe shards next to them, such as indexes and job markers; returns how many.
-pub fn ignore_companions(found: &mut Vec<SourceFile>) -> u64 {
-    let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
-    let shards: HashSet<String> = found
-        .par_iter()
-        .filter(|file| holds_shards(file.name()))
-        .map(|file| file.name()[..folder(file.name())].to_owned())
-        .collect();
-    let lists_shards = |name: &str| name == WIDS_FILE && !shards.is_empty();
-    let is_ignored = |file: &SourceFile| {
-        let (parent, last) = file.name().split_at(folder(file.name()));
-        MARKERS.contains(&last)
-            || !shards.is_empty() && shards.contains(parent) && is_companion(last)
-            || lists_shards(last)
-    };
-    let before = found.len();
-    // Usually there is none, which all cores check.
-    if found.par_iter().any(is_ignored) {
-        found.retain(|file| !is_ignored(file));
-    }
-    (before - found.len()) as u64
-}
-
-/// Files that Spark and similar tools write beside tables, and the constants beside shards of arrays.
-const MARKERS: [&str; 4] = ["_SUCCESS", "_metadata", "_common_metadata", CONSTANTS_FILE];
-
-fn is_companion(name: &str) -> bool {
-    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME
-}
-
-fn holds_shards(name: &str) -> bool {
-    ending(name).split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
 
 /// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
@@ -447,9 +413,6 @@ fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
     }
 }
 
-/// Name of the list of shards that readers of wids look for.
-const WIDS_FILE: &str = "shardindex.json";
-
 /// Returns whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
     ends_with_any(name, &[".json", ".geojson"])
@@ -458,11 +421,6 @@ fn is_document(name: &str) -> bool {
 /// Returns whether a name is that of a NumPy array.
 fn is_numpy(name: &str) -> bool {
     ends_with_any(name, &[".npy", ".npz"])
-}
-
-/// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
-pub fn is_foreign_archive(name: &str) -> bool {
-    ends_with_any(name, &[".zip", ".7z", ".rar"])
 }
 
 /// Whether a name ends with one of these, in any case.

@@ -1,9 +1,10 @@
 //! Finds inputs: turns the user's sources into a sorted list of source files.
 //!
-//! A source is a file, a folder, a glob or a URL. Folders are walked; hidden files, `shardify.toml`, system folders of
-//! other datasets and the output dataset are ignored and counted, never silently. Files are sorted by name, so the same
+//! A source is a file, a folder, a glob or a URL. Folders are walked; hidden files, leftovers of systems, `shardify.toml`, system
+//! folders of other datasets and the output dataset are ignored and counted, never silently. Files are sorted by name, so the same
 //! inputs always have the same order.
 
+mod companions;
 mod foreign;
 mod kind;
 mod misnamed;
@@ -27,9 +28,9 @@ use rayon::{
 };
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-pub use kind::{
-    First, Input, InputFormat, RecordSource, classify, ignore_companions, is_foreign_archive, names_records,
-};
+pub use companions::{Companions, ignore_companions};
+pub use foreign::is_foreign_archive;
+pub use kind::{First, Input, InputFormat, RecordSource, classify, names_records};
 pub use misnamed::{contradiction, misnamed, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
@@ -46,7 +47,12 @@ use crate::{
     delta::DataFile,
     error::{Error, Kind, Result},
     format::files::TreeFile,
-    record::{key::key_length, key_rule::KeyRule},
+    record::{
+        IGNORED_NAMES,
+        clutter::is_clutter,
+        key::key_length,
+        key_rule::{Cut, KeyRule},
+    },
     schema,
     storage::{
         self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
@@ -99,8 +105,10 @@ pub struct SourceFile {
     /// Microseconds since 1970.
     modified: i64,
     etag: Option<Box<str>>,
-    /// Length of the key of its sample.
+    /// Length of the key of its sample, where that is the beginning of the name.
     key_bytes: u32,
+    /// Key and part, where they are not: the part after a dot.
+    joined: Option<Box<(String, String)>>,
     /// Whether it is a folder that is one source.
     is_store: bool,
     /// How it is read as a data file of a Delta table; `None` for other files.
@@ -117,6 +125,7 @@ impl SourceFile {
         let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
         Self {
             key_bytes: usual_key(&name),
+            joined: None,
             name: name.into(),
             root: Arc::clone(root),
             bytes: facts.bytes,
@@ -147,6 +156,7 @@ impl SourceFile {
             modified: 0,
             etag: None,
             key_bytes: usual_key(name),
+            joined: None,
             is_store: false,
             table: None,
         })
@@ -233,7 +243,12 @@ impl SourceFile {
 
     /// Applies a rule for keys: that of a path which has none is the whole path.
     pub fn key_by(&mut self, rule: &KeyRule) {
-        self.key_bytes = u32::try_from(rule.key(&self.name).len()).unwrap_or(u32::MAX);
+        self.joined = None;
+        match rule.cut(&self.name) {
+            Some(Cut::At(end)) => self.key_bytes = u32::try_from(end).unwrap_or(u32::MAX),
+            Some(Cut::Joined { key, part }) => self.joined = Some(Box::new((key, format!(".{part}")))),
+            None => self.key_bytes = u32::try_from(self.name.len()).unwrap_or(u32::MAX),
+        }
     }
 
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
@@ -357,8 +372,18 @@ impl TreeFile for SourceFile {
         self.bytes
     }
 
-    fn key_bytes(&self) -> usize {
-        self.key_bytes as usize
+    fn key(&self) -> &str {
+        match &self.joined {
+            Some(joined) => &joined.0,
+            None => &self.name[..self.key_bytes as usize],
+        }
+    }
+
+    fn ending(&self) -> &str {
+        match &self.joined {
+            Some(joined) => &joined.1,
+            None => &self.name[self.key_bytes as usize..],
+        }
     }
 }
 
@@ -397,9 +422,13 @@ pub struct Found {
     pub files: Vec<SourceFile>,
     /// Errors for names that are not valid text, sorted by location.
     pub faults: Vec<Error>,
-    /// Number of files ignored because they are hidden, configuration or part of another dataset, and of links to
-    /// folders.
+    /// Number of files ignored because they are hidden, leftovers of systems, configuration or part of another dataset, and of
+    /// links to folders.
     pub ignored: u64,
+    /// Names of the first of these that hold data of others: hidden files and leftovers.
+    pub ignored_names: Vec<String>,
+    /// How many hidden files and leftovers there are.
+    pub hidden: u64,
     /// How many of them are in the system folder of a source that is a dataset.
     pub system_files: u64,
     /// How many of them are links to folders.
@@ -408,6 +437,21 @@ pub struct Found {
     pub filtered: u64,
     /// Folders with a table log at or above the inputs; never the output dataset.
     pub tables: Vec<Table>,
+}
+
+impl Found {
+    /// Counts a file that is no input, and names it if it is hidden or a leftover of a system.
+    fn ignore(&mut self, path: &str) {
+        self.ignored += 1;
+        self.system_files += u64::from(path.split('/').next() == Some(SYSTEM_FOLDER));
+        let last = path.rsplit('/').next();
+        if last != Some(CONFIG_FILE) && !path.split('/').any(|part| part == SYSTEM_FOLDER) {
+            self.hidden += 1;
+            if self.ignored_names.len() < IGNORED_NAMES {
+                self.ignored_names.push(path.to_owned());
+            }
+        }
+    }
 }
 
 /// Finds all inputs that `sources` name; relative paths are relative to `folder`.
@@ -533,8 +577,7 @@ impl Scan {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
                 Listed::Object(facts) if special && is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
-                    self.found.ignored += 1;
-                    self.found.system_files += u64::from(facts.path.split('/').next() == Some(SYSTEM_FOLDER));
+                    self.found.ignore(&facts.path);
                 }
                 Listed::Object(facts) => self.add(&below, facts),
                 Listed::FolderLink(path) => {
@@ -634,9 +677,9 @@ impl LastFolder {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         if self.folder != folder {
             folder.clone_into(&mut self.folder);
-            self.special = folder.split('/').any(|part| part.starts_with('.') || tables::is_of_a_log(part));
+            self.special = folder.split('/').any(|part| is_hidden(part) || tables::is_of_a_log(part));
         }
-        !(self.special || name.starts_with('.') || name == SYSTEM_FOLDER || name == CONFIG_FILE)
+        !(self.special || is_hidden(name) || name == SYSTEM_FOLDER || name == CONFIG_FILE)
     }
 }
 
@@ -646,8 +689,12 @@ fn matches(set: &GlobSet, name: &str) -> bool {
 }
 
 fn is_ignored(path: &str) -> bool {
-    path.split('/').any(|part| part.starts_with('.') || part == SYSTEM_FOLDER)
-        || path.rsplit('/').next() == Some(CONFIG_FILE)
+    path.split('/').any(|part| is_hidden(part) || part == SYSTEM_FOLDER) || path.rsplit('/').next() == Some(CONFIG_FILE)
+}
+
+/// Whether a component of a path is hidden, or a leftover of a system.
+fn is_hidden(part: &str) -> bool {
+    part.starts_with('.') || is_clutter(part.as_bytes())
 }
 
 fn globs(patterns: &[String]) -> Result<Option<GlobSet>> {

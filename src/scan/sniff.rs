@@ -30,6 +30,7 @@ use crate::{
     },
     record::Split,
     schema,
+    storage::{Object, Spool},
 };
 
 /// Bytes looked at to tell a format.
@@ -183,7 +184,7 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
     } else if wanted(InputFormat::Tar) && tar::sniff(&head) {
         Some(match types_beside(file)? {
             Some(types) => (InputFormat::Tar, Box::new(RowsInTar::new(types))),
-            None => (InputFormat::Tar, Box::new(TarReader::new())),
+            None => (InputFormat::Tar, Box::new(TarReader::with_links(archive_of(file, packed)))),
         })
     } else if wanted(InputFormat::TfRecord) && tfrecord::sniff(&head) {
         Some((InputFormat::TfRecord, Box::new(TfRecordReader::new(types_beside(file)?))))
@@ -283,6 +284,30 @@ fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     Ok(RangedInput::Bytes(bytes.into()))
 }
 
+/// A stream that ends where it cannot be read: whoever reads it in order reports that.
+struct UntilDamage<R>(R);
+
+impl<R: Read> Read for UntilDamage<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buffer) {
+            Err(e) if e.kind() != std::io::ErrorKind::Interrupted => Ok(0),
+            read => read,
+        }
+    }
+}
+
+/// How an archive is read out of order: one that is compressed as a whole is decompressed to disk.
+fn archive_of(file: &SourceFile, packed: bool) -> tar::Reopen {
+    let file = file.clone();
+    tar::Reopen::new(move || {
+        if !packed {
+            return Ok(RangedInput::Object(file.object()));
+        }
+        let spool = Spool::of(UntilDamage(file.open(|_| {})?))?;
+        Ok(RangedInput::Object(Object::new(Arc::clone(spool.store()), Spool::NAME, spool.bytes())))
+    })
+}
+
 /// Types that the rows in a file had, if shardify wrote it and its folder says so.
 fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
     let Some(text) = file.object().sibling(schema::file::NAME)? else { return Ok(None) };
@@ -365,11 +390,26 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                     found => found,
                 },
                 // Any text is a table of one column; only a name makes it worth reading as one.
-                false => csv::sniff(head, complete, &options.csv).filter(|source| source.columns.len() > 1),
+                false => match csv::sniff(head, complete, &options.csv) {
+                    None if is_damaged_text(head) => {
+                        sniff_csv(file, head, complete, &options.csv)?.filter(csv::CsvSource::is_convincing)
+                    }
+                    found => found,
+                }
+                .filter(|source| source.columns.len() > 1),
             };
             source.map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
         }
     })
+}
+
+/// Most bytes among a thousand that are not UTF-8 in damaged text.
+const DAMAGED_PER_MILLE: usize = 10;
+
+/// Whether bytes are text in UTF-8 apart from a few.
+fn is_damaged_text(head: &[u8]) -> bool {
+    let invalid: usize = head.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    invalid > 0 && invalid * 1000 <= head.len() * DAMAGED_PER_MILLE && memchr::memchr(0, head).is_none()
 }
 
 /// How records lie in a file whose name says that it is JSON.

@@ -103,6 +103,7 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
     };
     SourceFile {
         key_bytes: super::usual_key(&name),
+        joined: None,
         root,
         name: name.into(),
         bytes: store.bytes,

@@ -23,7 +23,9 @@ fn names_with_dots_are_samples_of_their_own() {
     // By the usual rule they are one sample, which is told.
     let told = folder.run("convert in --out one --to tar").ok();
     assert!(
-        told.stderr.contains("40 files, such as `1.2.840.113619.2.55.3.0.dcm`, become one sample, `1`"),
+        told.stderr.contains(
+            "40 files, such as `1.2.840.113619.2.55.3.0.dcm` and `1.2.840.113619.2.55.3.1.dcm`, become one sample, `1`"
+        ),
         "{told:?}"
     );
     assert!(folder.run("inspect in").ok().stderr.contains("become one sample, `1`"));

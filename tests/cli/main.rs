@@ -68,6 +68,7 @@ mod sort;
 mod split;
 mod storage_faults;
 mod subjects;
+mod taken;
 mod types;
 mod undo;
 mod verify;

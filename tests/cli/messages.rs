@@ -111,9 +111,10 @@ fn images_with_labels() {
      hint: name a file or folder, or check --include and --exclude
     [2]
     $ shardify convert pets.zip
-    error: expected records or files, found an archive of an unsupported kind
+    error: expected records or files of samples, found a zip archive, which is not supported
        at: [FOLDER]/pets.zip
-     hint: unpack it and convert the folder, or convert it as an opaque file with --from files
+     hint: unpack it and convert what is in it
+     hint: to store the files as they are, as samples: --from files; to leave them out: --exclude
     [6]
     "#);
 }

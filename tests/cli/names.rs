@@ -21,7 +21,7 @@ fn damaged_files_are_errors_that_name_the_way_out() {
         ("b.tar.Z", NOISE, "found bytes of no known format, beginning with 00 ff 13 37 00 80 6e 6f"),
         ("c.tar.lzo", NOISE, "found bytes of no known format, beginning with 00 ff 13 37 00 80 6e 6f"),
         ("d.csv.gz", zip.as_slice(), "found a zip archive, which is not supported"),
-        ("e.zip", NOISE, "found an archive of an unsupported kind"),
+        ("e.zip", NOISE, "found a zip archive, which is not supported"),
         ("f.parquet", &encrypted[..], "expected a Parquet file, found an encrypted one"),
         ("g.parquet.encrypted", &encrypted[..], "expected a Parquet file, found an encrypted one"),
         ("h.parquet", b"", "found nothing, the file is empty"),

@@ -85,11 +85,13 @@ struct InputArgs {
     /// beside it; `none` turns that off.
     #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
     labels: Option<String>,
-    /// Where the key of a file ends; files with one key are the parts of one sample.
+    /// The key of a file; files with one key are the parts of one sample.
     ///
-    /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression: the key is the
-    /// path up to the end of its first group, or of its match, and the rest names the part. '^([^/]+)/' makes a sample of each
-    /// folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. The dataset keeps the rule.
+    /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression: its groups
+    /// make the key, after what precedes its match, and what follows them names the part. '^([^/]+)/' makes a sample of each
+    /// folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. What matches outside of the groups is left out of the key:
+    /// '(?:images|labels)/(.*)' joins images/7.jpg and labels/7.txt, and '(?<part>images|masks)/(.*)' joins images/7.png and
+    /// masks/7.png as images.png and masks.png. The dataset keeps the rule.
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     key: Option<KeyRule>,
     /// Label each sample with the number of the folder directly above its files: its part cls.

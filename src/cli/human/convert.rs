@@ -87,7 +87,7 @@ fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
 
 /// Writes counts of unusual input, such as padded records.
 fn notes(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
-    count(w, "ignored", report.entries_ignored, "archive member", "(folders, links, devices)")?;
+    count(w, "ignored", report.entries_ignored, "archive member", "(folders, devices, leftovers)")?;
     count(w, "blank", report.blank_lines, "line", "(not records)")?;
     count(w, "padded", report.records_padded, "record", "with fewer fields than the header")?;
     count(w, "repaired", report.records_repaired, "record", "(see the notes)")?;
@@ -110,6 +110,6 @@ fn skipped(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     count(w, "skipped", report.sources_changed, "source", "that changed")?;
     count(w, "skipped", report.sources_moved, "source", "known under another name")?;
     count(w, "skipped", report.sources_erased, "source", "of an erased subject or record")?;
-    let reasons = "(hidden, configuration, of another dataset, or links to folders)";
+    let reasons = "(hidden, leftovers, configuration, of another dataset, or links to folders)";
     count(w, "ignored", report.files_ignored, "file", reasons)
 }

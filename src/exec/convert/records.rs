@@ -154,7 +154,9 @@ impl ReadRequest {
     /// Returns the bytes that count against the budget; `split_bytes` are those of a full split.
     fn bytes(&self, sources: &[RecordSource], split_bytes: u64) -> u64 {
         match self {
-            Self::Split(_, Split { content: Content::Bytes(bytes), .. }) => bytes.len() as u64,
+            Self::Split(_, split @ Split { content: Content::Bytes(bytes), .. }) => {
+                bytes.len() as u64 + split.linked_bytes()
+            }
             // Parsed content may be many times larger than its split.
             Self::Split(..) => split_bytes,
             Self::Whole(source) => sources[*source].file.bytes(),

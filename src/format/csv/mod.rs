@@ -463,6 +463,7 @@ impl<'a> Parse<'a> {
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
             ignored: 0,
+            ignored_names: Vec::new(),
             deleted: 0,
             bytes_in: bytes.len() as u64,
         })

@@ -1,7 +1,7 @@
 //! Trees of small files, grouped into samples.
 //!
 //! Files that share a key are the parts of one sample. By WebDataset's rule, that is the path up to the first dot of the name;
-//! another [rule](crate::record::key_rule) may be chosen:
+//! another [rule](crate::record::key_rule) may be chosen, by which the key need not be the beginning of the path:
 //!
 //! ```text
 //! scans/P-1.ct.png   -> key scans/P-1   extension ct.png   \
@@ -44,19 +44,14 @@ pub trait TreeFile {
     /// Size in bytes when the tree was listed.
     fn bytes(&self) -> u64;
 
-    /// Length of the key in bytes: where its sample's name ends in the path.
-    fn key_bytes(&self) -> usize {
-        key_length(self.path().as_bytes())
-    }
-
     /// Returns the key of its sample.
     fn key(&self) -> &str {
-        &self.path()[..self.key_bytes()]
+        &self.path()[..key_length(self.path().as_bytes())]
     }
 
-    /// Returns the rest of the path after the key.
+    /// Returns the name of its part, after a separator: the rest of the path after the key, unless a rule makes both.
     fn ending(&self) -> &str {
-        &self.path()[self.key_bytes()..]
+        &self.path()[key_length(self.path().as_bytes())..]
     }
 
     /// Returns the extension in lower case: the name of its part.
@@ -365,9 +360,10 @@ fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject
     })
 }
 
-/// Returns the origin of a sample: its path, or the key with the extensions of all its files in shell braces.
+/// Returns the origin of a sample: its path, or the key with the extensions of all its files in shell braces. If paths do not begin
+/// with the key, the braces hold the paths.
 fn origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
-    let key = sample.key();
+    let key = if sample.files().all(|file| file.path().starts_with(sample.key())) { sample.key() } else { "" };
     let endings = || sample.files().map(|file| &file.path()[key.len()..]);
     let mut origin = String::with_capacity(key.len() + 3 + endings().map(|ending| ending.len() + 1).sum::<usize>());
     origin.push_str(key);

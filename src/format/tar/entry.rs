@@ -13,7 +13,8 @@
 
 use std::ops::Range;
 
-use super::header::{BLOCK, CHECKSUM, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record};
+use super::header::{BLOCK, CHECKSUM, LINK, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record};
+use crate::record::clutter::has_clutter;
 
 /// Maximum bytes of headers before one member.
 const MAX_HEADERS: usize = 1 << 20;
@@ -53,10 +54,30 @@ pub(super) struct Entry {
 pub(super) enum Kind {
     /// A regular file.
     File,
-    /// Folders, links, devices and other members that are not files.
+    /// Another name of a file, whose content is that of its target.
+    Link(Link),
+    /// Folders, devices and others that hold no data.
     NoFile,
+    /// A member that holds data, but is no part of a sample: a leftover of a system, or of an unknown type.
+    Ignored,
     /// A file whose content is not stored normally; the reason.
     Unreadable(&'static str),
+}
+
+/// Where a link leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    /// Whether it is a symbolic link, relative to its folder; otherwise the target is the name of a member.
+    pub(super) symbolic: bool,
+    /// The raw target.
+    pub(super) target: Vec<u8>,
+}
+
+impl Kind {
+    /// Whether the member is a part of a sample.
+    pub(super) fn is_part(&self) -> bool {
+        !matches!(self, Self::NoFile | Self::Ignored)
+    }
 }
 
 impl Entry {
@@ -80,6 +101,7 @@ pub(super) struct Fault {
 #[derive(Debug, Default)]
 struct Extended {
     name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
 }
@@ -125,13 +147,18 @@ fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Ex
         // Before types existed, a trailing slash marked a folder.
         0 if folder => (Kind::NoFile, false),
         b'0' | b'7' if folder && size == 0 => (Kind::NoFile, false),
-        b'1'..=b'6' => (Kind::NoFile, false),
+        b'1' | b'2' => {
+            let target = extended.target.unwrap_or_else(|| until_nul(&block[LINK]).to_vec());
+            (Kind::Link(Link { symbolic: block[TYPE] == b'2', target }), false)
+        }
+        b'3'..=b'6' => (Kind::NoFile, false),
         b'S' => (Kind::Unreadable("a sparse file"), true),
         b'M' => (Kind::Unreadable("the rest of a file from another volume"), true),
         0 | b'0' | b'7' if extended.sparse => (Kind::Unreadable("a sparse file"), true),
         0 | b'0' | b'7' => (Kind::File, true),
-        _ => (Kind::NoFile, true),
+        _ => (Kind::Ignored, true),
     };
+    let kind = if kind != Kind::NoFile && has_clutter(&name) { Kind::Ignored } else { kind };
     let mut header_bytes = at + BLOCK;
     if block[TYPE] == b'S' {
         let mut more = block[SPARSE_MORE[0]];
@@ -155,9 +182,8 @@ impl Extended {
     /// Applies the content of an extended header.
     fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
         match kind {
-            b'L' => self.set_name(until_nul(content))?,
-            // Targets of links are ignored.
-            b'K' => {}
+            b'L' => set(&mut self.name, until_nul(content))?,
+            b'K' => set(&mut self.target, until_nul(content))?,
             kind => {
                 let mut records = trim_zeros(content);
                 while !records.is_empty() {
@@ -174,7 +200,7 @@ impl Extended {
     /// Applies a pax record; one without a value has no effect.
     fn apply_pax(&mut self, key: &[u8], value: &[u8], for_all: bool) -> Result<(), String> {
         let sparse = key.starts_with(b"GNU.sparse.") || key == b"SUN.holesdata";
-        if value.is_empty() || !sparse && !matches!(key, b"path" | b"size") {
+        if value.is_empty() || !sparse && !matches!(key, b"path" | b"linkpath" | b"size") {
             return Ok(());
         }
         if for_all {
@@ -182,7 +208,8 @@ impl Extended {
             return Err(format!("expected `{key}` in the pax header of a member, found it in one for all members"));
         }
         match key {
-            b"path" => self.set_name(value)?,
+            b"path" => set(&mut self.name, value)?,
+            b"linkpath" => set(&mut self.target, value)?,
             b"size" => {
                 let digits = value.iter().all(u8::is_ascii_digit);
                 let size = str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
@@ -197,14 +224,15 @@ impl Extended {
         }
         Ok(())
     }
+}
 
-    fn set_name(&mut self, name: &[u8]) -> Result<(), String> {
-        match &self.name {
-            Some(other) if other != name => Err("expected one long name for a member, found two".to_owned()),
-            _ => {
-                self.name = Some(name.to_vec());
-                Ok(())
-            }
+/// Sets a name or a target that does not fit a header.
+fn set(field: &mut Option<Vec<u8>>, name: &[u8]) -> Result<(), String> {
+    match field {
+        Some(other) if other != name => Err("expected one long name for a member, found two".to_owned()),
+        _ => {
+            *field = Some(name.to_vec());
+            Ok(())
         }
     }
 }

@@ -5,8 +5,9 @@
 //!          '- gap  -'----- record a -------'- gap  -'- rec b-'
 //! ```
 //!
-//! Samples are defined as in [`TarReader`](super::TarReader). Members that are not files belong to the sample around
-//! them, or to none, so that the extents of the samples stay valid when archives are joined.
+//! Samples are defined as in [`TarReader`](super::TarReader), and what that rejects is an error here, links included: training
+//! loaders skip them. Other members that are not files belong to the sample around them, or to none, so that the extents
+//! of the samples stay valid when archives are joined.
 
 use std::io::Read;
 
@@ -14,7 +15,7 @@ use super::{
     entry::{self, Entry, Found, Kind},
     header::{BLOCK, padding},
     index::Place,
-    read::{group_of, shown},
+    read::{group_of, part_name, shown},
     scan::key_of,
 };
 use crate::{
@@ -81,7 +82,29 @@ struct Open {
     offset: u64,
     /// Name of its first file.
     name: Vec<u8>,
+    /// Extensions of its files.
+    extensions: Vec<String>,
 }
+
+impl Open {
+    /// Adds a file, whose name must be one that a sample may have.
+    fn add(&mut self, entry: &Entry, offset: u64) -> Result<()> {
+        let refused = |reason: String| Error::input(reason).byte(offset).hint(CONVERT);
+        let (_, extension) = part_name(&entry.name).map_err(|(_, reason)| refused(reason))?;
+        if self.extensions.contains(&extension) {
+            let name = shown(&entry.name);
+            return Err(refused(format!(
+                "expected one file with extension `{extension}` in a sample, found another, `{name}`"
+            )));
+        }
+        self.extensions.push(extension);
+        Ok(())
+    }
+}
+
+/// What to do about an archive that cannot be adopted.
+const CONVERT: &str =
+    "convert it, which rejects such samples with --on-error skip and copies the content of links: shardify convert";
 
 impl Walk<'_> {
     /// Returns the headers of the next member without skipping them; `None` at the end of the archive.
@@ -116,7 +139,7 @@ impl Walk<'_> {
     fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<bool> {
         let offset = self.metered.offset();
         match entry.kind {
-            Kind::NoFile => {
+            Kind::NoFile | Kind::Ignored => {
                 if self.open.is_some() && self.gap.is_none() {
                     self.metered.mark();
                     self.gap = Some(offset);
@@ -133,13 +156,25 @@ impl Walk<'_> {
                 let name = shown(&entry.name);
                 return Err(Error::input(format!("expected `{name}` to be a plain file, found {found}")).byte(offset));
             }
-            Kind::File if self.open.as_ref().is_some_and(|open| group_of(&open.name) == group_of(&entry.name)) => {
-                self.metered.unmark();
-                self.gap = None;
+            Kind::Link(ref link) => {
+                let (name, target) = (shown(&entry.name), shown(&link.target));
+                return Err(Error::input(format!("expected `{name}` to be a plain file, found a link to `{target}`"))
+                    .byte(offset)
+                    .hint(CONVERT));
             }
             Kind::File => {
+                if let Some(open) = &mut self.open
+                    && group_of(&open.name) == group_of(&entry.name)
+                {
+                    self.metered.unmark();
+                    self.gap = None;
+                    open.add(entry, offset)?;
+                    return Ok(false);
+                }
                 self.close(offset, visit)?;
-                self.open = Some(Open { offset, name: entry.name.clone() });
+                let mut open = Open { offset, name: entry.name.clone(), extensions: Vec::new() };
+                open.add(entry, offset)?;
+                self.open = Some(open);
                 return Ok(true);
             }
         }
@@ -248,6 +283,32 @@ mod tests {
         let joined = [&bytes[..body], &bytes[..]].concat();
         let twice = found(&joined).0;
         assert_eq!(twice[2], ("d/a".to_owned(), 512 + extent.body, records[0].2));
+    }
+
+    #[test]
+    fn what_training_loaders_skip_or_refuse_is_an_error() {
+        let refused = |edit: &dyn Fn(&mut tar::Builder<Vec<u8>>)| {
+            let mut builder = tar::Builder::new(archive(&[("a.jpg", 5)])[..1024].to_vec());
+            edit(&mut builder);
+            let bytes = builder.into_inner().unwrap();
+            scan(&mut &bytes[..], None, &mut |_, _| Ok(())).unwrap_err().message().to_owned()
+        };
+        let add = |builder: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            if kind.is_file() {
+                builder.append_data(&mut header, name, &b""[..]).unwrap();
+            } else {
+                builder.append_link(&mut header, name, "a.jpg").unwrap();
+            }
+        };
+        let link = refused(&|builder| add(builder, "b.jpg", tar::EntryType::Link));
+        assert_eq!(link, "expected `b.jpg` to be a plain file, found a link to `a.jpg`");
+        assert!(refused(&|builder| add(builder, "b.jpg", tar::EntryType::Symlink)).contains("link to `a.jpg`"));
+        let twice = refused(&|builder| add(builder, "a.JPG", tar::EntryType::Regular));
+        assert_eq!(twice, "expected one file with extension `jpg` in a sample, found another, `a.JPG`");
+        assert!(refused(&|builder| add(builder, "a.__key__", tar::EntryType::Regular)).contains("__key__"));
     }
 
     #[test]

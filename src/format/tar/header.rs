@@ -25,6 +25,7 @@ pub(super) const NAME: std::ops::Range<usize> = 0..100;
 pub(super) const SIZE: std::ops::Range<usize> = 124..136;
 pub(super) const CHECKSUM: std::ops::Range<usize> = 148..156;
 pub(super) const TYPE: usize = 156;
+pub(super) const LINK: std::ops::Range<usize> = 157..257;
 pub(super) const MAGIC: std::ops::Range<usize> = 257..265;
 pub(super) const PREFIX: std::ops::Range<usize> = 345..500;
 

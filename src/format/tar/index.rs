@@ -166,7 +166,7 @@ impl MemberScanner {
         self.wanted = BLOCK;
         match entry.kind {
             Kind::File => {}
-            Kind::NoFile => return Ok(()),
+            Kind::NoFile | Kind::Ignored | Kind::Link(_) => return Ok(()),
             Kind::Unreadable(found) => return Err(damaged(format!("expected a plain file, found {found}"))),
         }
         let name = std::str::from_utf8(&entry.name)

@@ -19,6 +19,7 @@ mod entry;
 mod foreign;
 mod header;
 pub mod index;
+mod links;
 mod read;
 mod scan;
 mod splits;
@@ -32,6 +33,7 @@ use self::{
     index::Place,
 };
 pub use self::{
+    links::Reopen,
     read::{TarReader, sniff},
     scan::{Member, Members, members},
 };

@@ -5,11 +5,12 @@
 //! parse    samples whose parts are slices of their split        any thread, without copying
 //! ```
 //!
-//! Consecutive files with one key are a sample, as in WebDataset. Members that are not files (folders, links, devices)
-//! do not separate them, are never followed, and are counted. A name is data, never a path: a sample with a name that
-//! could escape its folder is rejected.
+//! Consecutive files with one key are a sample, as in WebDataset. Links are files with the content to which they lead (`links`);
+//! one that leads to no file of the archive rejects its sample. Other members (folders, devices, leftovers of systems) do not
+//! separate samples, and are counted; those that hold data are named. A name is data, never a path: a sample with a name
+//! that could escape its folder is rejected.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
@@ -17,13 +18,14 @@ use bytes::Bytes;
 use super::{
     entry::{self, Entry, Found, Kind},
     header::BLOCK,
+    links::Reopen,
     splits::Splits,
 };
 use crate::{
     error::{Error, Result},
     format::{Parsed, RecordReader, SourceBytes, SplitStream, cut_parts},
     record::{
-        Content, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split,
+        Content, IGNORED_NAMES, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split,
         key::{key_length, part_type, split_key},
     },
     schema,
@@ -35,13 +37,20 @@ const KEY: &str = "__key__";
 const SHOWN: usize = 200;
 
 /// Reads archives of any origin.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TarReader;
+#[derive(Debug, Clone, Default)]
+pub struct TarReader {
+    reopen: Option<Reopen>,
+}
 
 impl TarReader {
-    /// Creates a reader, which has no options.
+    /// Creates a reader of archives without links: a sample with one is rejected.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// Creates a reader that opens the archive again if it has links.
+    pub fn with_links(reopen: Reopen) -> Self {
+        Self { reopen: Some(reopen) }
     }
 }
 
@@ -52,11 +61,11 @@ pub fn sniff(head: &[u8]) -> bool {
 
 impl RecordReader for TarReader {
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(Splits::new(input, split_bytes, max_record_bytes))
+        Box::new(Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let splits = Splits::new(input, sizes.split_bytes, sizes.max_record_bytes);
+        let splits = Splits::new(input, sizes.split_bytes, sizes.max_record_bytes).with_links(self.reopen.as_ref());
         cut_parts(splits, sizes, |split| (count_samples(split.bytes()), 0))
     }
 
@@ -67,8 +76,8 @@ impl RecordReader for TarReader {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        let start = part.start_byte();
-        Box::new(Splits::new(input, split_bytes, max_record_bytes).starting_at(start))
+        let splits = Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref());
+        Box::new(splits.starting_at(part.start_byte()))
     }
 
     fn yields_samples(&self) -> bool {
@@ -89,7 +98,7 @@ impl RecordReader for TarReader {
     }
 
     fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
-        let Samples { taken, rows, rejects, ignored } = Samples::read(split)?;
+        let Samples { taken, rows, rejects, ignored, ignored_names } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
             hashes: split.hashes(taken.len(), || taken.iter().map(Sample::hash).collect()),
             sharing: 1,
@@ -102,6 +111,7 @@ impl RecordReader for TarReader {
             padded: 0,
             remarks: Vec::new(),
             ignored,
+            ignored_names,
             deleted: 0,
             bytes_in: split.bytes_in(),
         }))
@@ -133,7 +143,7 @@ fn without_dots(mut name: &[u8]) -> &[u8] {
 fn count_samples(bytes: &[u8]) -> u64 {
     let (mut samples, mut at, mut open) = (0, 0, None);
     while let Some((entry, end)) = whole_entry(bytes, at).filter(|_| at < bytes.len()) {
-        if entry.kind != Kind::NoFile && open.as_deref() != Some(group_of(&entry.name)) {
+        if entry.kind.is_part() && open.as_deref() != Some(group_of(&entry.name)) {
             samples += 1;
             open = Some(group_of(&entry.name).to_vec());
         }
@@ -149,6 +159,7 @@ struct Samples {
     rows: Vec<u32>,
     rejects: Vec<Reject>,
     ignored: u64,
+    ignored_names: Vec<String>,
 }
 
 impl Samples {
@@ -158,23 +169,33 @@ impl Samples {
         };
         let mut samples = Self::default();
         let mut open: Option<Open<'_>> = None;
+        let mut linked = split.linked.iter();
         let mut at = 0;
         while at < bytes.len() {
             let (entry, end) = whole_entry(bytes, at).ok_or_else(|| {
                 Error::internal("expected a split of whole members, found another one").byte(split.offset + at as u64)
             })?;
-            if entry.kind == Kind::NoFile {
-                samples.ignored += 1;
-            } else {
+            if entry.kind.is_part() {
                 if open.as_ref().is_some_and(|open| open.group != group_of(&entry.name)) {
                     samples.close(open.take());
                 }
-                open.get_or_insert_with(|| Open::new(split.offset, bytes, at, &entry)).push(&entry, at, end);
+                let content = if matches!(entry.kind, Kind::Link(_)) { linked.next() } else { None };
+                open.get_or_insert_with(|| Open::new(split.offset, bytes, at, &entry)).push(&entry, at..end, content);
+            } else {
+                samples.ignore(&entry);
             }
             at = end;
         }
         samples.close(open);
         Ok(samples)
+    }
+
+    /// Counts a member that is no part of a sample, and names it if it holds data.
+    fn ignore(&mut self, entry: &Entry) {
+        self.ignored += 1;
+        if entry.kind == Kind::Ignored && self.ignored_names.len() <= IGNORED_NAMES {
+            self.ignored_names.push(String::from_utf8_lossy(without_dots(&entry.name)).into_owned());
+        }
     }
 
     /// Accepts or rejects a sample whose parts are complete.
@@ -221,25 +242,27 @@ impl<'a> Open<'a> {
         Self { offset, bytes, group, key: String::new(), start, end: start, parts: Vec::new(), fault: None }
     }
 
-    fn push(&mut self, entry: &Entry, at: usize, end: usize) {
-        self.end = end;
-        if let Err((column, reason)) = self.take(entry, at) {
-            self.fault.get_or_insert((at, column, reason));
+    fn push(&mut self, entry: &Entry, at: Range<usize>, linked: Option<&Result<Bytes, String>>) {
+        self.end = at.end;
+        if let Err((column, reason)) = self.take(entry, at.start, linked) {
+            self.fault.get_or_insert((at.start, column, reason));
         }
     }
 
-    /// Adds a part, or returns what is wrong with it.
-    fn take(&mut self, entry: &Entry, at: usize) -> Result<(), (Option<String>, String)> {
-        let name = safe_name(&entry.name).map_err(|reason| (None, reason))?;
+    /// Adds a part, whose content is `linked` if it is a link, or returns what is wrong with it.
+    fn take(
+        &mut self,
+        entry: &Entry,
+        at: usize,
+        linked: Option<&Result<Bytes, String>>,
+    ) -> Result<(), (Option<String>, String)> {
+        let (key, extension) = part_name(&entry.name)?;
+        let linked = linked.map(|content| content.clone().map_err(|reason| (None, reason))).transpose()?;
         if let Kind::Unreadable(found) = entry.kind {
-            return Err((None, format!("expected `{}` to be a plain file, found {found}", shown(name.as_bytes()))));
-        }
-        let (key, extension) = split_key(name);
-        if extension == KEY {
-            let reason = format!("expected the extension of a part, found `{KEY}`, which names the key");
-            return Err((Some(extension), reason));
+            return Err((None, format!("expected `{}` to be a plain file, found {found}", shown(&entry.name))));
         }
         if self.parts.iter().any(|part| part.extension == extension) {
+            let name = shown(without_dots(&entry.name));
             let reason =
                 format!("expected one file with extension `{extension}` for key `{key}`, found another, `{name}`");
             return Err((Some(extension), reason));
@@ -248,7 +271,8 @@ impl<'a> Open<'a> {
         let content = at + entry.header_bytes;
         // The content is within the split, so its size fits memory.
         let size = usize::try_from(entry.size).unwrap_or(0);
-        self.parts.push(Part { extension, bytes: self.bytes.slice(content..content + size) });
+        let bytes = linked.unwrap_or_else(|| self.bytes.slice(content..content + size));
+        self.parts.push(Part { extension, bytes });
         Ok(())
     }
 
@@ -262,6 +286,16 @@ impl<'a> Open<'a> {
         self.parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         Ok(Sample { key: self.key, origin: String::new(), subject: None, parts: self.parts })
     }
+}
+
+/// Returns the key and the extension that a name states, or which column is at fault and why.
+pub(super) fn part_name(name: &[u8]) -> Result<(&str, String), (Option<String>, String)> {
+    let (key, extension) = split_key(safe_name(name).map_err(|reason| (None, reason))?);
+    if extension == KEY {
+        let reason = format!("expected the extension of a part, found `{KEY}`, which names the key");
+        return Err((Some(extension), reason));
+    }
+    Ok((key, extension))
 }
 
 /// Returns the name as text, if it names a file within the folder where an archive is unpacked.
@@ -294,7 +328,7 @@ mod tests {
     use arrow::datatypes::Schema;
 
     use super::*;
-    use crate::{error::Kind as ErrorKind, schema::unite_lists};
+    use crate::{error::Kind as ErrorKind, format::ranged::RangedInput, schema::unite_lists};
 
     const LARGE: usize = 1 << 20;
 
@@ -379,7 +413,7 @@ mod tests {
         let members = [
             of_type(b'5', "d/", b""),
             member("./d/a.txt", b"1"),
-            of_type(b'2', "d/b.txt", b""),
+            of_type(b'6', "d/b.txt", b""),
             member("./d/a.JPG", b"2"),
             member("README", b"3"),
             member("d/a.txt", b"4"),
@@ -440,6 +474,130 @@ mod tests {
         assert!(reject(&[pax(b'x', "GNU.sparse.major", "1"), member("a.txt", b"")]).reason.contains("sparse"));
         assert!(reject(&[pax(b'x', "path", "a\0b.txt"), member("a.txt", b"")]).reason.contains("control"));
         assert!(reject(&[member("a.__key__", b"")]).reason.contains("__key__"));
+    }
+
+    /// Returns a link of a type to a target.
+    fn link(kind: u8, name: &str, target: &str) -> Vec<u8> {
+        member_with(name.as_bytes(), b"", |block| {
+            block[156] = kind;
+            block[157..157 + target.len()].copy_from_slice(target.as_bytes());
+        })
+    }
+
+    /// Reads an archive with its links, in splits of this size: samples, and reasons of rejects.
+    fn linked(members: &[Vec<u8>], split_bytes: usize) -> (Vec<String>, Vec<String>) {
+        let bytes = Bytes::from(archive(members));
+        let input = RangedInput::Bytes(bytes.clone());
+        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let splits = reader.splits(Box::new(&bytes[..]), split_bytes, LARGE);
+        let (mut found, mut reasons, mut end) = (Vec::new(), Vec::new(), 0);
+        for split in splits {
+            let split = split.unwrap();
+            assert_eq!(split.offset, end);
+            end += split.bytes_in();
+            let Parsed::Block(block) = reader.parse(&split, &Arc::new(Schema::empty())).unwrap() else { panic!() };
+            found.extend(plain(&block));
+            reasons.extend(block.rejects.into_iter().map(|reject| reject.reason));
+        }
+        assert_eq!(end, members.concat().len() as u64);
+        (found, reasons)
+    }
+
+    #[test]
+    fn links_have_the_content_of_their_targets() {
+        let (hard, symbolic) = (b'1', b'2');
+        let members = [
+            link(symbolic, "a/1.jpg", "../b/2.jpg"),
+            member("a/1.txt", b"one"),
+            link(hard, "./b/2.jpg", "./b/3.jpg"),
+            member("b/3.jpg", b"first"),
+            link(hard, "b/4.jpg", "b/3.jpg"),
+            member("b/3.jpg", b"second"),
+            link(hard, "b/5.jpg", "b/3.jpg"),
+            link(symbolic, "b/6.jpg", "3.jpg"),
+            of_type(b'K', "././@LongLink", b"b/./7/../3.jpg"),
+            link(symbolic, "7.jpg", "cut"),
+            pax(b'x', "linkpath", "b/6.jpg"),
+            link(hard, "8.jpg", "cut"),
+        ];
+        let expected = [
+            "a/1: jpg=first txt=one",
+            "b/2: jpg=first",
+            "b/3: jpg=first",
+            "b/4: jpg=first",
+            "b/3: jpg=second",
+            "b/5: jpg=second",
+            "b/6: jpg=second",
+            "7: jpg=second",
+            "8: jpg=second",
+        ];
+        for split_bytes in [1, 1500, LARGE] {
+            let (found, reasons) = linked(&members, split_bytes);
+            assert_eq!((&found[..], &reasons[..]), (&expected.map(str::to_owned)[..], &[][..]), "{split_bytes}");
+        }
+    }
+
+    #[test]
+    fn links_that_lead_to_no_file_of_the_archive_reject_their_sample_by_name() {
+        let members = [
+            member("d/1.txt", b"1"),
+            link(b'2', "a.jpg", "/nonexistent/x.jpg"),
+            member("a.txt", b"a"),
+            link(b'2', "b.jpg", "c.jpg"),
+            link(b'2', "c.jpg", "b.jpg"),
+            link(b'2', "e", "d"),
+            link(b'1', "f.jpg", "f.jpg"),
+            link(b'2', "g.jpg", "../out.jpg"),
+            member("h.txt", b"h"),
+        ];
+        let (found, reasons) = linked(&members, LARGE);
+        assert_eq!(found, ["d/1: txt=1", "h: txt=h"]);
+        let expected = [
+            "expected the content of `a.jpg`, found a link to `/nonexistent/x.jpg`, which is not in the archive",
+            "expected the content of `b.jpg`, found a link to `c.jpg`, which leads to itself",
+            "expected the content of `c.jpg`, found a link to `b.jpg`, which leads to itself",
+            "expected the content of `e`, found a link to `d`, which is a folder",
+            "expected the content of `f.jpg`, found a link to `f.jpg`, which leads to itself",
+            "expected the content of `g.jpg`, found a link to `../out.jpg`, which is not in the archive",
+        ];
+        assert_eq!(reasons, expected);
+    }
+
+    #[test]
+    fn links_count_towards_the_size_of_samples_and_splits() {
+        let large = vec![b'x'; LARGE / 2];
+        let members = [member("a.bin", &large), link(b'1', "b.1", "a.bin"), link(b'1', "b.2", "a.bin")];
+        let input = RangedInput::Bytes(archive(&members).into());
+        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let bytes = archive(&members);
+        let last = reader.splits(Box::new(&bytes[..]), LARGE, LARGE).last().unwrap();
+        assert!(last.unwrap_err().message().contains("at most"), "two halves and their headers");
+        let members: Vec<Vec<u8>> = std::iter::once(member("a.bin", &large))
+            .chain((0..6).map(|i| link(b'1', &format!("{i}.bin"), "a.bin")))
+            .collect();
+        let input = RangedInput::Bytes(archive(&members).into());
+        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let bytes = archive(&members);
+        let most =
+            reader.splits(Box::new(&bytes[..]), LARGE, 2 * LARGE).map(|split| split.unwrap().linked_bytes()).max();
+        assert!(most.is_some_and(|most| most > 0 && most <= LARGE as u64), "{most:?}");
+    }
+
+    #[test]
+    fn leftovers_of_systems_make_no_samples_and_are_named() {
+        let members = [
+            member("__MACOSX/._a.jpg", b"x"),
+            member("a.jpg", b"1"),
+            member("._a.jpg", b"x"),
+            member("a.txt", b"2"),
+            member("d/Icon\r", b""),
+            member("d/Thumbs.db", b"x"),
+            of_type(b'V', "label", b""),
+        ];
+        let block = block(&archive(&members));
+        assert_eq!((plain(&block), block.rejects.len()), (vec!["a: jpg=1 txt=2".to_owned()], 0));
+        assert_eq!(block.ignored, 5);
+        assert_eq!(block.ignored_names, ["__MACOSX/._a.jpg", "._a.jpg", "d/Icon\r", "d/Thumbs.db", "label"]);
     }
 
     #[test]
@@ -510,7 +668,8 @@ mod tests {
         damaged[1024] ^= 1;
         assert_eq!(error(&damaged).place().byte, Some(1024));
         let three = [archive(&members)[..2048].to_vec(), damaged[1024..].to_vec()].concat();
-        let mut cut = TarReader.splits(Box::new(&three[..]), 1, LARGE);
+        let reader = TarReader::new();
+        let mut cut = reader.splits(Box::new(&three[..]), 1, LARGE);
         assert_eq!(plain(&parse(&cut.next().unwrap().unwrap())), ["a: txt=1"]);
         assert_eq!(cut.next().unwrap().unwrap_err().place().byte, Some(2048));
         assert!(cut.next().is_none());

@@ -10,12 +10,17 @@
 //! The size of every read depends on the bytes before it, never on a size in a header, and the cut depends on the bytes
 //! alone. Bytes after the final zeros are read to the end, so that a decoder verifies its checksums, and are ignored
 //! unless they are another archive, whose records must not be lost.
+//!
+//! The content of a link counts as its own, wherever it is in the archive, and travels beside the bytes of the split.
 
 use std::io::Read;
+
+use bytes::Bytes;
 
 use super::{
     entry::{self, Entry, Fault, Found, Kind},
     header::BLOCK,
+    links::{Links, Reopen},
     read::{group_of, shown},
 };
 use crate::{
@@ -34,11 +39,20 @@ pub(super) struct Splits<'a> {
     split_bytes: usize,
     max_record_bytes: usize,
     done: bool,
+    /// Opens the archive again if it has links.
+    reopen: Option<&'a Reopen>,
+    links: Option<Links>,
 }
 
 impl<'a> Splits<'a> {
     pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
-        Self { input, buffer: Vec::new(), offset: 0, split_bytes: split_bytes.max(1), max_record_bytes, done: false }
+        let (buffer, split_bytes) = (Vec::new(), split_bytes.max(1));
+        Self { input, buffer, offset: 0, split_bytes, max_record_bytes, done: false, reopen: None, links: None }
+    }
+
+    /// Says how the archive is opened again for the content of links.
+    pub(super) fn with_links(self, reopen: Option<&'a Reopen>) -> Self {
+        Self { reopen, ..self }
     }
 
     /// Says that the input begins at this place of the archive, where a sample starts.
@@ -50,17 +64,25 @@ impl<'a> Splits<'a> {
         self.buffer.reserve_exact(self.split_bytes.saturating_add(READ).saturating_sub(self.buffer.len()));
         let mut open = Vec::new();
         let (mut at, mut sample) = (0, 0);
+        // Bytes of links: of all, and of those before the current sample.
+        let (mut linked, mut linked_before, mut contents) = (0, 0, Vec::new());
         while let Some(entry) = self.entry(at)? {
             let end = self.end_of(&entry, at);
-            if entry.kind != Kind::NoFile && group_of(&entry.name) != open {
-                if at > 0 && end > self.split_bytes as u64 {
+            let target = self.target_of(&entry, at)?;
+            let size = target.as_ref().and_then(|target| target.as_ref().ok()).map_or(0, |(_, size)| *size);
+            if entry.kind.is_part() && group_of(&entry.name) != open {
+                if at > 0 && end.saturating_add(linked).saturating_add(size) > self.split_bytes as u64 {
                     break;
                 }
                 open = group_of(&entry.name).to_vec();
-                sample = at;
+                (sample, linked_before) = (at, linked);
             }
-            if end - sample as u64 > self.max_record_bytes as u64 {
+            linked = linked.saturating_add(size);
+            if (end - sample as u64).saturating_add(linked - linked_before) > self.max_record_bytes as u64 {
                 return Err(self.too_long(sample, &entry));
+            }
+            if let Some(target) = target {
+                contents.push(self.content(target)?);
             }
             // Fits, because it does not exceed the record limit.
             let end = usize::try_from(end).unwrap_or(usize::MAX);
@@ -70,7 +92,27 @@ impl<'a> Splits<'a> {
             }
             at = end;
         }
-        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
+        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at).map(|split| Split { linked: contents, ..split }))
+    }
+
+    /// Returns where the content of a link is, or why it has none; `None` for other members.
+    fn target_of(&mut self, entry: &Entry, at: usize) -> Result<Option<Result<(u64, u64), String>>> {
+        let Kind::Link(link) = &entry.kind else { return Ok(None) };
+        if let (None, Some(reopen)) = (&self.links, self.reopen) {
+            self.links = Some(Links::of(reopen)?);
+        }
+        let unknown = || Err(format!("expected a file, found the link `{}` to another one", shown(&entry.name)));
+        let at = self.offset + at as u64;
+        Ok(Some(self.links.as_ref().map_or_else(unknown, |links| links.target(at, &entry.name, link))))
+    }
+
+    /// Reads the content of a link.
+    fn content(&self, target: Result<(u64, u64), String>) -> Result<Result<Bytes, String>> {
+        match (target, &self.links) {
+            (Ok(place), Some(links)) => links.content(place).map(Ok),
+            (Ok(_), None) => Err(Error::internal("expected the links of an archive, found none")),
+            (Err(reason), _) => Ok(Err(reason)),
+        }
     }
 
     /// Returns the member at an offset; `None` at the end of the archive.

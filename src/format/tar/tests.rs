@@ -381,7 +381,8 @@ proptest! {
         let _ = scan(&shard);
         let _ = members(&shard).count();
         for bytes in [&bytes, &shard] {
-            let splits = TarReader.splits(Box::new(&bytes[..]), 1000, 1 << 20);
+            let reader = TarReader::new();
+            let splits = reader.splits(Box::new(&bytes[..]), 1000, 1 << 20);
             splits.map_while(Result::ok).for_each(|split| drop(TarReader::new().parse(&split, &no_columns()).unwrap()));
         }
     }

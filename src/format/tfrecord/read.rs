@@ -149,6 +149,7 @@ impl RecordReader for TfRecordReader {
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,
+            ignored_names: Vec::new(),
             deleted: 0,
             bytes_in: split.bytes_in(),
         }))

@@ -1,5 +1,7 @@
 //! Notes about options that are allowed, but seldom meant.
 
+use std::collections::{HashMap, HashSet};
+
 use rayon::prelude::*;
 
 use super::{columns::unknown_column, inputs::Inputs, job::Job, plan::ConvertPlan, report::ConvertReport};
@@ -10,7 +12,7 @@ use crate::{
     exec::encode::RowsAs,
     format::OutputFormat,
     record::parts::KEY_COLUMN,
-    scan::{self, SourceFile},
+    scan::{self, RecordSource, SourceFile},
     units::Size,
 };
 
@@ -51,6 +53,11 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
             note(with_others(first, misnamed.count()));
         }
     }
+    if let Inputs::Records(sources) = &plan.inputs
+        && let Some(text) = unlike(sources)
+    {
+        note(text);
+    }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
             let archives: Vec<&str> =
@@ -77,6 +84,39 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
         }
         _ => {}
     }
+}
+
+/// Returns a note that tables have few columns in common, so that most values of the one table that they become are null.
+fn unlike(sources: &[RecordSource]) -> Option<String> {
+    let tables: Vec<&RecordSource> =
+        sources.iter().filter(|s| !s.yields_samples() && !s.format.is_array() && !s.fields.is_empty()).collect();
+    let first = tables.first()?;
+    fn names(table: &RecordSource) -> impl Iterator<Item = &str> {
+        table.fields.iter().map(|field| field.name().as_str())
+    }
+    if tables.iter().all(|table| names(table).eq(names(first))) {
+        return None;
+    }
+    let mut having: HashMap<&str, usize> = HashMap::new();
+    for field in tables.iter().flat_map(|table| table.fields.iter()) {
+        *having.entry(field.name()).or_default() += 1;
+    }
+    let all = having.len();
+    let shared = having.values().filter(|tables_with| **tables_with == tables.len()).count();
+    let values: usize = having.values().sum();
+    if shared * 2 >= all || values * 2 > all * tables.len() {
+        return None;
+    }
+    let own: HashSet<&str> = names(first).collect();
+    let other = tables.iter().min_by_key(|table| names(table).filter(|name| own.contains(*name)).count())?;
+    Some(format!(
+        "{} tables, such as `{}` and `{}`, become one, although they have {shared} of {all} columns in common: the others are null in most \
+         records; for a dataset of one table, name its files, or use --include '{}'",
+        tables.len(),
+        first.file.name(),
+        other.file.name(),
+        first.file.name()
+    ))
 }
 
 /// Adds to a note about a source how many others there are.

@@ -1,15 +1,20 @@
 //! Keys of samples of files: `--key` chooses where they end, and a rule that does not suit the names is told.
 
+use std::{cmp::Reverse, collections::HashMap};
+
+use rayon::prelude::*;
+
+use super::side_by_side;
 use crate::{
     dataset::Snapshot,
     error::{Error, Result},
     events::{Event, Observer},
-    format::files::{Samples, TreeFile as _},
-    record::key_rule::KeyRule,
+    format::files::{SampleFiles, Samples, TreeFile},
+    record::{key_rule::KeyRule, spelling::composed},
     scan::SourceFile,
 };
 
-/// Number of files of one sample from which on the rule is doubted.
+/// Number of files of one sample from which on a pattern is doubted.
 const MANY_PARTS: usize = 16;
 
 /// Returns the rule for keys: that of the dataset, if it exists.
@@ -33,35 +38,73 @@ pub(super) fn refusal() -> Error {
         .hint("leave --key out: --id names the columns of record ids, and members of archives are grouped by WebDataset's rule")
 }
 
-/// Checks that every file has a key, and notes that many files become one sample, if they do.
+/// Checks that every file has a key, and notes names by which files may become one sample, or two, that nobody wants.
 ///
 /// # Errors
 /// When the path of a file has no key.
 pub(super) fn check(observer: &dyn Observer, keys: &KeyRule, files: &[SourceFile], samples: &Samples) -> Result<()> {
     if !keys.is_first_dot() {
-        files.iter().try_for_each(|file| keys.length(file.name()).map(drop).map_err(|error| error.at(file.uri())))?;
+        files.iter().try_for_each(|file| keys.check(file.name()).map_err(|error| error.at(file.uri())))?;
     }
-    if let Some(note) = collapsed(keys, files, samples) {
-        observer.event(Event::Note(note));
-    }
+    let apart = if keys.is_first_dot() { side_by_side::note(files) } else { None };
+    let notes = [collapsed(keys, files, samples), apart, alike(files)];
+    notes.into_iter().flatten().for_each(|note| observer.event(Event::Note(note)));
     Ok(())
 }
 
-/// Returns a note that many files become one sample, if they do.
+/// Returns a note that files become one sample although they may be samples of their own, because parts of it have one ending.
 pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &Samples) -> Option<String> {
-    let largest = samples.range(0..samples.len(), files).max_by_key(|sample| sample.numbers().count())?;
+    // Who names the parts by a pattern wants several of one ending, but not very many.
+    let is_pattern = matches!(keys, KeyRule::Pattern(_));
+    let several = |at: &usize| {
+        let sample = samples.get(*at, files);
+        (!is_pattern || sample.numbers().count() >= MANY_PARTS) && has_one_ending_twice(sample)
+    };
+    let found: Vec<usize> = (0..samples.len()).into_par_iter().filter(several).collect();
+    let largest =
+        samples.get(*found.iter().max_by_key(|at| (samples.get(**at, files).numbers().count(), Reverse(**at)))?, files);
     let parts = largest.numbers().count();
-    if parts < MANY_PARTS {
-        return None;
-    }
-    let first = largest.files().next().map_or("", |file| file.path());
+    let mut paths = largest.files().map(TreeFile::path);
+    let (first, second) = (paths.next().unwrap_or_default(), paths.next().unwrap_or_default());
     let what = match keys {
         KeyRule::FirstDot => "the name up to its first dot".to_owned(),
         other => format!("what --key '{other}' says"),
     };
+    let others =
+        if found.len() > 1 { format!(", and so do those of {} other samples", found.len() - 1) } else { String::new() };
     Some(format!(
-        "{parts} files, such as `{first}`, become one sample, `{}`, because the key is {what}; if they are samples of their own, choose \
-         another rule with --key, such as last-dot",
+        "{parts} files, such as `{first}` and `{second}`, become one sample, `{}`{others}, because the key is {what}; if they are samples of \
+         their own, choose another rule with --key, such as last-dot",
         largest.key()
+    ))
+}
+
+/// Whether two parts of a sample have the same last extension, such as `01.jpg` and `02.jpg`.
+fn has_one_ending_twice(sample: SampleFiles<'_, SourceFile>) -> bool {
+    let dotted = |file: &SourceFile| file.ending().bytes().skip(1).any(|byte| byte == b'.');
+    if sample.numbers().count() < 2 || !sample.files().any(dotted) {
+        return false;
+    }
+    let mut last: Vec<&str> = sample.files().filter_map(|file| Some(file.ending().rsplit_once('.')?.1)).collect();
+    last.sort_unstable();
+    last.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Returns a note about files whose names differ only in the normal form of Unicode.
+pub(in crate::ops) fn alike(files: &[SourceFile]) -> Option<String> {
+    if files.par_iter().all(|file| file.name().is_ascii()) {
+        return None;
+    }
+    let mut forms: HashMap<String, &str> = HashMap::new();
+    let names = files.iter().map(SourceFile::name).filter(|name| !name.is_ascii());
+    let mut pairs = names.filter_map(|name| Some((forms.insert(composed(name).into_owned(), name)?, name)));
+    let (one, other) = pairs.next()?;
+    let more = pairs.count();
+    let others = if more > 0 { format!(", and {more} other names,") } else { String::new() };
+    Some(format!(
+        "`{}` and `{}`{others} differ only in the normal form of Unicode (NFC, NFD): they look the same, and are different records; \
+         some file systems and programs take them for one",
+        one.escape_default(),
+        other.escape_default()
     ))
 }

@@ -14,7 +14,7 @@ use crate::{
     events::Event,
     exec::gather::OnError,
     ops::{Context, inputs},
-    record::key_rule::KeyRule,
+    record::{IGNORED_NAMES, key_rule::KeyRule, named},
     scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
     storage::{Location, plain_urls},
 };
@@ -70,6 +70,12 @@ impl Listing {
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
             context.observer.event(Event::Note(note));
         }
+        if let Some(more) = found.hidden.checked_sub(found.ignored_names.len() as u64).filter(|_| found.hidden > 0) {
+            let names = named(&found.ignored_names, more);
+            context
+                .observer
+                .event(Event::Note(format!("ignored files that are hidden or leftovers of a system: {names}")));
+        }
         if options.on_error == OnError::Fail && !found.faults.is_empty() {
             let first = found.faults.swap_remove(0);
             return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
@@ -109,6 +115,18 @@ struct Inputs {
     tables: Vec<TableSource>,
     /// Labels of the files.
     labels: Option<Labels>,
+}
+
+/// Leaves out files that only describe others, and names those of other tools; returns how many.
+fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u64 {
+    let scan::Companions { count, metadata } = scan::ignore_companions(files);
+    if let [(_, tool), ..] = &metadata[..] {
+        let names: Vec<String> = metadata.iter().take(IGNORED_NAMES).map(|(name, _)| name.clone()).collect();
+        let names = named(&names, (metadata.len() - names.len()) as u64);
+        let note = format!("ignored metadata of {tool}, which describe the records next to them: {names}");
+        context.observer.event(Event::Note(note));
+    }
+    count
 }
 
 /// Finds the inputs, including standard input.
@@ -157,7 +175,7 @@ fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), optio
     }
     let labels = Labels::read(context, options, &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::Files) {
-        found.ignored += scan::ignore_companions(&mut found.files);
+        found.ignored += leave_out_companions(context, &mut found.files);
     }
     if found.files.is_empty() && found.faults.is_empty() && tables.is_empty() {
         if options.sources.iter().any(|source| context.location(source).is_ok_and(|source| source == *out)) {

@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod select;
 mod shuffle;
+mod side_by_side;
 mod side_table;
 mod sources;
 mod split;

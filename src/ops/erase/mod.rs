@@ -604,7 +604,7 @@ impl<'a> Run<'a> {
         self.newest.each_source(&mut |source| {
             // Files that are parts of samples are listed without records.
             let is_part = source.records == 0 && source.hash == 0;
-            if is_part && is_erased(rule.key(&source.name)) {
+            if is_part && is_erased(&rule.key(&source.name)) {
                 gone.insert(source.uri);
             } else if !is_part {
                 firsts.extend(source.firsts());

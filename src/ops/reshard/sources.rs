@@ -71,7 +71,7 @@ impl<'a> KeptSources<'a> {
         if is_part(&row) && !self.numbering.is_identity() {
             let is_private = self.snapshot.entry().settings.private.is_some();
             let key = self.snapshot.entry().settings.keys.key(&row.name);
-            let hash = IdQuery::new(self.pseudonymizer.as_ref(), key).hash;
+            let hash = IdQuery::new(self.pseudonymizer.as_ref(), &key).hash;
             let is_kept = is_private == self.pseudonymizer.is_some() && self.hashes.binary_search(&hash).is_ok();
             return is_kept.then(|| SourceRow { first_record: self.numbering.before(row.first_record), ..row });
         }
