@@ -130,19 +130,18 @@ fn by_pattern(pattern: &Regex, path: &str) -> Option<Cut> {
         groups.push(whole.range());
     }
     let mut key = path[..whole.start()].to_owned();
-    let mut end = whole.start();
+    let (mut end, mut last) = (whole.start(), whole.start());
     for group in groups {
         // A group within another one is in the key already.
         if group.start >= end {
             key.push_str(&path[group.clone()]);
-            end = group.end;
+            (end, last) = (group.end, group.start);
         }
     }
     if end == path.len() {
         // The end of the name states what the part is.
-        let extension = path.len() - key_length(path.as_bytes());
-        key.truncate(key.len().saturating_sub(extension));
-        end = path.len() - extension;
+        end = key_length(path.as_bytes()).max(last);
+        key.truncate(key.len() - (path.len() - end));
     }
     let rest = part_of(&path[end..]);
     Some(match part.map(|part| part.as_str()) {

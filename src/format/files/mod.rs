@@ -183,9 +183,14 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
         self.files().map(|file| part_of(file.ending()))
     }
 
-    /// Whether the extensions of its files differ as their paths do, and are in the same order.
+    /// Whether its files are in the order of their extensions, which differ and are in lower case.
     fn is_plain(self) -> bool {
-        self.files().all(|file| file.ending().strip_prefix('.').is_some_and(is_lower))
+        let mut before: Option<&str> = None;
+        self.files().all(|file| {
+            let ending = file.ending();
+            before.replace(ending).is_none_or(|before| before < ending)
+                && ending.strip_prefix('.').is_some_and(is_lower)
+        })
     }
 
     /// Returns its parts that are not files: extension and content.
