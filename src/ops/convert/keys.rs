@@ -58,14 +58,13 @@ pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &
     let is_pattern = matches!(keys, KeyRule::Pattern(_));
     let several = |at: &usize| {
         let sample = samples.get(*at, files);
-        (!is_pattern || sample.numbers().count() >= MANY_PARTS) && has_one_ending_twice(sample)
+        (!is_pattern || sample.numbers().count() >= MANY_PARTS) && twins(sample).is_some()
     };
     let found: Vec<usize> = (0..samples.len()).into_par_iter().filter(several).collect();
     let largest =
         samples.get(*found.iter().max_by_key(|at| (samples.get(**at, files).numbers().count(), Reverse(**at)))?, files);
     let parts = largest.numbers().count();
-    let mut paths = largest.files().map(TreeFile::path);
-    let (first, second) = (paths.next().unwrap_or_default(), paths.next().unwrap_or_default());
+    let (first, second) = twins(largest)?;
     let what = match keys {
         KeyRule::FirstDot => "the name up to its first dot".to_owned(),
         other => format!("what --key '{other}' says"),
@@ -79,15 +78,16 @@ pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &
     ))
 }
 
-/// Whether two parts of a sample have the same last extension, such as `01.jpg` and `02.jpg`.
-fn has_one_ending_twice(sample: SampleFiles<'_, SourceFile>) -> bool {
-    let dotted = |file: &SourceFile| file.ending().bytes().skip(1).any(|byte| byte == b'.');
-    if sample.numbers().count() < 2 || !sample.files().any(dotted) {
-        return false;
+/// Returns the paths of two parts of a sample that have the same last extension, such as `01.jpg` and `02.jpg`.
+fn twins<'a>(sample: SampleFiles<'a, SourceFile>) -> Option<(&'a str, &'a str)> {
+    let is_dotted = |file: &SourceFile| file.ending().bytes().skip(1).any(|byte| byte == b'.');
+    if sample.numbers().count() < 2 || !sample.files().any(is_dotted) {
+        return None;
     }
-    let mut last: Vec<&str> = sample.files().filter_map(|file| Some(file.ending().rsplit_once('.')?.1)).collect();
-    last.sort_unstable();
-    last.windows(2).any(|pair| pair[0] == pair[1])
+    let last = |file: &'a SourceFile| Some((file.ending().rsplit_once('.')?.1, file.path()));
+    let mut parts: Vec<(&str, &str)> = sample.files().filter_map(last).collect();
+    parts.sort_by_key(|(last, _)| *last);
+    parts.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| (pair[0].1, pair[1].1))
 }
 
 /// Returns a note about files whose names differ only in the normal form of Unicode.
