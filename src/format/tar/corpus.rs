@@ -68,8 +68,8 @@ fn count(blocks: &[RecordBlock]) -> u64 {
             let mut at = 0;
             while at < reject.raw.len() {
                 let Ok(Found::Entry(entry)) = entry::read(&reject.raw[at..]) else { panic!("no member") };
-                // Members that are not files were counted when they were skipped.
-                count += u64::from(entry.kind != Kind::NoFile);
+                // Members that are no parts were counted when they were skipped.
+                count += u64::from(entry.kind.is_part());
                 at += usize::try_from(entry.length()).unwrap();
             }
         }
