@@ -4,7 +4,7 @@
 //! Every input is verified while it is read, so damage is detected and never copied. Sidecar rows are carried over with
 //! their offsets moved. Record numbers do not change; the runs of the new shard list them.
 
-use arrow::array::RecordBatch;
+use arrow::{array::RecordBatch, datatypes::Fields};
 
 use super::{
     budget::Budget,
@@ -18,6 +18,7 @@ use crate::{
     events::Event,
     format::parquet::{ParquetEncoder, Tally, cast_to, logical_bytes},
     record::BATCH_ROWS,
+    schema::{bound, schema_of},
 };
 
 /// One merge, or the division of a shard.
@@ -53,6 +54,8 @@ pub struct Merger<'a> {
     pub runs: &'a RunTable,
     /// Target size of shards.
     pub target: u64,
+    /// Types of columns that older shards have with other ones.
+    pub types: Fields,
 }
 
 /// Collects rows into row groups of one size; their sidecar rows come from existing sidecars.
@@ -133,6 +136,7 @@ impl Merger<'_> {
     /// Decodes and encodes all rows.
     pub(super) fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
         let schema = self.rewriter.united_schema(merge.inputs.iter().map(|(input, _)| input))?;
+        let schema = schema_of(&bound::merged(schema.fields(), &self.types));
         let parquet = parquet_encoder(self.naming.codec, &schema)?;
         let mut out = self.create_parquet(&parquet, merge)?;
         let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);

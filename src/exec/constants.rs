@@ -3,13 +3,20 @@
 //!
 //! Only shards with equal constants are merged, so the file can be copied to the folder of the merged shards.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::Cursor,
+};
 
-use arrow::{array::RecordBatch, ipc::writer::FileWriter};
+use arrow::{
+    array::RecordBatch,
+    datatypes::FieldRef,
+    ipc::{reader::FileReader, writer::FileWriter},
+};
 use bytes::Bytes;
 use rayon::prelude::*;
 
-use super::types::copy_small;
+use super::types::{TypeKinds, copy_small};
 use crate::{
     array::CONSTANTS_FILE,
     dataset::{folder_of, stage_small},
@@ -30,22 +37,40 @@ pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReade
             all = Some((name, found));
             continue;
         };
-        let differs = |column: &&std::sync::Arc<arrow::datatypes::Field>| {
-            known.column_by_name(column.name()) != found.column_by_name(column.name())
-        };
-        // A constant that only one of two sources has is not the same for all records, whichever source comes first.
-        let mut columns = [known, &found].into_iter().flat_map(|batch| batch.schema_ref().fields());
-        if let Some(column) = columns.find(differs) {
+        if let Some(column) = difference(known, &found) {
             return Err(Error::input(
                 "expected variables without the record dimension to have the same values in all sources, found a difference",
             )
             .at(name)
-            .column(column.name())
+            .column(column)
             .hint(format!("{first} has another value; convert such sources into separate datasets"))
             .hint("or choose variables that agree with --var"));
         }
     }
     Ok(all.map(|(_, batch)| batch))
+}
+
+/// Returns a constant that differs. One that only one of two sources has is not the same for all records.
+fn difference(known: &RecordBatch, found: &RecordBatch) -> Option<String> {
+    let differs = |column: &&FieldRef| known.column_by_name(column.name()) != found.column_by_name(column.name());
+    let mut columns = [known, found].into_iter().flat_map(|batch| batch.schema_ref().fields());
+    columns.find(differs).map(|column| column.name().clone())
+}
+
+/// Returns the name of a constant that differs between two contents of the file.
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if one of them is damaged.
+pub fn difference_of(known: &Bytes, found: &Bytes) -> Result<Option<String>> {
+    let decoded = |content: &Bytes| -> Result<RecordBatch> {
+        let damaged = || Error::integrity("expected constants as a file of Arrow IPC, found something else");
+        let mut reader = FileReader::try_new(Cursor::new(content.clone()), None).map_err(|e| damaged().cause(e))?;
+        Ok(reader.next().ok_or_else(damaged)??)
+    };
+    if known == found {
+        return Ok(None);
+    }
+    Ok(difference(&decoded(known)?, &decoded(found)?))
 }
 
 /// Encodes the constants as the content of the file.
@@ -96,6 +121,8 @@ pub struct ConstantSets {
     folders: HashMap<String, usize>,
     /// Distinct contents, each with the first folder that has it; the content is `None` for folders without a file.
     sets: Vec<(String, Option<Bytes>)>,
+    /// Kinds of types of the shards.
+    types: TypeKinds,
 }
 
 impl ConstantSets {
@@ -128,6 +155,22 @@ impl ConstantSets {
     /// Returns the number of a shard's content; 0 for a shard whose folder was not read.
     pub fn of(&self, shard: &str) -> usize {
         self.folders.get(folder_of(shard)).copied().unwrap_or(0)
+    }
+
+    /// Also separates shards by their types.
+    #[must_use]
+    pub fn with_types(self, types: TypeKinds) -> Self {
+        Self { types, ..self }
+    }
+
+    /// Returns the number of the kind of a shard: only shards with equal constants and types that go together have one.
+    pub fn kind(&self, shard: &str) -> usize {
+        self.types.of(shard) * self.sets.len().max(1) + self.of(shard)
+    }
+
+    /// Whether a shard has a column that would get a wider type if it were written anew.
+    pub fn is_outdated(&self, shard: &str) -> bool {
+        self.types.is_outdated(shard)
     }
 
     /// Returns the constants that all of these shards have in common.

@@ -69,7 +69,7 @@ pub(super) fn open(dataset: &Dataset, shard: &ShardMeta) -> Result<ParquetFile<O
 pub(super) fn united_schema<'s>(dataset: &Dataset, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
     let mut fields = Fields::empty();
     for shard in shards {
-        fields = unite_lists(&fields, open(dataset, shard)?.schema().fields());
+        fields = unite_lists(&fields, &open(dataset, shard)?.open_fields());
     }
     Ok(schema_of(&fields))
 }

@@ -96,7 +96,7 @@ impl Merger<'_> {
 
     /// Reads the footers of all inputs.
     fn survey(&self, merge: &Merge) -> Result<ParquetEncoder> {
-        let mut survey = Survey::default();
+        let mut survey = Survey::towards(self.types.clone());
         for some in merge.inputs.chunks(BATCH_FILES) {
             self.rewriter.cancel.check()?;
             let open = |(input, _): &(ShardMeta, _)| {

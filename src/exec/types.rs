@@ -2,16 +2,22 @@
 //!
 //! With this file, rows in TFRecord, and rows in tar as JSON, are read back with their types.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
-use arrow::datatypes::Fields;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use bytes::Bytes;
+use rayon::prelude::*;
 
+use super::rewrite;
 use crate::{
-    dataset::stage_small,
+    dataset::{Settings, ShardMeta, Snapshot, stage_small},
     error::{Error, Result},
-    schema,
-    storage::{Staged, Store},
+    format::{OutputFormat, parquet::ParquetFile},
+    schema::{self, bound, file::print_type},
+    storage::{Object, Staged, Store},
 };
 
 /// Stages the file for the shards of a folder.
@@ -52,12 +58,18 @@ pub(super) fn copy_small(store: &dyn Store, from: &str, to: &str) -> Result<Opti
     stage_small(store, to, &bytes).map(Some)
 }
 
-/// Returns the united columns of shards in several folders; `None` if a folder has no file or a column has different
-/// types in them, because rows of one folder would be read with the types of another.
+/// Returns the united columns of shards in several folders; `None` if a folder has no file. A column that has different
+/// types in them gets that of the dataset, or the united one: only shards whose types agree otherwise are merged.
 ///
 /// # Errors
 /// Fails if the store fails or a file is damaged.
-pub fn of_shards<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a str>) -> Result<Option<Fields>> {
+pub fn of_shards<'a>(
+    store: &dyn Store,
+    shards: impl Iterator<Item = &'a str>,
+    types: Option<&Fields>,
+) -> Result<Option<Fields>> {
+    let of_dataset =
+        |field: &Field| types.and_then(|types| types.find(field.name())).map(|(_, field)| Arc::clone(field));
     let folders: BTreeSet<&str> = shards.map(|path| path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
     let mut all: Option<Fields> = None;
     for folder in folders {
@@ -68,18 +80,132 @@ pub fn of_shards<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a str>) -
         let united = match &all {
             None => fields,
             Some(known) => {
-                let differs = |f: &&std::sync::Arc<arrow::datatypes::Field>| {
-                    known.find(f.name()).is_some_and(|(_, other)| other != *f)
+                let one = |field: &FieldRef| match fields.find(field.name()) {
+                    Some((_, other)) if other != field => {
+                        of_dataset(field).unwrap_or_else(|| Arc::new(schema::unite_fields(field, other)))
+                    }
+                    _ => Arc::clone(field),
                 };
-                if fields.iter().any(|f| differs(&f)) {
-                    return Ok(None);
-                }
-                schema::unite_lists(known, &fields)
+                let new = fields.iter().filter(|field| known.find(field.name()).is_none());
+                known.iter().map(one).chain(new.cloned()).collect()
             }
         };
         all = Some(united);
     }
     Ok(all)
+}
+
+/// Groups shards by types: those of one kind have a common type for each column that changes no value, and only they are merged.
+#[derive(Debug, Clone, Default)]
+pub struct TypeKinds {
+    /// Numbers of the kinds of shards that are not of the first one.
+    kinds: HashMap<String, usize>,
+    /// Shards with a column that the dataset has with a wider type now.
+    outdated: HashSet<String>,
+}
+
+impl TypeKinds {
+    /// Reads the types of shards, if the dataset may have several for a column.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn of_shards(snapshot: &Snapshot, shards: &[&ShardMeta]) -> Result<Self> {
+        let Settings { types, retyped, shard_format, .. } = &snapshot.entry().settings;
+        let is_parquet = *shard_format == OutputFormat::Parquet;
+        if types.as_ref().map_or(!is_parquet, |_| retyped.is_empty()) {
+            return Ok(Self::default());
+        }
+        let is_unsure = |field: &&FieldRef| types.is_none() || retyped.contains(field.name());
+        let read = |shard: &&ShardMeta| -> Result<(Fields, Fields)> {
+            let dataset = snapshot.dataset();
+            if is_parquet {
+                let file = rewrite::open(dataset, shard)?;
+                return Ok((file.schema().fields().clone(), exact_in_floats(&file)));
+            }
+            let stored = of_shards(dataset.store().as_ref(), std::iter::once(shard.path.as_str()), None)?;
+            let stored = stored.unwrap_or_default();
+            let open = opened(&stored, types.as_ref());
+            Ok((stored, open))
+        };
+        let all: Vec<(Fields, Fields)> = shards.par_iter().map(read).collect::<Result<_>>()?;
+        let mut out = Self::default();
+        let mut known: Vec<Fields> = Vec::new();
+        for (shard, (stored, open)) in shards.iter().zip(all) {
+            let open: Fields = open.iter().filter(is_unsure).cloned().collect();
+            let fits = |field: &FieldRef, of: &Fields| {
+                of.find(field.name()).is_none_or(|(_, other)| bound::merges(field, other))
+            };
+            let kind = known.iter().position(|of| open.iter().all(|field| fits(field, of)));
+            match kind {
+                Some(kind) => known[kind] = schema::unite_lists(&known[kind], &open),
+                None => known.push(open.clone()),
+            }
+            let kind = kind.unwrap_or(known.len() - 1);
+            if kind > 0 {
+                out.kinds.insert(shard.path.clone(), kind);
+            }
+            let is_outdated = |field: &FieldRef| {
+                let now = types.as_ref().and_then(|types| types.find(field.name())).map(|(_, now)| now);
+                let differs = |now: &FieldRef| {
+                    let settled = schema::settle(&[Arc::clone(now)].into_iter().collect());
+                    let stored = stored.find(field.name()).map(|(_, field)| print_type(field));
+                    stored != settled.first().map(|field| print_type(field)) && bound::merges(field, now)
+                };
+                now.is_some_and(differs)
+            };
+            if is_parquet && open.iter().any(is_outdated) {
+                out.outdated.insert(shard.path.clone());
+            }
+        }
+        Ok(out)
+    }
+
+    /// Returns the number of the kind of a shard.
+    pub fn of(&self, shard: &str) -> usize {
+        self.kinds.get(shard).copied().unwrap_or(0)
+    }
+
+    /// Whether a shard has a column that would get a wider type if it were written anew.
+    pub fn is_outdated(&self, shard: &str) -> bool {
+        self.outdated.contains(shard)
+    }
+
+    /// Whether there are several kinds.
+    pub fn are_several(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+}
+
+/// Returns the types that rewritten shards get for columns whose type has changed.
+pub fn newest(settings: &Settings) -> Fields {
+    let types = settings.types.as_ref().filter(|_| !settings.retyped.is_empty());
+    let retyped = |field: &&FieldRef| settings.retyped.contains(field.name());
+    schema::settle(&types.into_iter().flatten().filter(retyped).cloned().collect())
+}
+
+/// Returns the columns of shards without statistics, in which text without values that the dataset has with another type is open.
+fn opened(stored: &Fields, types: Option<&Fields>) -> Fields {
+    let open = |field: &FieldRef| match types.and_then(|types| types.find(field.name())) {
+        Some((_, now))
+            if *field.data_type() == DataType::Utf8 && !now.data_type().is_string() && !now.data_type().is_binary() =>
+        {
+            Arc::new(Field::new(field.name(), DataType::Null, true))
+        }
+        _ => Arc::clone(field),
+    };
+    stored.iter().map(open).collect()
+}
+
+/// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds exactly the
+/// type of such integers.
+fn exact_in_floats(file: &ParquetFile<Object>) -> Fields {
+    let exact = |field: &FieldRef| match field.data_type() {
+        DataType::Int64 if file.is_exact_in_floats(field.name()) => {
+            Arc::new(Field::new(field.name(), DataType::Int32, true))
+        }
+        _ => Arc::clone(field),
+    };
+    file.open_fields().iter().map(exact).collect()
 }
 
 fn path(folder: &str) -> String {
@@ -104,10 +230,13 @@ mod tests {
         put("a", &fields(&[("x", DataType::Int64)]));
         put("b", &fields(&[("x", DataType::Int64), ("y", DataType::Date32)]));
         put("c", &fields(&[("x", DataType::Utf8)]));
-        let of = |shards: &[&str]| of_shards(&store, shards.iter().copied()).unwrap();
+        let of = |shards: &[&str]| of_shards(&store, shards.iter().copied(), None).unwrap();
         let both = fields(&[("x", DataType::Int64), ("y", DataType::Date32)]);
         assert_eq!(of(&["a/000000.tfrecord", "b/000000.tfrecord", "a/000001.tfrecord"]), Some(both));
-        assert_eq!(of(&["a/000000.tfrecord", "c/000000.tfrecord"]), None);
+        let dataset = fields(&[("x", DataType::Int64)]);
+        let of_dataset = of_shards(&store, ["a/0.tar", "c/0.tar"].into_iter(), Some(&dataset)).unwrap();
+        assert_eq!(of_dataset, Some(dataset));
+        assert_eq!(of(&["a/000000.tfrecord", "c/000000.tfrecord"]), Some(fields(&[("x", DataType::Utf8)])));
         assert_eq!(of(&["a/000000.tfrecord", "d/000000.tfrecord"]), None);
     }
 }

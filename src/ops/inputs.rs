@@ -18,6 +18,7 @@ use crate::{
     exec::{card::CARD, constants::ConstantSets},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
+    record::side::Sides,
     scan::{SourceFile, content_hash},
     storage::{Location, Store},
 };
@@ -138,9 +139,16 @@ pub struct Live {
     known: HashSet<String>,
     /// Whether it keeps a dataset card.
     has_card: bool,
+    /// How its records are divided.
+    split: Option<Sides>,
 }
 
 impl Live {
+    /// Returns how the records of the dataset are divided.
+    pub fn split(&self) -> Option<&Sides> {
+        self.split.as_ref()
+    }
+
     /// Returns the dataset at a location; `None` if there is none.
     ///
     /// # Errors
@@ -166,6 +174,7 @@ impl Live {
             folders: live.iter().filter_map(|uri| Some(uri.rsplit_once('/')?.0.to_owned())).collect(),
             live,
             has_card: snapshot.entry().settings.indexes.contains(&IndexKind::Hf),
+            split: snapshot.entry().settings.split.clone(),
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
         }))
     }

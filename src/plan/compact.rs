@@ -15,7 +15,7 @@
 //! bin is full or if it is at most as large as the rest of the bin. So a shard at least doubles each time it is
 //! rewritten, and a record is rewritten a logarithmic number of times, however few records each run adds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -55,6 +55,8 @@ pub struct Candidate {
     pub made_for_target: bool,
     /// Whether its records are sorted or shuffled: a merge in record order would destroy their order.
     pub sorted: bool,
+    /// Whether a column would get a wider type, which the dataset has now, if it were written anew.
+    pub outdated: bool,
 }
 
 /// A point in a dataset's history.
@@ -88,6 +90,8 @@ pub enum Choice {
     Merge(usize),
     /// It is divided, as the group with this number.
     Divide(usize),
+    /// It is written anew, as the group with this number, because the dataset has a wider type for a column now.
+    Retype(usize),
     /// It was not committed between `since` and `until`.
     OutsideWindow,
     /// Its size is within the accepted range.
@@ -114,6 +118,7 @@ impl Choice {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Merge(_) => "smaller than 75% of the target",
+            Self::Retype(_) => "a column has another type in the dataset now, which changes no value",
             Self::OutsideWindow => "committed outside the window",
             Self::RightSize => "within 75% to 180% of the target",
             Self::Divide(_) => "larger than 180% of the target",
@@ -195,11 +200,18 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
             items.push(Item { inputs: vec![i], bytes: shard.bytes, ..Item::default() });
         }
     }
+    let taken: BTreeSet<usize> = items.iter().flat_map(|item| item.inputs.iter().copied()).collect();
+    for (i, shard) in candidates.iter().enumerate().filter(|(i, shard)| shard.outdated && !taken.contains(i)) {
+        if matches!(choices[i], Choice::TooFew | Choice::Settled | Choice::RightSize) && !shard.sorted {
+            items.push(Item { inputs: vec![i], bytes: shard.bytes, ..Item::default() });
+        }
+    }
     items.sort_by_key(|item| item.inputs[0]);
     let mut groups = Vec::new();
     let mut left = options.max_bytes.map_or(u64::MAX, |size| size.0);
     for Item { inputs, bytes, .. } in items {
         let choice = match (inputs.len(), bytes <= left) {
+            (1, true) if candidates[inputs[0]].outdated => Choice::Retype(groups.len()),
             (1, true) => Choice::Divide(groups.len()),
             (1, false) => Choice::DeferredLarge,
             (_, true) => Choice::Merge(groups.len()),
@@ -372,6 +384,7 @@ mod tests {
                 settled: false,
                 made_for_target: false,
                 sorted: false,
+                outdated: false,
             })
             .collect()
     }

@@ -107,6 +107,8 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
     let same_kind = schema::is_json(from) == schema::is_json(to);
     match (array.data_type(), to.data_type()) {
         (given, target) if given == target && same_kind => Ok(Arc::clone(array)),
+        // No value fits every type.
+        (_, target) if array.null_count() == array.len() => Ok(new_null_array(target, array.len())),
         (Null, target) => Ok(new_null_array(target, array.len())),
         (Dictionary(_, value), _) => unpack(array, value, to),
         (RunEndEncoded(_, value), _) => unpack(array, value.data_type(), to),

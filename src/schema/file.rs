@@ -89,9 +89,13 @@ pub fn parse(text: &str) -> Result<Fields> {
             .hint(r#"a schema looks like {"columns": [{"name": "age", "type": "int64"}]}"#)
             .cause(error)
     })?;
+    fields_of(file.columns)
+}
+
+fn fields_of(columns: Vec<Column>) -> Result<Fields> {
     let mut names = std::collections::HashSet::new();
-    let mut fields: Vec<FieldRef> = Vec::with_capacity(file.columns.len());
-    for Column { name, data_type } in file.columns {
+    let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
+    for Column { name, data_type } in columns {
         let field = parse_type(&data_type).map_err(|e| e.column(name.as_str()))?;
         if !names.insert(name.clone()) {
             return Err(Error::usage("expected each column once, found it twice").column(name));
@@ -103,9 +107,38 @@ pub fn parse(text: &str) -> Result<Fields> {
 
 /// Prints a schema file.
 pub fn print(fields: &Fields) -> String {
-    let columns = fields.iter().map(|field| Column { name: field.name().clone(), data_type: print_type(field) });
     // Serializing two texts per column as JSON cannot fail.
-    serde_json::to_string_pretty(&File { columns: columns.collect() }).unwrap_or_default()
+    serde_json::to_string_pretty(&File { columns: columns_of(fields) }).unwrap_or_default()
+}
+
+fn columns_of(fields: &Fields) -> Vec<Column> {
+    fields.iter().map(|field| Column { name: field.name().clone(), data_type: print_type(field) }).collect()
+}
+
+/// Columns of a log entry, for `#[serde(with)]`: the list of a schema file. A column without a type is `null`.
+pub mod listed {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
+
+    use super::{Column, Fields, columns_of, fields_of};
+    use crate::schema::bound::kept;
+
+    /// Serializes columns.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(fields: &Option<Fields>, serializer: S) -> Result<S::Ok, S::Error> {
+        fields.as_ref().map(columns_of).serialize(serializer)
+    }
+
+    /// Deserializes columns.
+    ///
+    /// # Errors
+    /// If a type is invalid, or a name occurs twice.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fields>, D::Error> {
+        let columns = Option::<Vec<Column>>::deserialize(deserializer)?;
+        let fields = columns.map(fields_of).transpose().map_err(D::Error::custom)?;
+        Ok(fields.map(|fields| kept(&fields)))
+    }
 }
 
 /// Parses a type. Returns a nullable field without a name, because JSON text is a type with a metadata mark.

@@ -4,6 +4,7 @@
 //! type is text become text for delimited input, where every value was text originally. For JSON, the reader keeps as
 //! much as possible: scalars become text, anything with structure JSON text.
 
+pub mod bound;
 pub mod file;
 mod logical;
 mod names;
@@ -115,19 +116,29 @@ pub fn settle(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_field(f))).collect()
 }
 
+/// As [`settle`], but columns without any value stay so.
+fn settle_empty(fields: &Fields) -> Fields {
+    fields.iter().map(|f| Arc::new(settle_part(f, true))).collect()
+}
+
 fn settle_field(field: &Field) -> Field {
+    settle_part(field, false)
+}
+
+fn settle_part(field: &Field, keeps_null: bool) -> Field {
+    let settle_field = |field: &Field| settle_part(field, keeps_null);
     let data_type = match field.data_type() {
         DataType::Int64 if field.metadata().contains_key(WIDE) => {
             return Field::new(field.name(), DataType::Int64, field.is_nullable());
         }
-        DataType::Null if !logical::is_stated(field) => DataType::Utf8,
+        DataType::Null if !keeps_null && !logical::is_stated(field) => DataType::Utf8,
         DataType::List(inner) => DataType::List(Arc::new(settle_field(inner))),
         DataType::LargeList(inner) => DataType::LargeList(Arc::new(settle_field(inner))),
         DataType::FixedSizeList(inner, width) => DataType::FixedSizeList(Arc::new(settle_field(inner)), *width),
         DataType::Map(entries, sorted) => DataType::Map(Arc::new(settle_field(entries)), *sorted),
         // Parquet does not support groups without fields.
         DataType::Struct(inner) if inner.is_empty() => return json_field(field.name()),
-        DataType::Struct(inner) => DataType::Struct(settle(inner)),
+        DataType::Struct(inner) => DataType::Struct(inner.iter().map(|part| Arc::new(settle_field(part))).collect()),
         other => other.clone(),
     };
     let mut metadata = field.metadata().clone();

@@ -54,7 +54,8 @@ fn files_of_constants(folder: &Folder, dataset: &str) -> usize {
 fn add(folder: &Folder, dataset: &str, format: &str, grids: std::ops::Range<i32>, y: &[f32]) {
     for number in grids {
         grid(folder, &format!("in/g{number}.zarr"), 2, y, number * 100);
-        let command = format!("convert in/g{number}.zarr --out {dataset} --to {format} --record-dim t");
+        let command =
+            format!("convert in/g{number}.zarr --out {dataset} --to {format} --record-dim t --accept constants");
         folder.run(&command).ok();
     }
 }
@@ -177,7 +178,7 @@ fn sorting_keeps_constants_apart() {
         folder.write(&format!("{path}/t/.zarray"), array);
         folder.write(&format!("{path}/t/.zattrs"), r#"{"_ARRAY_DIMENSIONS":["t"]}"#);
         folder.write(&format!("{path}/t/0"), times);
-        folder.run(&format!("convert {path} --out d --record-dim t")).ok();
+        folder.run(&format!("convert {path} --out d --record-dim t --accept constants")).ok();
     }
     let before: BTreeSet<_> = constants(&folder, "d").into_values().collect();
     let summary = folder.run("compact d --sort-by t --min-inputs 2 --json").ok().summary();
@@ -222,7 +223,7 @@ fn arrays_of_another_shape_are_not_added() {
     assert!(ran.stderr.contains("[2]") && ran.stderr.contains("[3]") && ran.stderr.contains("`v`"), "{ran:?}");
     // Tar and TFRecord tell the shape with each record.
     add(&folder, "t", "tar", 1..2, &[1.0, 2.0]);
-    folder.run("convert in/other.zarr --out t --record-dim t").ok();
+    folder.run("convert in/other.zarr --out t --record-dim t --accept constants").ok();
 }
 
 #[test]

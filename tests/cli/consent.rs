@@ -69,12 +69,13 @@ fn schemas_are_compared_with_the_dataset() {
         assert!(refused.stderr.contains("found id, who, age, new"), "{}", refused.stderr);
         folder.write("d.csv", "id,age,who\n5,7,x\n");
         folder.run("convert d.csv --on-schema fail").ok();
-        let told = folder.run("convert b.csv").ok();
-        assert!(
-            told.stderr.contains("column `age` is text in these sources and int64 in the dataset"),
-            "{}",
-            told.stderr
-        );
+        let refused = folder.run("convert b.csv");
+        assert_eq!(refused.code, 6, "{to}: {}", refused.stderr);
+        for part in ["expected int64, as this dataset has, found `unknown`", "line 2", "`age`", "--on-schema union"] {
+            assert!(refused.stderr.contains(part), "{to} {part}: {}", refused.stderr);
+        }
+        let told = folder.run("convert b.csv --on-schema union").ok();
+        assert!(told.stderr.contains("`age` from int64 to text"), "{}", told.stderr);
     }
 }
 

@@ -61,6 +61,7 @@ mod remote_arrays;
 mod report;
 mod reshard;
 mod reshard_shuffle;
+mod runs;
 mod select;
 mod shuffle;
 mod sizes;

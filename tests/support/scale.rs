@@ -227,6 +227,8 @@ pub fn transaction() -> Transaction<'static> {
         indexes: Vec::new(),
         private: None,
         columns: Vec::new(),
+        types: None,
+        retyped: std::collections::BTreeSet::new(),
         split: None,
         dedup: None,
         shuffle: None,

@@ -290,8 +290,8 @@ struct TypeArgs {
     /// Text that means null, besides empty fields.
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     null: Option<String>,
-    /// How to treat inputs with different columns.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnSchema::Union, hide_short_help = true)]
+    /// How to treat inputs whose columns or types differ from each other, or from those of the dataset.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnSchema::Keep, hide_short_help = true)]
     on_schema: OnSchema,
 }
 

@@ -34,6 +34,7 @@ use crate::{
     },
     error::{Error, Kind, Result},
     id::{TransactionId, Version, run_of_folder},
+    schema::bound,
     storage::{NewEntry, Store},
 };
 
@@ -232,6 +233,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         return Err(Error::conflict("another run gave the numbers of new classes to other folders meanwhile")
             .hint("nothing was committed; run the command again, it gives its classes the next numbers"));
     }
+    check_types(parent, transaction, planned_on)?;
     if transaction.settings.hashes != parent.entry().settings.hashes && !transaction.segments.is_empty() {
         return Err(Error::conflict("another run made the dataset meanwhile, with other hashes in its id index")
             .hint("nothing was committed; run the command again, it makes the hashes that the dataset has"));
@@ -276,6 +278,24 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
             .hint("nothing was committed; run the command again, it skips what is there"))
     })?;
     Ok(())
+}
+
+/// Fails if another run has given a column a type since that does not hold what this run has written, or the other way round.
+fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
+    let (mine, theirs) = (&transaction.settings.types, &parent.entry().settings.types);
+    let (Some(mine), Some(theirs)) = (mine.as_ref().filter(|_| transaction.operation == "convert"), theirs) else {
+        return Ok(());
+    };
+    let then = parent.dataset().find_entry(planned_on)?.and_then(|entry| entry.settings.types);
+    if then.as_ref() == Some(theirs) {
+        return Ok(());
+    }
+    let differs = bound::conflict(theirs, mine).or_else(|| bound::conflict(mine, theirs));
+    differs.map_or(Ok(()), |(column, one, other)| {
+        Err(Error::conflict(format!("another run gave a column another type meanwhile, {one} beside {other}"))
+            .column(column)
+            .hint("nothing was committed; run the command again, it compares with the types that the dataset has"))
+    })
 }
 
 /// Fails if records were added since the run looked for duplicates of those that the dataset held.
@@ -468,6 +488,8 @@ mod tests {
                 classes: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),
+                types: None,
+                retyped: std::collections::BTreeSet::new(),
                 split: None,
                 dedup: None,
                 shuffle: None,

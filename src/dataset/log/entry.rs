@@ -5,8 +5,9 @@
 //! in a listing. Unknown fields are ignored, so later releases may add some; `format` is raised when older releases
 //! could no longer read the dataset correctly. The last field is a checksum over all bytes before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use arrow::datatypes::Fields;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -278,6 +279,13 @@ pub struct Settings {
     /// Columns that rows keep, in their order; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    /// Types of the columns of rows, which bind later runs; `null` for a column without a value so far. `None` for samples and
+    /// adopted shards.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
+    pub types: Option<Fields>,
+    /// Columns that older shards may store with another type than `types` says.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub retyped: BTreeSet<String>,
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Sides>,

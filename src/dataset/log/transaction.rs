@@ -15,6 +15,7 @@ use crate::{
         },
     },
     id::TransactionId,
+    schema::bound,
 };
 
 /// What a run wants to commit.
@@ -110,6 +111,17 @@ impl Transaction<'_> {
         if count(&parent.classes) > count(&settings.classes) {
             settings.classes.clone_from(&parent.classes);
         }
+        match (&parent.types, &settings.types) {
+            (Some(theirs), Some(mine)) if self.operation == "convert" => {
+                let types = bound::after(theirs, mine);
+                let older = bound::retyped(theirs, &types).chain(bound::retyped(mine, &types)).map(str::to_owned);
+                settings.retyped.extend(older);
+                settings.types = Some(types);
+            }
+            (Some(theirs), _) => settings.types = Some(theirs.clone()),
+            (None, _) => {}
+        }
+        settings.retyped.extend(parent.retyped.iter().cloned());
         if self.operation != "convert" {
             settings.labels.clone_from(&parent.labels);
             settings.dedup.clone_from(&parent.dedup);

@@ -48,6 +48,8 @@ pub struct CsvOptions {
     pub null: Option<String>,
     /// Columns whose types the user set: records with values that do not fit are rejected, and the types do not change.
     pub pinned: Vec<String>,
+    /// Columns whose types the dataset set: as pinned ones, but only the usual notation of values is accepted.
+    pub bound: Vec<String>,
     /// Columns that are text regardless of their values.
     pub text: Vec<String>,
     /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
@@ -63,6 +65,7 @@ impl Default for CsvOptions {
             named: false,
             null: None,
             pinned: Vec::new(),
+            bound: Vec::new(),
             text: Vec::new(),
             taken: None,
         }

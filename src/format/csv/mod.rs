@@ -187,6 +187,11 @@ impl CsvSource {
         if settled { strict } else { Vec::new() }
     }
 
+    /// Whether a value that does not fit rejects its record.
+    fn is_fixed(&self, column: &str) -> bool {
+        self.is_pinned(column) || self.options.bound.iter().any(|name| name == column)
+    }
+
     fn is_pinned(&self, column: &str) -> bool {
         self.options.pinned.iter().any(|name| name == column)
     }
@@ -404,7 +409,7 @@ impl<'a> Parse<'a> {
             builder.map_or_else(String::new, |builder| value::type_name(schema.field(builder.at)))
         };
         let name = |fault: &Fault| &self.source.columns[fault.column];
-        if let Some(fault) = faults.iter().find(|fault| !self.source.is_pinned(name(fault))) {
+        if let Some(fault) = faults.iter().find(|fault| !self.source.is_fixed(name(fault))) {
             let origin = self.origin(cells.rows[fault.row]);
             let row = cells.rows[fault.row];
             let start = row.start as usize;
@@ -423,7 +428,8 @@ impl<'a> Parse<'a> {
         self.stays.resize(self.rows.len() + cells.rows.len(), true);
         for fault in faults.drain(..) {
             self.stays[self.rows.len() + fault.row] = false;
-            let reason = format!("expected {}, found `{}`", expected(&fault), shown(cells, fault));
+            let whose = if self.source.is_pinned(name(&fault)) { "" } else { ", as this dataset has" };
+            let reason = format!("expected {}{whose}, found `{}`", expected(&fault), shown(cells, fault));
             self.unfit.push((cells.rows[fault.row], fault.column, reason));
         }
         None

@@ -211,6 +211,7 @@ proptest! {
         // Enough bytes after the last line for the fast path to be used there too.
         bytes.extend(std::iter::repeat_n(b' ', 80));
         let options = JsonOptions {
+            bound: Vec::new(),
             text: if text { vec!["b c".to_owned()] } else { Vec::new() },
             pinned: if pinned { ["a", "b c", "é", "key"].map(str::to_owned).to_vec() } else { Vec::new() },
             taken: some.then(|| ["b c", "é"].map(str::to_owned).to_vec()),

@@ -70,6 +70,8 @@ pub struct JsonOptions {
     pub text: Vec<String>,
     /// Columns, or dotted paths within columns, with a fixed type: a value that does not fit rejects its record.
     pub pinned: Vec<String>,
+    /// Columns with the type that the dataset has: as pinned ones, but only the usual notation of values is accepted.
+    pub bound: Vec<String>,
     /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
     pub taken: Option<Vec<String>>,
 }
@@ -136,8 +138,8 @@ impl JsonSource {
             }
             What::Mismatch { value, expected } => {
                 let column = fault.column.unwrap_or_default();
-                if self.is_pinned(&column) {
-                    let reason = format!("expected {expected}, found {value}");
+                if let Some(whose) = self.fixed(&column) {
+                    let reason = format!("expected {expected}{whose}, found {value}");
                     return ControlFlow::Continue(reject(split, place, 0, Some(column), reason));
                 }
                 let byte = split.offset + place.start as u64;
@@ -156,9 +158,11 @@ impl JsonSource {
             && reason.starts_with(fault::UNEXPECTED_END)
     }
 
-    fn is_pinned(&self, column: &str) -> bool {
+    /// Returns who has fixed the type of a column, as messages say it; `None` if it may change.
+    fn fixed(&self, column: &str) -> Option<&'static str> {
         let covers = |pin: &str| column.strip_prefix(pin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        self.options.pinned.iter().any(|pin| covers(pin))
+        let any = |pins: &[String]| pins.iter().any(|pin| covers(pin));
+        any(&self.options.pinned).then_some("").or_else(|| any(&self.options.bound).then_some(", as this dataset has"))
     }
 }
 

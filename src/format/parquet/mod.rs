@@ -19,6 +19,7 @@ mod facts;
 mod input;
 mod int96;
 mod logical;
+mod open;
 mod pages;
 mod read;
 mod samples;

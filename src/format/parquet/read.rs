@@ -18,13 +18,17 @@ use ::parquet::{
         reader::{ChunkReader, Length},
     },
 };
-use arrow::{array::RecordBatch, datatypes::SchemaRef};
+use arrow::{
+    array::RecordBatch,
+    datatypes::{Fields, SchemaRef},
+};
 use bytes::Bytes;
 
 use super::{
     facts::{ColumnFacts, facts_of},
     input::footer,
     logical::arrow_metadata,
+    open::{exact_in_floats, open_fields},
     pages::{PARQUET, check_brotli, is_brotli},
     values::{ColumnValues, values_of},
 };
@@ -184,6 +188,16 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Returns the schema, including the Arrow types that the writer recorded.
     pub fn schema(&self) -> &SchemaRef {
         self.builder.schema()
+    }
+
+    /// Returns the fields, in which texts without any value have the type null.
+    pub fn open_fields(&self) -> Fields {
+        open_fields(self.schema().fields(), self.builder.metadata())
+    }
+
+    /// Whether all values of a column of integers, by its bounds, are ones that float64 holds.
+    pub fn is_exact_in_floats(&self, column: &str) -> bool {
+        exact_in_floats(self.builder.metadata(), column)
     }
 
     /// Returns the compression of the first column; most writers use one codec for all columns.

@@ -10,7 +10,7 @@ mod planned;
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -429,6 +429,8 @@ impl<'a> Adoption<'a> {
             classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),
+            types: None,
+            retyped: BTreeSet::new(),
             split: None,
             dedup: None,
             shuffle: None,

@@ -128,16 +128,23 @@ impl Replacing<'_> {
         Ok(staged)
     }
 
-    /// Stages the `schema.json` of the new shards' folders, if those of the old folders agree.
+    /// Stages the `schema.json` of the new shards' folders, with the columns of the old ones.
     fn types(&self, all: &[Replacement]) -> Result<Vec<Staged>> {
         if self.settings.shard_format == OutputFormat::Parquet {
             return Ok(Vec::new());
         }
         let store = self.dataset().store().as_ref();
-        let removes = self.removes(all);
-        let Some(fields) = types::of_shards(store, removes.iter().map(String::as_str))? else { return Ok(Vec::new()) };
-        let folders: BTreeSet<&str> = all.iter().map(|one| folder_of(&one.product.shard.meta.path)).collect();
-        folders.iter().map(|folder| types::stage(store, folder, &fields)).collect()
+        let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for one in all {
+            let inputs = self.groups[one.product.group].inputs.iter().map(String::as_str);
+            folders.entry(folder_of(&one.product.shard.meta.path)).or_default().extend(inputs);
+        }
+        let types = self.parent.entry().settings.types.as_ref();
+        let stage = |(folder, inputs): (&str, Vec<&str>)| {
+            let fields = types::of_shards(store, inputs.into_iter(), types)?;
+            fields.map(|fields| types::stage(store, folder, &fields)).transpose()
+        };
+        folders.into_iter().filter_map(|folder| stage(folder).transpose()).collect()
     }
 
     fn removes(&self, all: &[Replacement]) -> Vec<String> {

@@ -249,6 +249,7 @@ fn candidate(file: &LiveFile, target: Size) -> Candidate {
         // Large files are not divided.
         made_for_target: true,
         sorted: order_of(file).is_some(),
+        outdated: false,
     }
 }
 

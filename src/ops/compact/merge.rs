@@ -13,6 +13,7 @@ use crate::{
         ordered::ordered,
         rewrite::Rewriter,
         shard::{FinishedShard, ShardNaming},
+        types,
     },
     format::{OutputFormat, parquet::Tally},
     id::Version,
@@ -109,6 +110,7 @@ impl<'a> Merging<'a> {
             compare: self.proof == Proof::Full,
             runs: self.snapshot.runs()?,
             target: self.settings.target_shard.0,
+            types: types::newest(&self.snapshot.entry().settings),
         };
         let (merger, merges) = (&merger, self.merges(groups)?);
         std::thread::scope(|scope| {

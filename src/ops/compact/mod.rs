@@ -31,6 +31,7 @@ use crate::{
         constants::ConstantSets,
         live::{Prepared, refresh},
         shard::ShardNaming,
+        types::TypeKinds,
     },
     format::OutputFormat,
     id::TransactionId,
@@ -66,7 +67,9 @@ fn compact_version(
         let compact_options = selection(snapshot, &settings, options)?;
         let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
         check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
-        let constants = ConstantSets::of_shards(dataset.store().as_ref(), shards)?;
+        let all: Vec<&ShardMeta> = snapshot.shards()?.iter().collect();
+        let types = TypeKinds::of_shards(snapshot, &all)?;
+        let constants = ConstantSets::of_shards(dataset.store().as_ref(), shards)?.with_types(types);
         let sorting = Sorting { context, snapshot, settings, order, constants };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
@@ -141,14 +144,30 @@ fn planned(
     options: &CompactOptions,
 ) -> Result<(CompactPlan, ConstantSets)> {
     let store = snapshot.dataset().store().as_ref();
-    let first = plan::plan(&candidates(snapshot, shards, settings, &ConstantSets::default()), options);
+    let all: Vec<&ShardMeta> = shards.iter().collect();
+    let mut types = match &snapshot.entry().settings.types {
+        Some(_) => TypeKinds::of_shards(snapshot, &all)?,
+        None => TypeKinds::default(),
+    };
+    let of_types = ConstantSets::default().with_types(types.clone());
+    let mut first = plan::plan(&candidates(snapshot, shards, settings, &of_types), options);
+    if snapshot.entry().settings.types.is_none() {
+        // Adopted shards state their types themselves.
+        let merged: Vec<&ShardMeta> =
+            first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]).collect();
+        if TypeKinds::of_shards(snapshot, &merged)?.are_several() {
+            types = TypeKinds::of_shards(snapshot, &all)?;
+            let of_types = ConstantSets::default().with_types(types.clone());
+            first = plan::plan(&candidates(snapshot, shards, settings, &of_types), options);
+        }
+    }
     let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
     check_folders(store, merged())?;
     let constants = ConstantSets::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
     if !constants.any() {
-        return Ok((first, constants));
+        return Ok((first, constants.with_types(types)));
     }
-    let constants = ConstantSets::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?;
+    let constants = ConstantSets::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?.with_types(types);
     Ok((plan::plan(&candidates(snapshot, shards, settings, &constants), options), constants))
 }
 
@@ -173,6 +192,7 @@ fn candidates(
             mergeable: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
             partition: place(&s.path, constants),
+            outdated: constants.is_outdated(&s.path),
         })
         .collect()
 }
@@ -184,10 +204,15 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<Comp
         bytes: shard.bytes,
         choice: match choice {
             Choice::Merge(_) => "merge",
+            Choice::Retype(_) => "retype",
             Choice::Divide(_) => "divide",
             _ => "keep",
         },
-        group: if let Choice::Merge(group) | Choice::Divide(group) = choice { Some(*group) } else { None },
+        group: if let Choice::Merge(group) | Choice::Divide(group) | Choice::Retype(group) = choice {
+            Some(*group)
+        } else {
+            None
+        },
         reason: choice.reason(),
     };
     let before = shards.len() as u64;

@@ -158,7 +158,7 @@ impl CompactReport {
 /// Returns the part of a shard's folder that follows the name of a compaction: only shards that may share a folder are
 /// merged.
 pub(in crate::ops) fn place(path: &str, constants: &ConstantSets) -> String {
-    let serial = match constants.of(path) {
+    let serial = match constants.kind(path) {
         0 => String::new(),
         kind => format!("-{}", kind + 1),
     };

@@ -15,11 +15,16 @@ use super::{
 use crate::{
     array::outputs,
     dataset::Settings,
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     format::{OutputFormat, csv, json, parquet},
     record::path::field_at,
     scan::{InputFormat, RecordSource},
-    schema::{self, print_dims, tensor_dims, unite_lists},
+    schema::{
+        self,
+        bound::{self, Bound},
+        file::print_type,
+        print_dims, tensor_dims, unite_lists,
+    },
     storage,
 };
 
@@ -32,6 +37,10 @@ pub(super) struct GivenTypes {
     types: Vec<Field>,
     /// The columns that are read.
     pub(super) selection: Selection,
+    /// Types that the dataset has.
+    bound: Fields,
+    /// Whether types of the dataset are widened for values that do not fit.
+    widens: bool,
 }
 
 impl GivenTypes {
@@ -41,7 +50,80 @@ impl GivenTypes {
     /// When it cannot be read.
     pub(super) fn read(job: &Job<'_>, settings: &Settings) -> Result<Self> {
         let (prescribed, types) = (prescribed_columns(job)?, job.options.types.clone());
-        Ok(Self { prescribed, types, selection: Selection::new(settings, job.options.filter.clone()) })
+        let selection = Selection::new(settings, job.options.filter.clone());
+        let (bound, widens) = (settings.types.clone().unwrap_or_default(), job.options.on_schema == OnSchema::Union);
+        Ok(Self { prescribed, types, selection, bound, widens })
+    }
+
+    /// Whether the type of a column, given its name or the path of a part, must stay as it is in the dataset.
+    pub(super) fn is_bound(&self, column: &str) -> bool {
+        let is_it = |name: &str| column.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        !self.widens && self.bound.iter().any(|field| is_it(field.name()))
+    }
+
+    /// Adds to the error of a value what to do if it does not fit the type of the dataset.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let Some(column) = error.place().column.clone().filter(|column| self.is_bound(column)) else { return error };
+        let top = column.split('.').next().unwrap_or_default();
+        let known = self.bound.find(&column).or_else(|| self.bound.find(top));
+        match known.filter(|(_, field)| error.kind() == Kind::Input && !self.names().contains(field.name())) {
+            Some((_, known)) => bound_hints(error, known.name(), &print_type(known)),
+            None => error,
+        }
+    }
+
+    /// Returns the names of the columns of the dataset whose types cannot change in any way: a record with another value is
+    /// rejected.
+    pub(super) fn bound_names(&self) -> Vec<String> {
+        let given = self.names();
+        let is_fixed = |field: &&Arc<Field>| !self.widens && bound::is_fixed(field) && !given.contains(field.name());
+        self.bound.iter().filter(is_fixed).map(|field| field.name().clone()).collect()
+    }
+
+    /// Returns an error if types that the user gave, or that a source states, do not fit those of the dataset; if that is
+    /// `strict`, also for inferred types.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) for the first such column.
+    pub(super) fn check_bound(&self, sources: &[RecordSource], fields: &[Fields], strict: bool) -> Result<()> {
+        let conflict = |field: &Field| {
+            let (_, known) = self.bound.find(field.name()).filter(|_| !self.widens)?;
+            let fits = match bound::bind(known, field) {
+                Bound::Fits(_) => true,
+                Bound::Extends(_) => !strict || *known.data_type() == DataType::Null,
+                Bound::Conflict(_) => false,
+            };
+            (!fits).then(|| unlike_dataset(known, field))
+        };
+        let given = self.prescribed.iter().flatten().map(AsRef::as_ref).chain(&self.types);
+        if let Some(error) = given.clone().find_map(conflict) {
+            return Err(error);
+        }
+        let names: HashSet<&String> = given.map(Field::name).collect();
+        for (source, fields) in sources.iter().zip(fields).filter(|(source, _)| strict || source.format.is_typed()) {
+            let mut others = fields.iter().filter(|field| !names.contains(field.name()));
+            if let Some(error) = others.find_map(|field| conflict(field)) {
+                return Err(error.at(source.file.uri()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the columns of a run with the types of the dataset, where these are to stay.
+    fn bind(&self, fields: Fields) -> Fields {
+        if self.bound.is_empty() {
+            return fields;
+        }
+        let bind = |field: &Arc<Field>| {
+            let Some((_, known)) = self.bound.find(field.name()) else { return Arc::clone(field) };
+            Arc::new(match bound::bind(known, field) {
+                Bound::Fits(field) | Bound::Extends(field) => field,
+                Bound::Conflict(united) if self.widens => united,
+                // The reader says which value does not fit.
+                Bound::Conflict(_) => known.as_ref().clone(),
+            })
+        };
+        fields.iter().map(bind).collect()
     }
 
     /// Returns the names of the columns whose types the user gave.
@@ -83,7 +165,7 @@ impl GivenTypes {
             OutputFormat::Tar | OutputFormat::TfRecord => schema::with_open_intervals(&fields),
         };
         if let Some(prescribed) = &self.prescribed {
-            return storable(self.selection.read(prescribed));
+            return self.bind(storable(self.selection.read(prescribed)));
         }
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| settings.id.contains(name) || settings.subject.as_ref() == Some(name);
@@ -101,8 +183,22 @@ impl GivenTypes {
             }
             None => Arc::clone(field),
         };
-        storable(self.selection.read(&united.iter().map(pin).collect()))
+        self.bind(storable(self.selection.read(&united.iter().map(pin).collect())))
     }
+}
+
+/// Returns the error for a column whose values the dataset's type does not hold.
+fn unlike_dataset(known: &Field, found: &Field) -> Error {
+    let (then, now) = (print_type(known), print_type(found));
+    let error = Error::input(format!("expected {then}, as this dataset has, found {now}")).column(found.name());
+    bound_hints(error, found.name(), &then)
+}
+
+/// Adds what to do about values that do not fit the type of the dataset.
+fn bound_hints(error: Error, column: &str, then: &str) -> Error {
+    error
+        .hint(format!("give the column that type with --type {column}={then}, and leave out what does not fit with --on-error skip"))
+        .hint("or widen the type of the dataset with --on-schema union; --out names another dataset")
 }
 
 /// Returns the columns of `--schema`, with the types of `--type`.
@@ -151,7 +247,7 @@ pub(super) fn check_same_columns(options: &ConvertOptions, sources: &[RecordSour
             names(&fields[other]).join(", ")
         ))
         .at(sources[other].file.uri())
-        .hint("unite columns by name with --on-schema union"));
+        .hint("unite columns by name with --on-schema keep"));
     }
     Ok(())
 }

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use arrow::datatypes::Fields;
+
 use super::{
-    job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, sources::Fresh,
+    job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, select::Selection,
+    sources::Fresh,
 };
 use crate::{
     dataset::{
-        Counts, NewShard, Numbers, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Transaction,
+        Counts, NewShard, Numbers, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Settings, Transaction,
         record_beside,
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
     ops::{lineage, revision},
+    schema::bound,
     storage::{Staged, Store},
 };
 
@@ -69,7 +73,7 @@ pub(super) fn commit(
         sources: &sources,
         duplicates,
         numbers: Numbers::Fresh(counts.records_out),
-        ..Transaction::new(publication.id().clone(), "convert", plan.settings.clone())
+        ..Transaction::new(publication.id().clone(), "convert", with_types(&plan.settings, plan.row_fields()))
     };
     let snapshot = match plan.replaced.is_empty() {
         true => publication.commit(&transaction)?,
@@ -81,6 +85,16 @@ pub(super) fn commit(
     live::refresh(&snapshot, indexes, job.context.observer)?;
     report.note_shares(&plan.settings, groups, job.context.observer);
     Ok(report)
+}
+
+/// Returns the settings of a dataset after a run with these columns of rows, whose types bind later runs.
+pub(super) fn with_types(settings: &Settings, fields: Option<&Fields>) -> Settings {
+    let Some(fields) = fields else { return settings.clone() };
+    let known = settings.types.clone().unwrap_or_default();
+    let stored = Selection::new(settings, None).stored(fields);
+    let types = bound::after(&known, &stored);
+    let retyped = bound::retyped(&known, &types).map(str::to_owned).chain(settings.retyped.iter().cloned()).collect();
+    Settings { types: Some(types), retyped, ..settings.clone() }
 }
 
 /// Returns the counts of a run that the log does not keep.

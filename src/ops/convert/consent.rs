@@ -7,7 +7,8 @@
 
 use std::collections::HashSet;
 
-use arrow::datatypes::{DataType, Fields};
+use arrow::datatypes::{FieldRef, Fields};
+use bytes::Bytes;
 
 use super::{
     classes,
@@ -16,13 +17,17 @@ use super::{
     options::{Accept, OnSchema},
 };
 use crate::{
-    dataset::{Settings, ShardMeta},
+    dataset::{Settings, ShardMeta, folder_of},
     error::{Error, Result},
     events::Event,
-    exec::types,
+    exec::{constants, types},
     format::{OutputFormat, parquet},
     record::{parts::KEY_COLUMN, subject::SubjectsFrom},
-    schema,
+    schema::{
+        bound::{self, Bound, bind},
+        file::print_type,
+        plain_fields,
+    },
 };
 
 /// Maximum number of earlier commits whose columns are compared if those of the last commit share none with the new
@@ -35,7 +40,9 @@ impl Job<'_> {
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when a shard of the dataset cannot be read.
-    pub(super) fn check_alike(&self, inputs: &Inputs, fields: &Fields, format: OutputFormat) -> Result<()> {
+    pub(super) fn check_alike(&self, inputs: &Inputs, fields: &Fields, settings: &Settings) -> Result<()> {
+        let (format, none) = (settings.shard_format, Fields::empty());
+        let types = settings.types.as_ref().unwrap_or(&none);
         let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
         let Some(last) = shards.last() else { return Ok(()) };
         let known = self.columns_of(last, format)?;
@@ -55,9 +62,21 @@ impl Job<'_> {
         }
         if !inputs.give_samples() {
             self.check_columns((shards, format), &known, fields)?;
-            self.check_types(&known, fields)?;
+            self.check_types(types, (&known, fields))?;
         }
         Ok(())
+    }
+
+    /// Returns the types of the columns of rows that the dataset has, if only its shards state them, as those of other programs do;
+    /// `None` if there are none.
+    ///
+    /// # Errors
+    /// When a shard of the dataset cannot be read.
+    pub(super) fn types_of_shards(&self, format: OutputFormat) -> Result<Option<Fields>> {
+        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let Some(last) = shards.last() else { return Ok(None) };
+        let known = self.columns_of(last, format)?.filter(|known| known.find(KEY_COLUMN).is_none());
+        known.map(|known| Ok(bound::kept(&plain_fields(&known)?))).transpose()
     }
 
     /// Returns the columns of a shard; `None` if the types of its rows are not recorded.
@@ -70,7 +89,7 @@ impl Job<'_> {
                 Ok(Some(file.schema().fields().clone()))
             }
             OutputFormat::Tar | OutputFormat::TfRecord => {
-                types::of_shards(store.as_ref(), std::iter::once(shard.path.as_str()))
+                types::of_shards(store.as_ref(), std::iter::once(shard.path.as_str()), None)
             }
         }
     }
@@ -99,11 +118,9 @@ impl Job<'_> {
         })
     }
 
-    /// Reports columns whose types differ from the dataset's: as an error if the schema may not change, else as a note.
-    fn check_types(&self, known: &Fields, found: &Fields) -> Result<()> {
-        let strict = self.options.on_schema == OnSchema::Fail;
-        let place = || self.dataset.store().location().to_string();
-        if strict && !found.is_empty() {
+    /// Returns an error for other columns than the dataset's if the schema may not change, and reports which types do.
+    fn check_types(&self, types: &Fields, (known, found): (&Fields, &Fields)) -> Result<()> {
+        if self.options.on_schema == OnSchema::Fail && !found.is_empty() {
             let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
             let (mut before, mut now) = (names(known), names(found));
             before.sort_unstable();
@@ -111,32 +128,47 @@ impl Job<'_> {
             if before != now {
                 let (before, now) = (names(known).join(", "), names(found).join(", "));
                 return Err(Error::input(format!("expected the columns {before}, as this dataset has, found {now}"))
-                    .at(place())
-                    .hint("unite columns by name with --on-schema union"));
+                    .at(self.dataset.store().location().to_string())
+                    .hint("unite columns by name with --on-schema keep"));
             }
         }
-        let settled = schema::settle(found);
-        for field in settled.iter() {
-            let Some((_, before)) = known.find(field.name()) else { continue };
-            let unknown = *before.data_type() == DataType::Null
-                || found.find(field.name()).is_some_and(|(_, field)| *field.data_type() == DataType::Null);
-            let (then, now) = (schema::file::print_type(before), schema::file::print_type(field));
-            if unknown || then == now {
-                continue;
-            }
-            if strict {
-                return Err(Error::input(format!("expected {then}, as this dataset has, found {now}"))
-                    .at(place())
-                    .column(field.name())
-                    .hint(format!("give the column that type with --type {}={then}", field.name()))
-                    .hint("unite types with --on-schema union"));
-            }
-            let name = field.name();
+        let change = |field: &FieldRef| {
+            let (_, before) = types.find(field.name())?;
+            let changes = match bind(before, field) {
+                Bound::Fits(united) => print_type(&united) != print_type(before),
+                Bound::Extends(_) | Bound::Conflict(_) => true,
+            };
+            changes.then(|| format!("`{}` from {} to {}", field.name(), print_type(before), print_type(field)))
+        };
+        let changes: Vec<String> = found.iter().filter_map(change).collect();
+        if !changes.is_empty() {
             self.context.observer.event(Event::Note(format!(
-                "column `{name}` is {now} in these sources and {then} in the dataset; --type {name}={then} keeps it"
+                "types of columns of the dataset change: {}; `shardify compact {}` gives older shards these types where that \
+                 changes no value",
+                changes.join(", "),
+                self.dataset.store().location()
             )));
         }
         Ok(())
+    }
+
+    /// Returns an error if arrays have other constants than those of the dataset, as two sources of one run must not.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the constants of the dataset cannot be read.
+    pub(super) fn check_constants(&self, found: Option<&Bytes>) -> Result<()> {
+        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let (Some(last), Some(found)) = (shards.last(), found) else { return Ok(()) };
+        let known = constants::read(self.dataset.store().as_ref(), folder_of(&last.path))?;
+        let Some(column) = known.map(|known| constants::difference_of(&known, found)).transpose()?.flatten() else {
+            return Ok(());
+        };
+        self.require_accepted(Accept::Constants, "constants", || {
+            "expected variables without the record dimension to have the values that they have in this dataset, found a \
+             difference"
+                .to_owned()
+        })
+        .map_err(|error| error.column(column).hint("or choose variables that agree with --var"))
     }
 
     /// Returns an error if ids or subjects would come from other columns than before.

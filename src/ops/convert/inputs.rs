@@ -100,7 +100,7 @@ pub(super) fn open(
 
 /// Returns the detection options for that many sources, with what is known beforehand.
 fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
-    let (pinned, taken) = (given.names(), given.selection.taken());
+    let (pinned, bound, taken) = (given.names(), given.bound_names(), given.selection.taken());
     SniffOptions {
         from: job.options.from,
         encoding: job.options.encoding,
@@ -109,10 +109,11 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
             has_header: !job.options.no_header,
             null: job.options.null.clone(),
             pinned: pinned.clone(),
+            bound: bound.clone(),
             taken: taken.clone(),
             ..CsvOptions::default()
         },
-        json: JsonOptions { pinned, taken: taken.clone(), ..JsonOptions::default() },
+        json: JsonOptions { pinned, bound, taken: taken.clone(), ..JsonOptions::default() },
         arrays: ArrayOptions { coded: format == OutputFormat::Parquet, ..job.options.arrays.clone() },
         binary: given.binary_names(),
         taken,

@@ -72,6 +72,8 @@ impl<'a> Job<'a> {
                 [all] if all == ALL_COLUMNS => Vec::new(),
                 some => some.to_vec(),
             },
+            types: old.and_then(|o| o.types.clone()),
+            retyped: old.map(|o| o.retyped.clone()).unwrap_or_default(),
             split: None,
             dedup: None,
             shuffle: shuffle::chosen(snapshot, options.shuffle)?,

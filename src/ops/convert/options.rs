@@ -36,6 +36,8 @@ pub enum Accept {
     Subjects,
     /// Samples without a row in the labels.
     Labels,
+    /// Arrays whose constants differ from those of the dataset.
+    Constants,
 }
 
 /// Origin of the labels of samples made of files.
@@ -77,8 +79,10 @@ impl SubjectSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnSchema {
-    /// They are united by name.
+    /// They are united by name, and the types that the dataset has stay.
     #[default]
+    Keep,
+    /// They are united by name, and types of the dataset that do not hold all values are widened.
     Union,
     /// They are an error.
     Fail,

@@ -26,6 +26,7 @@ use super::{
     keys,
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
+    options::OnSchema,
     select::Selection,
     shuffle, split, subjects,
 };
@@ -139,7 +140,8 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
-    let settings = Settings { labels: label_hash.or(settings.labels), ..settings };
+    let split = split::inherited(job, &settings, &live)?;
+    let settings = Settings { labels: label_hash.or(settings.labels), split, ..settings };
     let opened = Opened::new(job, settings, (fresh, of), labels.as_ref())?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
@@ -183,6 +185,9 @@ impl Opened {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
             job.tell_settings(&old.entry().settings, &settings);
+        }
+        if settings.types.is_none() {
+            settings.types = job.types_of_shards(settings.shard_format)?;
         }
         let subjects = subjects::resolver(job, &settings)?;
         let given = GivenTypes::read(job, &settings)?;
@@ -229,7 +234,7 @@ impl Opened {
                 .at(source.file.uri())
                 .hint("use --records-per-shard or --target-shard"));
         }
-        job.check_alike(&self.inputs, &self.fields, self.settings.shard_format)
+        job.check_alike(&self.inputs, &self.fields, &self.settings)
     }
 
     /// Chooses indexes, and how to treat names that they or the format cannot store.
@@ -292,10 +297,12 @@ impl Named {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
             fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
         }
+        let constants = inputs.constants(&live)?;
+        job.check_constants(constants.as_ref())?;
         Ok(ConvertPlan {
             base: job.base(),
             arguments: arguments(job.options, &settings, given.prescribed.as_ref(), memory),
-            constants: inputs.constants(&live)?,
+            constants,
             rows: job.options.rows,
             tensor_lists: job.options.tensor_lists,
             media: job.options.media,
@@ -327,6 +334,11 @@ impl ConvertPlan {
             true => schema_of_samples(&self.fields, self.media),
             false => schema_of(&self.given.selection.read(&self.fields)),
         }
+    }
+
+    /// Returns the columns of rows; `None` if the records are samples.
+    pub(super) fn row_fields(&self) -> Option<&Fields> {
+        (!self.inputs.give_samples()).then_some(&self.fields)
     }
 
     /// Returns the schema of the stored records.
@@ -438,6 +450,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     columns::check_same_columns(job.options, sources, &fields)?;
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
     given.check(sources)?;
+    given.check_bound(sources, &fields, job.options.on_schema == OnSchema::Fail)?;
     let fields = given.unite(settings, &fields, sources);
     given.selection.bind(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());

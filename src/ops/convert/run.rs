@@ -78,11 +78,11 @@ pub(super) fn carry_out(
 ) -> Result<(ConvertPlan, Made)> {
     loop {
         job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
-        match run_once(job, &plan, naming, writer)? {
+        match run_once(job, &plan, naming, writer).map_err(|error| plan.given.explain(error))? {
             Attempt::Made(made) => return Ok((plan, *made)),
             Attempt::Mismatch { source, mismatch, error } => match wider(job, &plan, source, &mismatch)? {
                 Some(fields) => plan = ConvertPlan { fields, ..plan },
-                None => return Err(error),
+                None => return Err(plan.given.explain(error)),
             },
         }
     }
@@ -128,6 +128,7 @@ pub(super) fn wider(
     if plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column) {
         return Ok(None);
     }
+    let is_bound = plan.given.is_bound(&mismatch.column);
     let observer = job.context.observer;
     observer.event(Event::Note(format!(
         "{}: column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
@@ -147,7 +148,11 @@ pub(super) fn wider(
         return Err(error.hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
     }
     // The sampled types already include everything else: only text can hold this value.
-    let wider = if wider == plan.fields { schema::force_text(&wider, &mismatch.column) } else { wider };
+    let wider = match wider == plan.fields {
+        true if is_bound => return Ok(None),
+        true => schema::force_text(&wider, &mismatch.column),
+        false => wider,
+    };
     let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);
     let fitted = mirror::fit(job.dataset, job.snapshot, &plan.settings.indexes, &wider, &is_given)
         .map_err(|e| e.at(sources[source].file.uri()))?;

@@ -2,10 +2,15 @@
 
 use arrow::datatypes::Fields;
 
-use super::options::SplitChoice;
+use super::{
+    job::Job,
+    options::{Accept, SplitChoice},
+};
 use crate::{
     dataset::{Settings, Snapshot},
     error::{Error, Result},
+    events::Event,
+    ops::inputs::Live,
     record::{
         path::field_at,
         side::{SideBy, Sides},
@@ -70,6 +75,33 @@ pub(super) fn chosen(
         }
     }
     Ok(Some(sides))
+}
+
+/// Returns how records are divided, given the datasets among the sources: a division is kept, or given up with a word of consent.
+///
+/// # Errors
+/// [`Kind::Changed`](crate::error::Kind::Changed) if the records of a source are divided in another way, without consent.
+pub(super) fn inherited(job: &Job<'_>, settings: &Settings, live: &[Live]) -> Result<Option<Sides>> {
+    let Some((place, sides)) = live.iter().find_map(|source| Some((source.place(), source.split()?))) else {
+        return Ok(settings.split.clone());
+    };
+    let given_up = job.options.accept.contains(&Accept::Settings);
+    match &settings.split {
+        Some(own) if job.options.split.is_some() || own == sides => Ok(settings.split.clone()),
+        None if job.snapshot.is_none() && !given_up && live.iter().all(|source| source.split() == Some(sides)) => {
+            job.context.observer.event(Event::Note(format!(
+                "the records are divided as in {place}, {sides}; --accept settings gives the division up"
+            )));
+            Ok(Some(sides.clone()))
+        }
+        own => {
+            let found = own.as_ref().map_or_else(|| "not divided".to_owned(), ToString::to_string);
+            job.require_accepted(Accept::Settings, "settings", || {
+                format!("expected records that are divided as in {place}, {sides}, found a dataset whose records are {found}")
+            })?;
+            Ok(own.clone())
+        }
+    }
 }
 
 /// Checks that the records have what their sides follow from. Samples that have no subjects are divided by their ids unless the user

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::{
     columns::force_binary,
+    commit::with_types,
     inputs::Inputs,
     job::Job,
     plan::ConvertPlan,
@@ -64,10 +65,11 @@ fn commit_once(
     context.cancel.check()?;
     publication.publish(joined.into_iter().collect())?;
     let indexes = live::Prepared::new(dataset, snapshot.as_ref(), &stacked.adds, &work.settings.indexes)?;
+    let fields = (!work.of_samples).then_some(&work.fields);
     let transaction = Transaction {
         arguments: work.arguments.clone(),
         revisions: work.revisions.clone(),
-        ..stacked.transaction(record, work.settings.clone(), Operation::Convert)
+        ..stacked.transaction(record, with_types(&work.settings, fields), Operation::Convert)
     };
     context.observer.event(Event::Phase { name: "committing", bytes: None });
     let committed = publication.commit(&transaction)?;

@@ -129,7 +129,7 @@ impl<'a> TaskRunner<'a> {
             fingerprints: plan.settings.has_fingerprints(),
         };
         let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
-        match run_once(&job, &plan, &naming, &writer)? {
+        match run_once(&job, &plan, &naming, &writer).map_err(|error| plan.given.explain(error))? {
             Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
             Attempt::Mismatch { source, mismatch, error } => {
                 let mismatch = self.describe(&job, &plan, source, &mismatch, error)?;
@@ -158,6 +158,9 @@ impl<'a> TaskRunner<'a> {
                 observer.event(Event::Phase { name: "inferring types", bytes: None });
                 let seen = infer_all(sources, plan.memory, job.context.jobs, observer, cancel)?;
                 let fields = unite_lists(&plan.fields, &plan.given.unite(&plan.settings, &seen, sources));
+                if fields == plan.fields && plan.given.is_bound(&mismatch.column) {
+                    return Err(plan.given.explain(error));
+                }
                 (sources[source].file.name().to_owned(), Some(wire::encode(&fields)?))
             }
         };

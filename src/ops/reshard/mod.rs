@@ -30,7 +30,7 @@ use self::{
 use super::{Context, manifest, rewrite};
 use crate::{
     dataset::{
-        ContentHashes, Counts, Dataset, NewShard, Numbers, Parent, Publication, RESHARD, Settings, Snapshot,
+        ContentHashes, Counts, Dataset, NewShard, Numbers, Parent, Publication, RESHARD, Settings, ShardMeta, Snapshot,
         Transaction, check_folders, commit_reshard, folder_of, record_beside, renumber,
     },
     error::{Error, Result},
@@ -46,7 +46,7 @@ use crate::{
             shuffle::{Mixed, Order},
         },
         shard::ShardNaming,
-        types,
+        types::{self, TypeKinds},
     },
     format::OutputFormat,
     id::{TransactionId, Version, Writer},
@@ -157,7 +157,9 @@ impl Run<'_> {
         }
         let id = TransactionId::fresh();
         let settings = self.settings();
-        let groups = groups(store, &id, &chosen.stocks, self.options.shuffle.is_some())?;
+        let shards: Vec<&ShardMeta> = chosen.stocks.iter().map(|stock| &stock.shard).collect();
+        let types = TypeKinds::of_shards(snapshot, &shards)?;
+        let groups = groups((store, &types), &id, &chosen.stocks, self.options.shuffle.is_some())?;
         chosen.stocks.par_iter_mut().try_for_each(|stock| stock.weigh(&rewrite::rewriter(context, snapshot)))?;
         let resharder = Resharder {
             rewriter: rewrite::rewriter(context, snapshot),
@@ -445,9 +447,14 @@ fn resharded(path: &str, records: u64, bytes: u64) -> ReshardedShard {
 }
 
 /// Returns the groups of shards that may be mixed, in the order of their first records.
-fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock], is_shuffled: bool) -> Result<Vec<Group>> {
+fn groups(
+    (store, types): (&dyn Store, &TypeKinds),
+    id: &TransactionId,
+    stocks: &[Stock],
+    is_shuffled: bool,
+) -> Result<Vec<Group>> {
     let mut known: HashMap<String, Descriptions> = HashMap::new();
-    let mut kinds: Vec<Descriptions> = Vec::new();
+    let mut kinds: Vec<(Descriptions, usize)> = Vec::new();
     let mut places: HashMap<(String, (Option<String>, String)), usize> = HashMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for (number, stock) in stocks.iter().enumerate() {
@@ -460,8 +467,9 @@ fn groups(store: &dyn Store, id: &TransactionId, stocks: &[Stock], is_shuffled: 
                 known.entry(folder.to_owned()).or_insert(read).clone()
             }
         };
-        let kind = kinds.iter().position(|kind| *kind == descriptions).unwrap_or_else(|| {
-            kinds.push(descriptions.clone());
+        let of = (descriptions.clone(), types.of(path));
+        let kind = kinds.iter().position(|kind| *kind == of).unwrap_or_else(|| {
+            kinds.push(of);
             kinds.len() - 1
         });
         let folder = format!("{}/{}", id.tag_of(kind), rewrite::partition(path)).trim_end_matches('/').to_owned();

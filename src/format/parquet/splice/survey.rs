@@ -12,11 +12,15 @@ use ::parquet::{
     file::metadata::{RowGroupMetaData, SortingColumn},
     schema::types::{SchemaDescriptor, TypePtr},
 };
-use arrow::datatypes::{Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef};
 use serde_json::Value;
 
 use super::{
-    super::{encode::ParquetEncoder, logical::storable_fields},
+    super::{
+        encode::ParquetEncoder,
+        logical::storable_fields,
+        open::{exact_in_floats, open_fields},
+    },
     Source,
     bounds::{Bounded, Order, bounds_of},
 };
@@ -24,7 +28,7 @@ use crate::{
     codec::Codec,
     error::Result,
     record::widen::try_cast_to,
-    schema::{schema_of, settle, unite_lists},
+    schema::{bound::merges, schema_of, settle, unite_fields, unite_lists},
 };
 
 /// Findings so far.
@@ -32,6 +36,10 @@ use crate::{
 pub struct Survey {
     seen: Option<Seen>,
     decodes: bool,
+    /// Types that columns get, where these hold all values.
+    types: Fields,
+    /// Columns of integers of which float64 may not hold all.
+    inexact: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -39,9 +47,12 @@ struct Seen {
     root: TypePtr,
     /// Whether all files have this root.
     same_root: bool,
+    /// The fields of the first file.
     fields: Fields,
     /// Whether all files have these fields.
     same_fields: bool,
+    /// The united fields, in which texts without any value have no type.
+    united: Fields,
     /// The serialised Arrow schema, if all files agree on it.
     hint: Option<Option<String>>,
     metadata: Vec<(String, String)>,
@@ -153,6 +164,9 @@ impl Survey {
     /// # Errors
     /// When its schema cannot be read.
     pub fn add(&mut self, source: &Source) -> Result<()> {
+        let of_floats = self.types.iter().filter(|field| *field.data_type() == DataType::Float64);
+        let inexact = of_floats.filter(|field| !exact_in_floats(&source.metadata, field.name()));
+        self.inexact.extend(inexact.map(|field| field.name().clone()));
         let file = source.metadata.file_metadata();
         let (mut hint, mut metadata, mut has_range) = (None, Vec::new(), false);
         for entry in file.key_value_metadata().into_iter().flatten() {
@@ -177,7 +191,8 @@ impl Survey {
             let mut sorting = Sorting::Unknown;
             source.metadata.row_groups().iter().for_each(|group| sorting.add(group));
             let (hint, unstorable) = (Some(hint).filter(|_| !has_range), unstorable(source)?);
-            let seen = Seen { root, same_root, fields, same_fields, hint, metadata, unstorable, sorting };
+            let united = open_fields(&fields, &source.metadata);
+            let seen = Seen { root, same_root, fields, same_fields, united, hint, metadata, unstorable, sorting };
             self.seen = Some(seen);
             return Ok(());
         };
@@ -185,11 +200,12 @@ impl Survey {
         let same = root.get_fields() == seen.root.get_fields();
         seen.same_root &= same;
         // The unit of INT96 timestamps follows from their values.
-        if !same || seen.hint.as_ref() != Some(&hint) || source.has_int96() {
+        if !same || seen.hint.as_ref() != Some(&hint) || seen.united != seen.fields || source.has_int96() {
             let fields = source.schema()?.fields();
             seen.same_fields &= settle(fields) == settle(&seen.fields);
-            if *fields != seen.fields {
-                seen.fields = unite_lists(&seen.fields, fields);
+            let opened = open_fields(fields, &source.metadata);
+            if opened != seen.united {
+                seen.united = unite_lists(&seen.united, &opened);
             }
         }
         if seen.hint.as_ref() != Some(&hint) || has_range {
@@ -198,6 +214,11 @@ impl Survey {
         seen.metadata.retain(|entry| metadata.contains(entry));
         source.metadata.row_groups().iter().for_each(|group| seen.sorting.add(group));
         Ok(())
+    }
+
+    /// Begins a survey of files whose columns get the types of `types`, where these hold all values.
+    pub fn towards(types: Fields) -> Self {
+        Self { types, ..Self::default() }
     }
 
     /// Returns an encoder for the schema that all files have, byte for byte; `None` if they have several, or if it cannot be
@@ -230,21 +251,34 @@ impl Survey {
     /// When the schema has no Parquet equivalent.
     pub fn encoder(self, codec: Codec, more: impl Fn(&SchemaRef) -> Vec<(String, String)>) -> Result<ParquetEncoder> {
         let Some(seen) = self.seen else { return ParquetEncoder::new(&schema_of(&Fields::empty()), codec, &[]) };
+        let exact = |field: &FieldRef| match field.data_type() {
+            DataType::Int64 if !self.inexact.contains(field.name()) => {
+                Arc::new(field.as_ref().clone().with_data_type(DataType::Int32))
+            }
+            _ => Arc::clone(field),
+        };
+        let of_types = |(field, exact): (&FieldRef, FieldRef)| match self.types.find(field.name()) {
+            Some((_, now)) if merges(&exact, now) => Arc::new(unite_fields(field, now)),
+            _ => Arc::clone(field),
+        };
+        let retyped: Fields = seen.united.iter().map(|field| of_types((field, exact(field)))).collect();
+        let same_fields = seen.same_fields && retyped == seen.united;
+        let fields = if same_fields { &seen.fields } else { &retyped };
         let mut metadata = seen.metadata;
         // Consecutive sorted row groups need not be sorted together, and no reader would detect that.
         let sorting = match seen.sorting {
             Sorting::By(columns, _) => Some(columns),
             _ => None,
         };
-        let storable: Fields = storable_fields(&seen.fields)
+        let storable: Fields = storable_fields(fields)
             .iter()
-            .zip(&seen.fields)
+            .zip(fields)
             .map(|(storable, field)| if seen.unstorable.contains(field.name()) { field } else { storable })
             .cloned()
             .collect();
         let same_types =
-            storable.iter().zip(&seen.fields).all(|(one, other)| one.data_type().equals_datatype(other.data_type()));
-        if seen.same_root && seen.same_fields && same_types && !self.decodes {
+            storable.iter().zip(fields).all(|(one, other)| one.data_type().equals_datatype(other.data_type()));
+        if seen.same_root && same_fields && same_types && !self.decodes {
             let schema = Arc::new(Schema::new(seen.fields.clone()));
             let leaves = SchemaDescriptor::new(Arc::clone(&seen.root));
             if let Some(encoder) =
