@@ -84,7 +84,7 @@ pub fn with_partitions(sources: Vec<RecordSource>) -> Vec<RecordSource> {
             *known = DataType::Utf8;
         }
     }
-    let field = |key: &str| Field::new(key, types.get(key).cloned().unwrap_or(DataType::Utf8), true);
+    let field = |key: &str| Field::new(key, types.get(key).cloned().unwrap_or(DataType::Null), true);
     let partition_columns: Vec<Vec<(Field, Option<String>)>> = folders
         .iter()
         .map(|folders| folders.iter().map(|(key, value)| (field(key), value.clone())).collect())

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use arrow::datatypes::{DataType, Field, Fields};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
 use super::{
     job::Job,
@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Kind, Result},
     format::{OutputFormat, csv, json, parquet},
     record::path::field_at,
-    scan::{InputFormat, RecordSource},
+    scan::{InputFormat, RecordSource, folders_of},
     schema::{
         self,
         bound::{self, Bound},
@@ -80,12 +80,18 @@ impl GivenTypes {
         self.bound.iter().filter(is_fixed).map(|field| field.name().clone()).collect()
     }
 
-    /// Returns an error if types that the user gave, or that a source states, do not fit those of the dataset; if that is
-    /// `strict`, also for inferred types.
+    /// Returns an error if types that the user gave, or that a source or its folders state, do not fit those of the dataset; with
+    /// `--on-schema fail`, also for inferred types.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for the first such column.
-    pub(super) fn check_bound(&self, sources: &[RecordSource], fields: &[Fields], strict: bool) -> Result<()> {
+    pub(super) fn check_bound(
+        &self,
+        options: &ConvertOptions,
+        sources: &[RecordSource],
+        fields: &[Fields],
+    ) -> Result<()> {
+        let strict = options.on_schema == OnSchema::Fail;
         let conflict = |field: &Field| {
             let (_, known) = self.bound.find(field.name()).filter(|_| !self.widens)?;
             let fits = match bound::bind(known, field) {
@@ -100,9 +106,13 @@ impl GivenTypes {
             return Err(error);
         }
         let names: HashSet<&String> = given.map(Field::name).collect();
-        for (source, fields) in sources.iter().zip(fields).filter(|(source, _)| strict || source.format.is_typed()) {
-            let mut others = fields.iter().filter(|field| !names.contains(field.name()));
-            if let Some(error) = others.find_map(|field| conflict(field)) {
+        for (source, fields) in sources.iter().zip(fields) {
+            let folders = if options.hive_columns { folders_of(&source.file) } else { Vec::new() };
+            let is_stated = |field: &FieldRef| {
+                strict || source.format.is_typed() || folders.iter().any(|(key, _)| key == field.name())
+            };
+            let mut stated = fields.iter().filter(|field| !names.contains(field.name()) && is_stated(field));
+            if let Some(error) = stated.find_map(|field| conflict(field)) {
                 return Err(error.at(source.file.uri()));
             }
         }

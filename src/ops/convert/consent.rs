@@ -22,6 +22,7 @@ use crate::{
     events::Event,
     exec::{constants, types},
     format::{OutputFormat, parquet},
+    id::Version,
     record::{parts::KEY_COLUMN, subject::SubjectsFrom},
     schema::{
         bound::{self, Bound, bind},
@@ -148,6 +149,32 @@ impl Job<'_> {
                 changes.join(", "),
                 self.dataset.store().location()
             )));
+        }
+        Ok(())
+    }
+
+    /// Returns an error if packed numbers of arrays would be stored in another way than before: decoded, or as they are.
+    ///
+    /// # Errors
+    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the log cannot be read.
+    pub(super) fn check_raw(&self, inputs: &Inputs) -> Result<()> {
+        let Inputs::Records(sources) = inputs else { return Ok(()) };
+        let Some(snapshot) = self.snapshot.filter(|_| sources.iter().any(|source| source.format.is_array())) else {
+            return Ok(());
+        };
+        for version in (1..=snapshot.version().0).rev().take(COMMITS) {
+            let Ok(entry) = snapshot.dataset().entry(Version(version)) else { break };
+            if entry.operation != "convert" || entry.counts.records_out == 0 {
+                continue;
+            }
+            let (then, now) = (entry.arguments.contains_key("raw"), self.options.arrays.raw);
+            let named = |raw| if raw { "numbers as they are stored (--raw)" } else { "decoded numbers (no --raw)" };
+            return match then == now {
+                true => Ok(()),
+                false => self.require_accepted(Accept::Settings, "settings", || {
+                    format!("expected {}, as this dataset has, found {}", named(then), named(now))
+                }),
+            };
         }
         Ok(())
     }

@@ -26,7 +26,6 @@ use super::{
     keys,
     labels::{self, LabelTables, Labels},
     listing::{Listing, Skipped},
-    options::OnSchema,
     select::Selection,
     shuffle, split, subjects,
 };
@@ -234,6 +233,7 @@ impl Opened {
                 .at(source.file.uri())
                 .hint("use --records-per-shard or --target-shard"));
         }
+        job.check_raw(&self.inputs)?;
         job.check_alike(&self.inputs, &self.fields, &self.settings)
     }
 
@@ -450,7 +450,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     columns::check_same_columns(job.options, sources, &fields)?;
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
     given.check(sources)?;
-    given.check_bound(sources, &fields, job.options.on_schema == OnSchema::Fail)?;
+    given.check_bound(job.options, sources, &fields)?;
     let fields = given.unite(settings, &fields, sources);
     given.selection.bind(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
