@@ -124,7 +124,7 @@ impl TypeKinds {
             }
             let stored = of_shards(dataset.store().as_ref(), std::iter::once(shard.path.as_str()), None)?;
             let stored = stored.unwrap_or_default();
-            let open = opened(&stored, types.as_ref());
+            let open = types.as_ref().map_or_else(|| stored.clone(), |types| bound::opened(&stored, types));
             Ok((stored, open))
         };
         let all: Vec<(Fields, Fields)> = shards.par_iter().map(read).collect::<Result<_>>()?;
@@ -181,19 +181,6 @@ pub fn newest(settings: &Settings) -> Fields {
     let types = settings.types.as_ref().filter(|_| !settings.retyped.is_empty());
     let retyped = |field: &&FieldRef| settings.retyped.contains(field.name());
     schema::settle(&types.into_iter().flatten().filter(retyped).cloned().collect())
-}
-
-/// Returns the columns of shards without statistics, in which text without values that the dataset has with another type is open.
-fn opened(stored: &Fields, types: Option<&Fields>) -> Fields {
-    let open = |field: &FieldRef| match types.and_then(|types| types.find(field.name())) {
-        Some((_, now))
-            if *field.data_type() == DataType::Utf8 && !now.data_type().is_string() && !now.data_type().is_binary() =>
-        {
-            Arc::new(Field::new(field.name(), DataType::Null, true))
-        }
-        _ => Arc::clone(field),
-    };
-    stored.iter().map(open).collect()
 }
 
 /// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds exactly the

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use arrow::datatypes::Fields;
 use bytes::Bytes;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,11 +16,12 @@ use crate::{
     delta::log,
     error::{Error, Kind, Result},
     events::Event,
-    exec::{card::CARD, constants::ConstantSets},
+    exec::{card::CARD, constants::ConstantSets, types},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
     record::side::Sides,
     scan::{SourceFile, content_hash},
+    schema::bound,
     storage::{Location, Store},
 };
 
@@ -141,9 +143,19 @@ pub struct Live {
     has_card: bool,
     /// How its records are divided.
     split: Option<Sides>,
+    /// Types of the columns that some of its shards have with other types.
+    retyped: Fields,
 }
 
 impl Live {
+    /// Returns the columns of a source; those of a shard of the dataset that had no values yet have no type.
+    pub fn opened(&self, uri: &str, fields: &Fields) -> Fields {
+        match self.live.contains(uri) {
+            true => bound::opened(fields, &self.retyped),
+            false => fields.clone(),
+        }
+    }
+
     /// Returns how the records of the dataset are divided.
     pub fn split(&self) -> Option<&Sides> {
         self.split.as_ref()
@@ -175,6 +187,7 @@ impl Live {
             live,
             has_card: snapshot.entry().settings.indexes.contains(&IndexKind::Hf),
             split: snapshot.entry().settings.split.clone(),
+            retyped: types::newest(&snapshot.entry().settings),
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
         }))
     }

@@ -130,6 +130,28 @@ pub fn merged(fields: &Fields, types: &Fields) -> Fields {
     fields.iter().map(one).collect()
 }
 
+/// Returns the columns of a shard, in which text is open where the dataset has another type: only a column without values was
+/// stored as text there.
+pub fn opened(stored: &Fields, types: &Fields) -> Fields {
+    let open = |field: &FieldRef| match types.find(field.name()) {
+        Some((_, now)) => open_field(field, now),
+        None => Arc::clone(field),
+    };
+    stored.iter().map(open).collect()
+}
+
+fn open_field(stored: &FieldRef, now: &Field) -> FieldRef {
+    use DataType::{LargeList, List, Struct, Utf8};
+    let data_type = match (stored.data_type(), now.data_type()) {
+        (Utf8, now) if !is_json(stored) && !now.is_string() && !now.is_binary() => DataType::Null,
+        (List(item), List(now)) => List(open_field(item, now)),
+        (LargeList(item), LargeList(now)) => LargeList(open_field(item, now)),
+        (Struct(parts), Struct(now)) => Struct(opened(parts, now)),
+        _ => return Arc::clone(stored),
+    };
+    Arc::new(stored.as_ref().clone().with_data_type(data_type))
+}
+
 /// Returns the types of a dataset after a run with these columns; columns that the run lacks keep theirs.
 pub fn after(known: &Fields, found: &Fields) -> Fields {
     let of_known = |field: &FieldRef| match found.find(field.name()).map(|(_, found)| bind(field, found)) {

@@ -141,7 +141,7 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
     let split = split::inherited(job, &settings, &live)?;
     let settings = Settings { labels: label_hash.or(settings.labels), split, ..settings };
-    let opened = Opened::new(job, settings, (fresh, of), labels.as_ref())?;
+    let opened = Opened::new(job, settings, (fresh, of), (labels.as_ref(), &live))?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.files().next().is_none() {
@@ -179,7 +179,7 @@ impl Opened {
         job: &Job<'_>,
         mut settings: Settings,
         (fresh, of): (Vec<SourceFile>, usize),
-        labels: Option<&Labels>,
+        (labels, live): (Option<&Labels>, &[Live]),
     ) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
@@ -196,7 +196,11 @@ impl Opened {
             Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
             Input::Records(sources) => {
                 let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
-                let sources = with_folder_columns(job, sources);
+                let mut sources = with_folder_columns(job, sources);
+                for source in &mut sources {
+                    let open = |fields: Fields, live: &Live| live.opened(&source.file.uri(), &fields);
+                    source.fields = live.iter().fold(source.fields.clone(), open);
+                }
                 let fields = columns_of(job, &settings, &given, &sources)?;
                 (Inputs::Records(sources), fields, subjects::SkippedErased { erased, similar: 0 })
             }
