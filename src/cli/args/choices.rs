@@ -61,8 +61,8 @@ choices! {
         Parts = "parts": "One member KEY.COLUMN for each column that is not null",
     }
     OnSchema {
-        Keep = "keep": "Unite columns by name; a value that does not fit the type that the dataset has is an error",
-        Union = "union": "Unite columns by name, and widen types of the dataset that do not hold all values",
+        Keep = "keep": "Unite columns by name, and keep the types of the dataset",
+        Union = "union": "Unite columns by name, and widen the types of the dataset",
         Fail = "fail": "Stop with an error",
     }
     OnError {
@@ -93,7 +93,7 @@ choices! {
     Accept {
         Kind = "kind": "Samples in a dataset of rows, or rows in a dataset of samples",
         Columns = "columns": "Rows that share no column with the dataset",
-        Settings = "settings": "Record ids or subject ids from other columns than before, or a division that is given up",
+        Settings = "settings": "Record ids or subject ids from other columns, or another division, than before",
         Subjects = "subjects": "Samples or inputs without a subject id",
         Labels = "labels": "Samples without a row in the labels",
         Constants = "constants": "Arrays with other constants than the dataset's",

@@ -290,7 +290,7 @@ struct TypeArgs {
     /// Text that means null, besides empty fields.
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     null: Option<String>,
-    /// How to treat inputs whose columns or types differ from each other, or from those of the dataset.
+    /// How to treat inputs with other columns or types, also than the dataset has.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = OnSchema::Keep, hide_short_help = true)]
     on_schema: OnSchema,
 }
