@@ -2,7 +2,7 @@
 //!
 //! | calendar | becomes |
 //! |---|---|
-//! | standard, gregorian, proleptic_gregorian, julian | timestamp: the instant, in microseconds |
+//! | standard, gregorian, proleptic_gregorian, julian | timestamp: the instant, in microseconds; julian 1500-02-29 is 1500-03-10 |
 //! | noleap, 365_day | timestamp with the same year, month, day and time, which every calendar has |
 //! | all_leap, 366_day, 360_day | text, because there may be a 30th of February |
 
@@ -67,6 +67,16 @@ impl Calendar {
             Self::Julian => year % 4 == 0,
             Self::NoLeap => false,
             Self::AllLeap | Self::Days360 => true,
+        }
+    }
+
+    /// Returns the number of a year as astronomers count; `None` for the year 0 of calendars of real days, in which the
+    /// year 1 follows the year -1.
+    fn astronomical(self, year: i64) -> Option<i64> {
+        match self {
+            Self::Standard | Self::Julian if year == 0 => None,
+            Self::Standard | Self::Julian if year < 0 => Some(year + 1),
+            _ => Some(year),
         }
     }
 
@@ -145,10 +155,12 @@ impl TimeUnits {
                 "expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"
             ))
             .hint("keep the numbers as they are with --raw")
+            .hint("months have a length only in the calendar 360_day, and the calendars standard and julian have no year 0")
         }))
     }
 
     fn read(unit: &str, since: &str, calendar: &str) -> Option<Self> {
+        let calendar = Calendar::parse(calendar)?;
         let unit = match unit {
             "microsecond" | "microseconds" | "microsec" | "microsecs" => 1,
             "millisecond" | "milliseconds" | "millisec" | "millisecs" | "msec" | "msecs" | "ms" => 1_000,
@@ -157,9 +169,10 @@ impl TimeUnits {
             "hour" | "hours" | "hr" | "hrs" | "h" => 3_600_000_000,
             "day" | "days" | "d" => DAY,
             "week" | "weeks" => 7 * DAY,
+            "month" | "months" if calendar == Calendar::Days360 => 30 * DAY,
+            "common_year" | "common_years" if calendar == Calendar::NoLeap => 365 * DAY,
             _ => return None,
         };
-        let calendar = Calendar::parse(calendar)?;
         let (date, time) = match since.find(|c: char| c == 't' || c.is_whitespace()) {
             Some(at) => (&since[..at], since[at + 1..].trim()),
             None => (since, ""),
@@ -173,7 +186,7 @@ impl TimeUnits {
         if parts.next().is_some() || year > 999_999 {
             return None;
         }
-        let day = calendar.day(sign * year, month, day)?;
+        let day = calendar.day(calendar.astronomical(sign * year)?, month, day)?;
         Some(Self { unit, calendar, epoch: i128::from(day) * DAY + time_of_day(time)? })
     }
 
@@ -207,7 +220,8 @@ impl TimeUnits {
         let time = micros.rem_euclid(DAY);
         let (seconds, fraction) = (time / 1_000_000, time % 1_000_000);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+        let sign = if year < 0 { "-" } else { "" };
+        let text = format!("{sign}{:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}", year.abs());
         Some(if fraction == 0 { text } else { format!("{text}.{fraction:06}") })
     }
 
@@ -288,6 +302,11 @@ mod tests {
             ("seconds since 2000-01-01T12:00:00Z", "julian", 0, 947_851_200),
             ("days since 2000-02-28", "noleap", 1, 951_868_800),
             ("minutes since 1970-01-01 01:30 +01:30", "standard", 0, 0),
+            // The year before 1 is -1, so that 2,451,545 days lead from the first day of Julian dates to 2000.
+            ("days since -4713-01-01", "standard", 2_451_545, 946_684_800),
+            ("days since -4713-01-01", "julian", 2_451_545, 946_684_800),
+            ("days since 0000-01-01", "proleptic_gregorian", 730_485, 946_684_800),
+            ("common_years since 2000-01-01", "noleap", 1, 978_307_200),
         ] {
             let found = units(text, calendar).timestamp_of_integer(number).unwrap();
             assert_eq!(found, seconds * 1_000_000, "{number} {text} {calendar}");
@@ -302,6 +321,8 @@ mod tests {
         assert!(!days.has_timestamps());
         assert_eq!(days.text_of_integer(59).unwrap(), "1900-02-30T00:00:00");
         assert_eq!(days.text_of_double(360.5).unwrap(), "1901-01-01T12:00:00");
+        assert_eq!(units("months since 2000-01-30", "360_day").text_of_integer(1).unwrap(), "2000-02-30T00:00:00");
+        assert_eq!(units("days since 0000-01-01", "360_day").text_of_integer(-1).unwrap(), "-0001-12-30T00:00:00");
         assert_eq!(units("days since 1901-02-28", "all_leap").text_of_integer(1).unwrap(), "1901-02-29T00:00:00");
     }
 
@@ -313,6 +334,9 @@ mod tests {
             ("days since 1970-13-01", ""),
             ("days since x", ""),
             ("days since 1", "x"),
+            ("days since 0000-01-01", "standard"),
+            ("days since 0-1-1", "julian"),
+            ("common_years since 2000-01-01", "standard"),
         ] {
             assert!(TimeUnits::parse(units, calendar).unwrap().is_err(), "{units}");
         }

@@ -7,7 +7,8 @@
 //!
 //! The rules are those of netCDF4-python; results agree value by value and null by null. A variable of a netCDF file
 //! without a `_FillValue` has the default of its type, unless the type is a byte. Unpacked values are float32 if both
-//! the stored type and the factors are small enough, else float64.
+//! the stored type and the factors are small enough, else float64. Attributes that netCDF4-python and xarray cannot
+//! apply, or apply in different ways, are errors, so that no packed value passes for an unpacked one.
 
 use std::sync::Arc;
 
@@ -17,7 +18,11 @@ use arrow::{
     datatypes::{DataType, TimeUnit},
 };
 
-use super::{Attribute, DType, Variable, calendar::TimeUnits, dtype::primitive};
+use super::{
+    Attribute, DType, Variable,
+    calendar::TimeUnits,
+    dtype::{Half, primitive},
+};
 use crate::error::{Error, Result};
 
 /// Decoding of a variable's stored values.
@@ -58,24 +63,29 @@ impl Decode {
     /// Derives the decoding from the attributes of a variable.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when its time units are invalid.
+    /// [`Kind::Input`](crate::error::Kind::Input) when its time units are invalid, or an attribute has another type or
+    /// number of values than the conventions say.
     pub fn of(variable: &Variable) -> Result<Self> {
         let mut stored = match &variable.dtype {
-            dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(4 | 8)) => dtype.clone(),
+            dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(_)) => dtype.clone(),
             _ => return Ok(Self::default()),
         };
         let mut decode = Self::default();
-        let unsigned = variable.attribute("_Unsigned").and_then(Attribute::text).map(str::to_ascii_lowercase);
+        let unsigned = text(variable, "_Unsigned")?.map(str::to_ascii_lowercase);
         match (&stored, unsigned.as_deref()) {
             (DType::Int(width), Some("true")) => (decode.flip_sign, stored) = (true, DType::UInt(*width)),
             (DType::UInt(width), Some("false")) => (decode.flip_sign, stored) = (true, DType::Int(*width)),
             _ => {}
         }
-        decode.missing = missing(variable, &stored, decode.flip_sign);
-        decode.scale = scale(variable, &stored);
+        decode.scale = scale(variable, &stored)?;
+        decode.missing = missing(variable, &stored, decode.flip_sign)?;
+        if decode.scale.is_some() {
+            check_bounds(variable, &stored)?;
+        }
         if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::text)) {
-            let calendar = variable.attribute("calendar").and_then(Attribute::text).unwrap_or("standard");
-            let time = TimeUnits::parse(units, calendar).transpose();
+            let calendar =
+                if units.to_ascii_lowercase().contains(" since ") { text(variable, "calendar")? } else { None };
+            let time = TimeUnits::parse(units, calendar.unwrap_or("standard")).transpose();
             decode.time = time.map_err(|e| e.column(variable.name.as_str()))?;
         }
         Ok(decode)
@@ -129,6 +139,9 @@ impl Decode {
             DType::Int(_) => self.of_integers(&stored, bytes, i64::from_ne_bytes, |v| v as f64, |v| v as f32),
             #[expect(clippy::cast_precision_loss, reason = "as numpy does")]
             DType::UInt(_) => self.of_integers(&stored, bytes, u64::from_ne_bytes, |v| v as f64, |v| v as f32),
+            DType::Float(2) => {
+                self.of_floats(&stored, bytes, Half::from_ne_bytes, f64::from, f32::from, Half::from_f64)
+            }
             #[expect(clippy::cast_possible_truncation, reason = "fill values are of the stored type")]
             DType::Float(4) => self.of_floats(&stored, bytes, f32::from_ne_bytes, f64::from, |v| v, |v| v as f32),
             #[expect(clippy::cast_possible_truncation, reason = "never asked for")]
@@ -305,6 +318,62 @@ fn default_fill(stored: &DType) -> Option<Bound> {
     }
 }
 
+/// Returns an error about an attribute that cannot be applied.
+fn unusable(variable: &Variable, name: &str, expected: &str) -> Error {
+    let found = match variable.attribute(name) {
+        Some(Attribute::Text(text)) => format!("the text `{text}`"),
+        Some(Attribute::Texts(_)) => "texts".to_owned(),
+        Some(Attribute::Numbers(dtype, bytes)) => {
+            let count = bytes.len() / dtype.width().unwrap_or(1).max(1);
+            format!("{count} of {}", dtype.name())
+        }
+        Some(Attribute::Other(other)) => other.clone(),
+        None => "none".to_owned(),
+    };
+    Error::input(format!("expected {expected} as attribute `{name}`, found {found}"))
+        .column(variable.name.as_str())
+        .hint("keep the stored values of all variables with --raw, choose other variables with --var, or correct the attribute")
+}
+
+/// Returns an attribute that has to be a text.
+fn text<'a>(variable: &'a Variable, name: &str) -> Result<Option<&'a str>> {
+    let Some(attribute) = variable.attribute(name) else { return Ok(None) };
+    attribute.text().map(Some).ok_or_else(|| unusable(variable, name, "a text"))
+}
+
+/// Returns an attribute that has to be numbers, `count` of them, or at least one if that is 0.
+fn numbers<'a>(variable: &'a Variable, name: &str, count: usize) -> Result<Option<&'a Attribute>> {
+    let Some(attribute) = variable.attribute(name) else { return Ok(None) };
+    let found = match attribute {
+        Attribute::Numbers(DType::Int(width) | DType::UInt(width) | DType::Float(width), bytes) => bytes.len() / width,
+        _ => 0,
+    };
+    if found > 0 && (count == 0 || found == count) {
+        return Ok(Some(attribute));
+    }
+    let expected = match count {
+        0 => "numbers".to_owned(),
+        1 => "a number".to_owned(),
+        count => format!("{count} numbers"),
+    };
+    Err(unusable(variable, name, &expected))
+}
+
+/// Fails on bounds of packed numbers that are floats: netCDF4-python takes them for packed values, others for unpacked
+/// ones. Those that no packed value can equal are ignored by all.
+fn check_bounds(variable: &Variable, stored: &DType) -> Result<()> {
+    for name in ["valid_min", "valid_max", "valid_range"] {
+        let attribute = variable.attribute(name);
+        if let (false, Some(Attribute::Numbers(DType::Float(_), _))) = (matches!(stored, DType::Float(_)), attribute)
+            && !bounds(attribute, stored, false).is_empty()
+        {
+            let expected = format!("bounds of the packed type {}", stored.name());
+            return Err(unusable(variable, name, &expected));
+        }
+    }
+    Ok(())
+}
+
 /// Converts the numbers of an attribute to the stored type; numbers that the type cannot represent are skipped.
 fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Bound> {
     let Some(attribute) = attribute else { return Vec::new() };
@@ -329,36 +398,36 @@ fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Boun
     fitting.map(|integer| Bound { integer: Some(integer), double: 0.0 }).collect()
 }
 
-fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Missing {
-    let all = |name| bounds(variable.attribute(name), stored, wrap);
-    let mut values = all("missing_value");
-    let fill = all("_FillValue");
+fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Result<Missing> {
+    let all = |name, count| Ok::<_, Error>(bounds(numbers(variable, name, count)?, stored, wrap));
+    let mut values = all("missing_value", 0)?;
+    let fill = all("_FillValue", 1)?;
     match default_fill(stored) {
         Some(default) if variable.fills && variable.attribute("_FillValue").is_none() => values.push(default),
         _ => values.extend(fill),
     }
-    let range = all("valid_range");
+    let range = all("valid_range", 2)?;
     let (mut at_least, mut at_most) = match range.as_slice() {
         [low, high] => (Some(*low), Some(*high)),
         _ => (None, None),
     };
-    at_least = all("valid_min").first().copied().or(at_least);
-    at_most = all("valid_max").first().copied().or(at_most);
-    Missing {
+    at_least = all("valid_min", 1)?.first().copied().or(at_least);
+    at_most = all("valid_max", 1)?.first().copied().or(at_most);
+    Ok(Missing {
         integers: values.iter().filter_map(|bound| bound.integer).collect(),
         doubles: values.iter().filter(|bound| bound.integer.is_none()).map(|bound| bound.double).collect(),
         at_least,
         at_most,
-    }
+    })
 }
 
-fn scale(variable: &Variable, stored: &DType) -> Option<Scale> {
+fn scale(variable: &Variable, stored: &DType) -> Result<Option<Scale>> {
     let number = |name| {
-        let attribute = variable.attribute(name)?;
-        let Attribute::Numbers(dtype, _) = attribute else { return None };
-        Some((*attribute.doubles().first()?, *dtype == DType::Float(4)))
+        let attribute = numbers(variable, name, 1)?;
+        let is_single = matches!(attribute, Some(Attribute::Numbers(DType::Float(2 | 4), _)));
+        Ok::<_, Error>(attribute.and_then(|attribute| Some((*attribute.doubles().first()?, is_single))))
     };
-    let (mut factor, mut offset) = (number("scale_factor"), number("add_offset"));
+    let (mut factor, mut offset) = (number("scale_factor")?, number("add_offset")?);
     // A scale or offset that changes nothing does not change the type either, if it is the only one.
     if offset.is_none() {
         factor = factor.filter(|(factor, _)| *factor != 1.0);
@@ -367,12 +436,12 @@ fn scale(variable: &Variable, stored: &DType) -> Option<Scale> {
         offset = offset.filter(|(offset, _)| *offset != 0.0);
     }
     if factor.is_none() && offset.is_none() {
-        return None;
+        return Ok(None);
     }
-    let small = matches!(stored, DType::Int(1 | 2) | DType::UInt(1 | 2) | DType::Float(4));
+    let small = matches!(stored, DType::Int(1 | 2) | DType::UInt(1 | 2) | DType::Float(2 | 4));
     let product = small && factor.is_none_or(|(_, single)| single);
     let sum = product && offset.is_none_or(|(_, single)| single);
-    Some(Scale { factor: factor.map(|(f, _)| f), offset: offset.map(|(o, _)| o), single: [product, sum] })
+    Ok(Some(Scale { factor: factor.map(|(f, _)| f), offset: offset.map(|(o, _)| o), single: [product, sum] }))
 }
 
 #[cfg(test)]
@@ -447,6 +516,49 @@ mod tests {
         assert_eq!(column(&time, true, &bytes(&[1])).as_ref(), &expected as &dyn Array);
         let lunar = variable(DType::Int(2), vec![("units", text("months since 1970-01-01"))]);
         assert_eq!(Decode::of(&lunar).unwrap_err().place().column.as_deref(), Some("v"));
+    }
+
+    #[test]
+    fn attributes_that_cannot_be_applied_are_refused_by_name() {
+        let other = || Attribute::Other("references to objects or regions".to_owned());
+        let doubles = |values: &[f64]| {
+            Attribute::Numbers(DType::Float(8), values.iter().flat_map(|value| value.to_ne_bytes()).collect())
+        };
+        for (name, value, expected) in [
+            ("scale_factor", text("0.005"), "a number as attribute `scale_factor`, found the text `0.005`"),
+            ("scale_factor", doubles(&[0.5, 0.5]), "a number as attribute `scale_factor`, found 2 of float64"),
+            ("add_offset", doubles(&[]), "a number as attribute `add_offset`, found 0 of float64"),
+            ("missing_value", text("-32767"), "numbers as attribute `missing_value`, found the text `-32767`"),
+            ("_FillValue", shorts(&[-1, -2]), "a number as attribute `_FillValue`, found 2 of int16"),
+            ("_FillValue", other(), "a number as attribute `_FillValue`, found references"),
+            ("valid_range", shorts(&[1]), "2 numbers as attribute `valid_range`, found 1 of int16"),
+            ("valid_min", text("1"), "a number as attribute `valid_min`, found the text `1`"),
+            ("_Unsigned", shorts(&[1]), "a text as attribute `_Unsigned`, found 1 of int16"),
+        ] {
+            let error = Decode::of(&variable(DType::Int(2), vec![(name, value)])).unwrap_err();
+            assert!(error.message().contains(expected), "{error}");
+            assert_eq!(error.place().column.as_deref(), Some("v"));
+        }
+        // Bounds of the packed type are clear, those of the unpacked type are not.
+        let bounded = |range, scale| variable(DType::Int(2), vec![("valid_range", range), ("scale_factor", scale)]);
+        assert!(Decode::of(&bounded(doubles(&[0.0, 4.0]), doubles(&[0.5]))).is_err());
+        assert!(Decode::of(&bounded(doubles(&[0.0, 4.0]), doubles(&[1.0]))).is_ok());
+        assert!(Decode::of(&bounded(doubles(&[0.5, 4.5]), doubles(&[0.5]))).is_ok());
+        assert!(Decode::of(&bounded(shorts(&[0, 4]), doubles(&[0.5]))).is_ok());
+        // A text is never packed.
+        assert!(Decode::of(&variable(DType::AnyText, vec![("_FillValue", text(""))])).is_ok());
+        let calendar = vec![("units", text("days since 2000-01-01")), ("calendar", shorts(&[1]))];
+        assert!(Decode::of(&variable(DType::Int(2), calendar)).is_err());
+    }
+
+    #[test]
+    fn half_floats_are_decoded() {
+        let half = |value: f32| Half::from_f32(value).to_ne_bytes();
+        let values = [half(-9.0), half(1.5)].concat();
+        let fill = variable(DType::Float(2), vec![("_FillValue", single(-9.0))]);
+        assert_eq!(column(&fill, false, &values).null_count(), 1);
+        let scaled = variable(DType::Float(2), vec![("scale_factor", single(2.0))]);
+        assert_eq!(column(&scaled, false, &values).as_primitive::<Float32Type>().values(), &[-18.0, 3.0]);
     }
 
     #[test]

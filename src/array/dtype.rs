@@ -85,7 +85,8 @@ pub struct Member {
     pub dtype: DType,
 }
 
-type Half = <Float16Type as ArrowPrimitiveType>::Native;
+/// A float of 16 bits.
+pub(super) type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
 /// The number that represents "not a time".
 pub const NOT_A_TIME: i64 = i64::MIN;
