@@ -14,6 +14,7 @@ pub mod calendar;
 pub mod cells;
 pub mod cf;
 pub mod claims;
+mod dims;
 pub mod dtype;
 pub mod nested;
 pub mod npy;
@@ -43,6 +44,8 @@ pub struct Header {
     pub attributes: Vec<(String, Attribute)>,
     /// Names of dimensions that can grow.
     pub unlimited: Vec<String>,
+    /// What users should know of the source, such as what is not taken from it.
+    pub remarks: Vec<String>,
 }
 
 impl Header {
@@ -64,6 +67,8 @@ pub struct Variable {
     pub shape: Vec<u64>,
     /// Names of the dimensions.
     pub dims: Vec<String>,
+    /// Whether the source does not name them, and the names are made from axes and lengths.
+    pub unnamed: bool,
     /// Shape of the stored chunks, or of contiguous parts if axes are stored in another order; `None` if the variable
     /// is stored contiguously in C order.
     pub chunks: Option<Vec<u64>>,
@@ -86,6 +91,7 @@ impl Variable {
             dtype,
             shape: dims.iter().map(|(_, length)| *length).collect(),
             dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
+            unnamed: false,
             chunks: None,
             codecs: vec![],
             attributes: vec![],
@@ -161,6 +167,7 @@ impl Attribute {
 pub fn name_dims(variables: &mut [Variable]) {
     let mut known: Vec<(usize, u64)> = Vec::new();
     for variable in variables.iter_mut().filter(|variable| variable.dims.is_empty()) {
+        variable.unnamed = true;
         for (axis, length) in variable.shape.iter().copied().enumerate() {
             let first = known.iter().find(|(other, _)| *other == axis).map(|(_, length)| *length);
             if first.is_none() {

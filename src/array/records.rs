@@ -9,7 +9,7 @@
 //!
 //! By default, records are along a dimension that can grow. Without one, they are along the first dimension of the
 //! largest variable that another variable has too, or else along its first dimension. A source of single values is one
-//! record.
+//! record. [`dims`](super::dims) decides, and refuses sources in which other variables could be meant.
 //!
 //! Patches begin at every stride. If the last one does not reach the edge, one more patch is moved back so that it ends
 //! there. So every cell is in a record, and all records have one shape.
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field};
 
-use super::{DType, Header, Variable, cf::Decode, dtype::Padding};
+use super::{DType, Header, Variable, cf::Decode, dims::record_dim, dtype::Padding};
 use crate::{
     error::{Error, Result},
     schema::tensor_field,
@@ -43,6 +43,9 @@ pub struct ArrayOptions {
     pub sparse: bool,
     /// Whether tensors may be [coded](crate::record::coded), because the consumer accepts keys.
     pub coded: bool,
+    /// Variables whose numbers are rounded to floats of so many bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floats: Vec<(String, usize)>,
 }
 
 /// A dimension that is cut into patches.
@@ -80,6 +83,8 @@ pub struct Column {
     pub dtype: DType,
     /// Decoding of the values.
     pub decode: Decode,
+    /// Type to which the decoded numbers are rounded, if the user gave one.
+    pub rounded: Option<DataType>,
     /// Role of each dimension, without that of the characters of a text.
     pub axes: Vec<Axis>,
     /// Names of the dimensions.
@@ -121,6 +126,8 @@ pub struct Plan {
     pub raw: bool,
     /// Whether tensors may be [coded](crate::record::coded).
     pub coded: bool,
+    /// Variables whose numbers are rounded to floats of so many bytes.
+    floats: Vec<(String, usize)>,
 }
 
 /// A column with at least one eighth of a row's bytes counts as large.
@@ -143,7 +150,8 @@ impl Plan {
         let length = dim.as_ref().map_or(1, |dim| length_of(&views, dim).unwrap_or(0));
         let patches = patches(&views, dim.as_deref(), options)?;
         let ArrayOptions { raw, coded, .. } = *options;
-        let mut plan = Self { dim, length, patches, cells: None, columns: vec![], constants: vec![], raw, coded };
+        let (columns, constants, floats) = (vec![], vec![], options.floats.clone());
+        let mut plan = Self { dim, length, patches, cells: None, columns, constants, raw, coded, floats };
         if options.flatten {
             plan.cells = Some(cells(&views, plan.dim.as_deref(), options)?);
         }
@@ -151,10 +159,28 @@ impl Plan {
             if plan.varies(view) {
                 plan.columns.push(plan.column(header, view)?);
             } else {
+                // What cannot be read is an error here, not when all else was read.
+                plan.column(header, view)?;
                 plan.constants.push(view.number);
             }
         }
         Ok(plan)
+    }
+
+    /// Returns what users should know of the plan: which variables are no part of the records.
+    pub fn remark(&self, header: &Header) -> Option<String> {
+        let named = |number: &usize| {
+            let variable = &header.variables[*number];
+            let lengths: Vec<String> = variable.shape.iter().map(ToString::to_string).collect();
+            let lengths = if lengths.is_empty() { String::new() } else { format!(" ({})", lengths.join("x")) };
+            format!("{}{lengths}", variable.name)
+        };
+        let names: Vec<String> = self.constants.iter().map(named).collect();
+        let dim = self.dim.as_deref().filter(|_| !names.is_empty())?;
+        Some(format!(
+            "records are along `{dim}`; variables without it are constants, stored once, in _constants.arrow: {}",
+            names.join(", ")
+        ))
     }
 
     /// Returns the plan of the constants: one record of all of them.
@@ -162,8 +188,10 @@ impl Plan {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn of_constants(&self, header: &Header) -> Result<Self> {
-        let mut plan =
-            Self { dim: None, length: 1, patches: vec![], cells: None, columns: vec![], constants: vec![], ..*self };
+        let Self { raw, coded, ref floats, .. } = *self;
+        let (columns, constants, floats) = (vec![], vec![], floats.clone());
+        let (dim, patches, cells) = (None, vec![], None);
+        let mut plan = Self { dim, length: 1, patches, cells, columns, constants, raw, coded, floats };
         for number in &self.constants {
             plan.columns.push(plan.column(header, &View::new(header, *number, self.raw))?);
         }
@@ -194,6 +222,10 @@ impl Plan {
                 None => Axis::Whole(*length),
             })
             .collect();
+        let float = self.floats.iter().find(|(name, _)| *name == variable.name);
+        let float = float.map(|(_, width)| DType::Float(*width).column_type(false));
+        let is_number = decode.column_type(&view.dtype, self.raw).is_numeric();
+        let rounded = float.filter(|_| is_number);
         let along = axes.iter().position(|axis| *axis == Axis::Record);
         let chunk = along.and_then(|axis| variable.chunks.as_ref()?.get(axis).copied()).unwrap_or(1);
         let mut column = Column {
@@ -201,6 +233,7 @@ impl Plan {
             field: Field::new(&variable.name, DataType::Null, true),
             dtype: view.dtype.clone(),
             decode,
+            rounded,
             dims: view.dims.to_vec(),
             axes,
             characters: view.characters,
@@ -211,7 +244,8 @@ impl Plan {
     }
 
     fn field(&self, column: &Column, name: &str) -> Result<Field> {
-        let data_type = column.decode.column_type(&column.dtype, self.raw);
+        let decoded = column.decode.column_type(&column.dtype, self.raw);
+        let data_type = column.rounded.clone().unwrap_or(decoded);
         let shape = column.shape(&self.patches);
         if shape.is_empty() || self.cells.is_some() {
             return Ok(Field::new(name, data_type, true));
@@ -220,7 +254,9 @@ impl Plan {
             // No format supports tensors without elements.
             return Ok(Field::new_list(name, Field::new("item", data_type, true), true));
         }
-        let nullable = column.decode.gives_nulls() || column.dtype.may_be_null();
+        // Missing floats of tensors are NaN.
+        let nulls = column.decode.gives_nulls() || column.dtype.may_be_null();
+        let nullable = nulls && !data_type.is_floating();
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
         if data_type.is_primitive() || data_type == DataType::Boolean {
             let kept = column.dims.iter().zip(&column.axes).filter(|(_, axis)| **axis != Axis::Record);
@@ -283,10 +319,10 @@ impl Plan {
 
 /// A variable with its characters joined to texts.
 #[derive(Debug)]
-struct View<'a> {
-    number: usize,
-    dims: &'a [String],
-    shape: &'a [u64],
+pub(super) struct View<'a> {
+    pub(super) number: usize,
+    pub(super) dims: &'a [String],
+    pub(super) shape: &'a [u64],
     dtype: DType,
     characters: Option<u64>,
 }
@@ -305,7 +341,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn elements(&self) -> u64 {
+    pub(super) fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |all, length| all.saturating_mul(*length))
     }
 }
@@ -346,7 +382,7 @@ fn chosen(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
     }
 }
 
-fn length_of(views: &[View<'_>], dim: &str) -> Option<u64> {
+pub(super) fn length_of(views: &[View<'_>], dim: &str) -> Option<u64> {
     views.iter().find_map(|view| Some(view.shape[view.dims.iter().position(|found| found == dim)?]))
 }
 
@@ -377,35 +413,9 @@ fn dims_of(views: &[View<'_>]) -> String {
     all.join(", ")
 }
 
-fn no_such_dim(views: &[View<'_>], option: &str, dim: &str) -> Error {
+pub(super) fn no_such_dim(views: &[View<'_>], option: &str, dim: &str) -> Error {
     Error::usage(format!("expected a dimension of the variables for {option}, found `{dim}`"))
         .hint(format!("the dimensions are {}", dims_of(views)))
-}
-
-fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOptions) -> Result<Option<String>> {
-    if let Some(dim) = &options.record_dim {
-        return match length_of(views, dim) {
-            Some(_) => Ok(Some(dim.clone())),
-            None => Err(no_such_dim(views, "--record-dim", dim)),
-        };
-    }
-    let shared = |dim: &String| views.iter().filter(|view| view.dims.contains(dim)).count();
-    let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
-    // A dimension that has not grown yet has no records.
-    let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
-    let growing = header
-        .unlimited
-        .iter()
-        .filter(unpatched)
-        .filter(grown)
-        .max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim)));
-    if let Some(dim) = growing.filter(|dim| shared(dim) > 0) {
-        return Ok(Some(dim.clone()));
-    }
-    // The first one if several are equally large.
-    let largest = views.iter().rev().max_by_key(|view| view.elements());
-    let dims: Vec<&String> = largest.map(|view| view.dims.iter().filter(unpatched).collect()).unwrap_or_default();
-    Ok(dims.iter().find(|dim| shared(dim) > 1).or(dims.first()).map(|dim| (*dim).clone()))
 }
 
 fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<Patch>> {

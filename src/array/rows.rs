@@ -12,15 +12,20 @@
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, AsArray, DictionaryArray, FixedSizeListArray, ListArray, RecordBatch, new_empty_array},
+    array::{
+        Array, ArrayRef, AsArray, DictionaryArray, FixedSizeListArray, ListArray, PrimitiveArray, RecordBatch,
+        new_empty_array,
+    },
     buffer::{Buffer, OffsetBuffer},
-    datatypes::{DataType, Field, Fields, UInt16Type},
+    compute::cast,
+    datatypes::{ArrowPrimitiveType, DataType, Field, Fields, Float16Type, Float32Type, Float64Type, UInt16Type},
 };
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::{
     Arrays, Slab, Values,
     cells::{cells, packed_column},
+    dtype::Half,
     records::{Axis, Column, Plan},
     slab::{Place, copy, permute},
 };
@@ -133,12 +138,38 @@ impl Elements {
     }
 }
 
-/// Converts values to a flat column.
+/// Converts values to a flat column. Missing floats of tensors are NaN, because readers take the values of a tensor without
+/// asking which of them are null.
 pub(super) fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
-    match values {
-        Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes),
-        values => column.dtype.column(values, plan.raw),
+    let decoded = match values {
+        Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes)?,
+        values => column.dtype.column(values, plan.raw)?,
+    };
+    let rounded = match &column.rounded {
+        Some(float) => cast(&decoded, float)?,
+        None => decoded,
+    };
+    match column.field.data_type() {
+        DataType::FixedSizeList(..) if rounded.null_count() > 0 => Ok(match rounded.data_type() {
+            DataType::Float16 => with_nan::<Float16Type>(&rounded, Half::NAN)?,
+            DataType::Float32 => with_nan::<Float32Type>(&rounded, f32::NAN)?,
+            DataType::Float64 => with_nan::<Float64Type>(&rounded, f64::NAN)?,
+            _ => rounded,
+        }),
+        _ => Ok(rounded),
     }
+}
+
+/// Replaces nulls by NaN.
+fn with_nan<T: ArrowPrimitiveType>(array: &ArrayRef, nan: T::Native) -> Result<ArrayRef> {
+    let array = array.as_primitive::<T>();
+    let mut values = array.values().to_vec();
+    for (value, valid) in values.iter_mut().zip(array.nulls().into_iter().flatten()) {
+        if !valid {
+            *value = nan;
+        }
+    }
+    Ok(Arc::new(PrimitiveArray::<T>::try_new(values.into(), None)?))
 }
 
 /// Wraps a flat column so that each row has the shape of the field.
@@ -498,11 +529,19 @@ mod tests {
             let (expected, found) = (rows(&source, &plan, 1, 4).unwrap(), coded_rows(&source, &plan, 1, 4).unwrap());
             let of: Vec<bool> = found.columns().iter().map(|column| is_coded(column.data_type())).collect();
             assert_eq!(of, [true, true, true, false]);
-            assert!(expected.column(0).as_fixed_size_list().values().null_count() > 0);
-            assert_eq!(plain(&found).unwrap(), expected);
+            assert!(expected.column(2).as_fixed_size_list().values().null_count() > 0);
+            let floats = expected.column(1).as_fixed_size_list().values().clone();
+            assert!(
+                floats.null_count() == 0 && floats.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan())
+            );
+            let other = |v: &f32| v.is_nan() || (v / 0.25).fract() == 0.0;
+            assert!(floats.as_primitive::<Float32Type>().values().iter().all(other));
+            // NaN differs from itself, but not from its text.
+            let same = |one: &RecordBatch, other: &RecordBatch| format!("{one:?}") == format!("{other:?}");
+            assert!(same(&plain(&found).unwrap(), &expected));
             assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
             let (found, expected) = (found.slice(1, 2), expected.slice(1, 2));
-            assert_eq!(plain(&found).unwrap(), expected);
+            assert!(same(&plain(&found).unwrap(), &expected));
             assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
             assert_eq!(logical_bytes(&found), logical_bytes(&expected));
         }

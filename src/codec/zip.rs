@@ -192,7 +192,7 @@ impl Member {
             return Err(wrong(&format!("{} bytes as in the directory", self.bytes)));
         }
         if sum.finalize() != self.crc32 {
-            return Err(Error::integrity(format!(
+            return Err(Error::input(format!(
                 "expected member `{}` to match its checksum, found damaged bytes",
                 self.name
             ))

@@ -119,6 +119,11 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Returns what users should know of the source before it is read, such as what is not taken from it.
+    fn remarks(&self) -> &[String] {
+        &[]
+    }
+
     /// Returns the number of rows, if it is known without reading them.
     fn rows(&self) -> Option<u64> {
         None

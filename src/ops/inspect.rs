@@ -96,6 +96,9 @@ pub struct VariableReport {
     /// Type of an element.
     #[serde(rename = "data_type")]
     pub data_type: String,
+    /// Type of its values in a record, where that differs; absent for constants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column_type: Option<String>,
     /// Its dimensions, with their lengths.
     pub dims: Vec<(String, u64)>,
     /// Shape of the stored chunks; absent if the variable is stored in one piece.
@@ -114,9 +117,18 @@ fn variables(header: &Header, plan: &Plan) -> Vec<VariableReport> {
         None if plan.constants.contains(&number) => "constant",
         None => "record",
     };
+    let column_type = |number: usize| {
+        let column = plan.columns.iter().find(|column| column.variable == number && !column.decode.is_plain())?;
+        let mut item = &column.field;
+        while let DataType::FixedSizeList(inner, _) = item.data_type() {
+            item = inner;
+        }
+        Some(schema::file::print_type(item)).filter(|name| *name != header.variables[number].dtype.name())
+    };
     let report = |(number, variable): (usize, &Variable)| VariableReport {
         variable: variable.name.clone(),
         data_type: variable.dtype.name(),
+        column_type: column_type(number),
         dims: variable.dims.iter().cloned().zip(variable.shape.iter().copied()).collect(),
         chunks: variable.chunks.clone(),
         codecs: variable.codecs.clone(),
@@ -244,6 +256,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                     report.record_dim.clone_from(&opened.plan().dim);
                     report.variables = variables(opened.header(), opened.plan());
                 }
+                convert::remarks(&sources).into_iter().for_each(|text| context.observer.event(Event::Note(text)));
                 tables(&sources, &mut report.formats, &mut sample)?;
                 sources_of_records = sources;
             }

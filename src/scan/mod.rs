@@ -111,8 +111,17 @@ pub struct SourceFile {
     joined: Option<Box<(String, String)>>,
     /// Whether it is a folder that is one source.
     is_store: bool,
-    /// How it is read as a data file of a Delta table; `None` for other files.
-    table: Option<Arc<DataFile>>,
+    /// What is known beforehand; `None` for most files.
+    facts: Option<Arc<KnownFacts>>,
+}
+
+/// What is known of a source before it is opened.
+#[derive(Debug)]
+enum KnownFacts {
+    /// How it is read as a data file of a Delta table.
+    Table(DataFile),
+    /// Paths of the metadata within a Zarr store, in order.
+    Store(Vec<String>),
 }
 
 /// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none is later.
@@ -132,7 +141,7 @@ impl SourceFile {
             modified: facts.modified.as_microsecond(),
             etag: facts.etag.map(Into::into),
             is_store: false,
-            table: None,
+            facts: None,
         }
     }
 
@@ -158,7 +167,7 @@ impl SourceFile {
             key_bytes: usual_key(name),
             joined: None,
             is_store: false,
-            table: None,
+            facts: None,
         })
     }
 
@@ -254,13 +263,16 @@ impl SourceFile {
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
     #[must_use]
     pub fn in_table(mut self, file: DataFile) -> Self {
-        self.table = Some(Arc::new(file));
+        self.facts = Some(Arc::new(KnownFacts::Table(file)));
         self
     }
 
     /// Returns how it is read as a data file of a Delta table; `None` for other files.
     pub fn table(&self) -> Option<&DataFile> {
-        self.table.as_deref()
+        match self.facts.as_deref() {
+            Some(KnownFacts::Table(file)) => Some(file),
+            _ => None,
+        }
     }
 
     /// Returns the path within its store.

@@ -200,6 +200,10 @@ impl RecordReader for Partition {
         self.inner.note()
     }
 
+    fn remarks(&self) -> &[String] {
+        self.inner.remarks()
+    }
+
     fn rows(&self) -> Option<u64> {
         self.inner.rows()
     }

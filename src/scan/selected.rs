@@ -94,6 +94,10 @@ impl RecordReader for Selected {
         self.inner.note()
     }
 
+    fn remarks(&self) -> &[String] {
+        self.inner.remarks()
+    }
+
     fn rows(&self) -> Option<u64> {
         self.inner.rows()
     }

@@ -233,7 +233,7 @@ fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<Recor
     }
     let again = {
         let file = file.clone();
-        move || Ok(Box::new(placed(ZarrSource::open(file.folder()), &file)?) as Box<dyn Arrays>)
+        move || Ok(Box::new(placed(ZarrSource::open(file.folder(), file.store_metadata()), &file)?) as Box<dyn Arrays>)
     };
     let arrays = again()?;
     let reader = ArrayReader::new(arrays, Box::new(again), &options.arrays, &file.uri(), file.bytes(), &options.open)?;

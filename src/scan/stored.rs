@@ -80,7 +80,7 @@ impl<'a> Reopener<'a> {
             modified: listed.modified,
             etag: listed.etag.map(Into::into),
             is_store: listed.is_store,
-            table: None,
+            facts: None,
         })
     }
 }

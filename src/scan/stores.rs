@@ -10,8 +10,12 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Head, Root, SourceFile};
-use crate::{error::Result, format::zarr::MARKERS, storage::Folder};
+use super::{Head, KnownFacts, Root, SourceFile};
+use crate::{
+    error::Result,
+    format::zarr::{MARKERS, is_metadata},
+    storage::Folder,
+};
 
 /// Files of a store whose names begin with a dot, which a scan otherwise ignores.
 const HIDDEN: [&str; 4] = [".zgroup", ".zarray", ".zattrs", ".zmetadata"];
@@ -48,6 +52,8 @@ struct Store {
     bytes: u64,
     modified: i64,
     content: Xxh3Default,
+    /// Paths of metadata below the folder.
+    metadata: Vec<String>,
 }
 
 /// Groups the files of each store into one source; returns how many hidden files belong to no store.
@@ -78,6 +84,10 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
         store.content.update(&file.bytes.to_le_bytes());
         store.content.update(&file.modified.to_le_bytes());
         store.content.update(file.etag().unwrap_or_default().as_bytes());
+        let within = file.path().strip_prefix(folder).unwrap_or_default().trim_start_matches('/');
+        if is_metadata(within) {
+            store.metadata.push(within.to_owned());
+        }
         false
     });
     files.extend(found.into_iter().map(|((_, folder), (root, store))| source(&folder, root, store)));
@@ -91,7 +101,8 @@ fn says_zarr(head: &Head) -> bool {
     known || head.complete && serde_json::from_slice::<serde::de::IgnoredAny>(&head.bytes).is_err()
 }
 
-fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
+fn source(folder: &str, root: Arc<Root>, mut store: Store) -> SourceFile {
+    store.metadata.sort_unstable();
     let (root, name) = if folder.is_empty() {
         // The user's source is the store itself and provides its name.
         let location = root.store.location();
@@ -110,7 +121,7 @@ fn source(folder: &str, root: Arc<Root>, store: Store) -> SourceFile {
         modified: store.modified,
         etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
         is_store: true,
-        table: None,
+        facts: Some(Arc::new(KnownFacts::Store(store.metadata))),
     }
 }
 
@@ -118,6 +129,14 @@ impl SourceFile {
     /// Returns whether the source is a folder.
     pub fn is_store(&self) -> bool {
         self.is_store
+    }
+
+    /// Returns the paths of the metadata in a Zarr store, if the store was listed.
+    pub fn store_metadata(&self) -> Option<&[String]> {
+        match self.facts.as_deref() {
+            Some(KnownFacts::Store(paths)) => Some(paths),
+            _ => None,
+        }
     }
 
     /// Returns the folder of the source.

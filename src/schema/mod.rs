@@ -20,7 +20,7 @@ pub use names::{hint_columns, nearest};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,
-    tensor_item, tensor_shape, variable_rank,
+    tensor_item, tensor_shape, variable_rank, with_tensor_item,
 };
 pub use unite::{conflict, print_dims, unite_fields};
 

@@ -147,6 +147,29 @@ pub fn tensor_item(field: &Field) -> Option<&Field> {
     }
 }
 
+/// Returns a field of tensors whose items have the type of `given`; `None` unless both are numbers.
+pub fn with_tensor_item(field: &Field, given: &Field) -> Option<Field> {
+    tensor_dims(field)?;
+    let item = tensor_item(field)?;
+    if !(item.data_type().is_numeric() && given.data_type().is_numeric()) {
+        return None;
+    }
+    let item = Arc::new(item.clone().with_data_type(given.data_type().clone()));
+    let data_type = match field.data_type() {
+        DataType::FixedSizeList(_, length) => DataType::FixedSizeList(item, *length),
+        DataType::Struct(parts) => {
+            let data = parts.first()?.as_ref().clone().with_data_type(DataType::List(item));
+            DataType::Struct([Arc::new(data)].into_iter().chain(parts.iter().skip(1).cloned()).collect())
+        }
+        _ => return None,
+    };
+    let mut metadata = field.metadata().clone();
+    if given.data_type().is_floating() {
+        metadata.remove(MISSING);
+    }
+    Some(field.clone().with_data_type(data_type).with_metadata(metadata))
+}
+
 /// Returns the united field of tensors with individual shapes and items of type `item`; `None` if the two differ in the
 /// number of dimensions, or one does not hold tensors.
 pub(super) fn united_shapes(a: &Field, b: &Field, item: Field) -> Option<Field> {

@@ -49,7 +49,7 @@ fn hdf5_source(bytes: Vec<u8>) -> Opened {
 
 fn zarr_source() -> Box<dyn Arrays> {
     let store = LocalStore::new(testdata_path("arrays/grid.zarr"));
-    Box::new(ZarrSource::open(Folder::new(Arc::new(store), "")).unwrap())
+    Box::new(ZarrSource::open(Folder::new(Arc::new(store), ""), None).unwrap())
 }
 
 /// A classic file of netCDF: `v(t, x)` with records, `f(x, y)` without.
@@ -191,14 +191,17 @@ fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize)
 #[test]
 fn records_do_not_depend_on_splits() {
     for raw in [false, true] {
-        let options = ArrayOptions { raw, ..ArrayOptions::default() };
         let all = || {
             sources().into_iter().filter(|(_, source)| {
                 source.header().variables.iter().all(|variable| variable.dtype.refusal().is_none())
             })
         };
         assert!(all().count() >= 7);
-        for (name, _) in all() {
+        for (name, source) in all() {
+            // Some have arrays with nothing in common, among which the user has to choose.
+            let several = ["hdf5", "hdf5, layout of version 2"].contains(&name);
+            let vars = source.header().variables.iter().take(usize::from(several)).map(|v| v.name.clone()).collect();
+            let options = ArrayOptions { raw, vars, ..ArrayOptions::default() };
             let whole = records(name, &options, 1 << 30, 1 << 30);
             assert!(whole.num_rows() > 0, "{name}");
             assert_eq!(records(name, &options, 1, 1 << 16), whole, "{name}");

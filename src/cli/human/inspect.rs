@@ -103,7 +103,9 @@ fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
             if variable.codecs.is_empty() { String::new() } else { format!(" {}", variable.codecs.join(", ")) };
         let role = if variable.role == "record" { String::new() } else { format!("  {}", variable.role) };
         let shape = format!("{}({})", variable.variable, dims.join(", "));
-        writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&variable.data_type), clean(&codecs))?;
+        let read_as = variable.column_type.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
+        let data_type = format!("{}{read_as}", variable.data_type);
+        writeln!(w, "  {}  {}{chunks}{}{role}", clean(&shape), clean(&data_type), clean(&codecs))?;
         for (name, value) in &variable.attributes {
             let short: String = value.chars().take(80).collect();
             writeln!(w, "    {}: {}", clean(name), clean(&short))?;

@@ -364,6 +364,10 @@ impl RecordReader for ArrayReader {
         self.opened().map(Some)
     }
 
+    fn remarks(&self) -> &[String] {
+        &self.outline.remarks
+    }
+
     fn rows(&self) -> Option<u64> {
         Some(self.outline.rows)
     }

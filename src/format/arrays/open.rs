@@ -65,6 +65,8 @@ pub(super) struct Outline {
     pub(super) cells: bool,
     /// Whether some values are the same for all records.
     pub(super) constants: bool,
+    /// What users should know.
+    pub(super) remarks: Vec<String>,
 }
 
 impl Outline {
@@ -80,6 +82,7 @@ impl Outline {
             chunk: plan.chunk(),
             cells: plan.cells.is_some(),
             constants: !plan.constants.is_empty(),
+            remarks: header.remarks.iter().cloned().chain(plan.remark(header)).collect(),
         }
     }
 }

@@ -32,6 +32,9 @@ const ATTRIBUTE: u8 = 0x0c;
 const CONTINUATION: u8 = 0x10;
 const SYMBOLS: u8 = 0x11;
 
+/// Versions of descriptions of types.
+const TYPE_VERSIONS: std::ops::RangeInclusive<u8> = 1..=5;
+
 /// Bytes before the messages of version 1.
 const PREFIX: usize = 16;
 
@@ -55,6 +58,8 @@ struct State {
     mapped: HashSet<u64>,
     /// Datasets whose chunks are unfiltered where they extend beyond the shape.
     bare_edges: HashSet<u64>,
+    /// Objects whose type cannot be read, with the reason.
+    refused_types: HashMap<u64, String>,
     /// Objects whose header was read, and whether a message identifies their kind.
     objects: HashMap<u64, bool>,
 }
@@ -105,6 +110,12 @@ impl Headers {
     pub(super) fn has_bare_edges(&self, object: u64) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.bare_edges.contains(&object.saturating_add(self.base))
+    }
+
+    /// Returns why the type of an object cannot be read; `None` if it can.
+    pub(super) fn refused_type(&self, object: u64) -> Option<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.refused_types.get(&object.saturating_add(self.base)).cloned()
     }
 
     /// Fails on objects that are neither a group nor a dataset nor a type, which the crate ignores: their headers were
@@ -189,6 +200,11 @@ impl Headers {
                 state.objects.insert(object, true);
             }
             match u8::try_from(kind) {
+                Ok(DATATYPE) if unshared => {
+                    if let Some(why) = refused_type(message) {
+                        state.refused_types.insert(object, why);
+                    }
+                }
                 Ok(LAYOUT) if unshared && message.first() == Some(&2) => changes.push((data, 1)),
                 // Version 4 or later, chunked, with an option that the crate ignores.
                 Ok(LAYOUT) if unshared && matches!(message, [4 | 5, 2, flags, ..] if flags & 1 != 0) => {
@@ -285,6 +301,17 @@ impl Headers {
         }
         Ok(attributes)
     }
+}
+
+/// Returns why a type cannot be read although the crate parses it: its version does not exist, or its integers have
+/// fewer bits than bytes, so that bits would have to be moved and signs extended.
+fn refused_type(message: &[u8]) -> Option<String> {
+    let (version, class) = (message.first()? >> 4, message.first()? & 0x0f);
+    if !TYPE_VERSIONS.contains(&version) {
+        return Some(format!("a datatype of version {version}, which HDF5 does not define"));
+    }
+    let (bytes, first, bits) = (number(message, 4, 4)?, number(message, 8, 2)?, number(message, 10, 2)?);
+    (class == 0 && (first, bits) != (0, 8 * bytes)).then(|| format!("integers of {bits} bits in {bytes} bytes"))
 }
 
 #[cfg(test)]

@@ -12,19 +12,20 @@ mod filters;
 mod headers;
 mod heap;
 mod indexes;
+mod pytables;
 mod storage;
 mod types;
 mod varied;
 
 use std::{
     any::Any,
-    collections::{HashMap, HashSet},
-    sync::Arc,
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use hdf5_reader::{
-    Attribute as Hdf5Attribute, Dataset, Datatype, FilterRegistry, H5Type, Hdf5File, OpenOptions, SliceInfo,
-    SliceInfoElem, StringSize, VarLenKind, error::Error as Hdf5Error, group::Group, messages::HdfMessage,
+    Attribute as Hdf5Attribute, Dataset, Datatype, ExternalLinkResolver, FilterRegistry, H5Type, Hdf5File, OpenOptions,
+    SliceInfo, SliceInfoElem, StringSize, VarLenKind, error::Error as Hdf5Error, group::Group, messages::HdfMessage,
 };
 
 use self::{
@@ -103,8 +104,12 @@ impl Hdf5Source {
                 .with_max_read_bytes(MAX_READ)
                 .with_max_object_header_bytes(16 << 20);
             let storage = Arc::new(Blocks::new(input)?);
+            let elsewhere = Arc::new(Elsewhere::default());
+            let options = options.with_external_link_resolver(Arc::clone(&elsewhere) as _);
             let file = Hdf5File::from_storage_with_options(Arc::clone(&storage) as _, options)?;
-            Ok::<_, Hdf5Error>((Contents::of(&file, storage.headers())?, file, storage))
+            let mut contents = Contents::of(&file, storage.headers())?;
+            contents.remarks.extend(elsewhere.remark());
+            Ok::<_, Hdf5Error>((contents, file, storage))
         })?;
         contents.source(name, file, blocks)
     }
@@ -112,6 +117,26 @@ impl Hdf5Source {
     /// Whether it is netCDF-4.
     pub fn is_netcdf(&self) -> bool {
         self.is_netcdf
+    }
+}
+
+/// Files that links lead to, which are not opened: a name in a file must not decide what else is read.
+#[derive(Default)]
+struct Elsewhere(Mutex<BTreeSet<String>>);
+
+impl ExternalLinkResolver for Elsewhere {
+    fn resolve_external_link(&self, filename: &str) -> std::result::Result<Option<Hdf5File>, Hdf5Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(filename.to_owned());
+        Ok(None)
+    }
+}
+
+impl Elsewhere {
+    fn remark(&self) -> Option<String> {
+        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<String> = files.iter().map(|name| format!("`{name}`")).collect();
+        let message = "links to other files are not followed, convert these files as well to take what is in them";
+        (!names.is_empty()).then(|| format!("{message}: {}", names.join(", ")))
     }
 }
 
@@ -131,6 +156,17 @@ struct Contents {
     datasets: Vec<Found>,
     attributes: Vec<(String, Attribute)>,
     is_netcdf: bool,
+    /// Names of objects that have another name.
+    aliases: Vec<(Alias, String)>,
+    remarks: Vec<String>,
+}
+
+/// What another name stands for.
+enum Alias {
+    /// The dataset with this number.
+    Dataset(usize),
+    /// The group at this path.
+    Group(String),
 }
 
 impl Contents {
@@ -147,7 +183,7 @@ impl Contents {
                 contents.attributes.push((attribute.name, value));
             }
         }
-        let mut seen = HashSet::from([root.address()]);
+        let mut seen = HashMap::from([(root.address(), String::new())]);
         let mut known: HashMap<u64, usize> = HashMap::new();
         let mut waiting = vec![(String::new(), root, 0)];
         while let Some((path, group, depth)) = waiting.pop() {
@@ -156,9 +192,14 @@ impl Contents {
             in_order(file, &group, &mut datasets.iter().map(|dataset| dataset.name()))?;
             for dataset in datasets {
                 // A link to a dataset of a subgroup is not its name.
-                match known.get(&dataset.address()).map(|number| &mut contents.datasets[*number]) {
-                    Some(found) if levels(&found.path) >= levels(&path) => {}
-                    Some(found) => found.path = format!("{path}{}", leaf(&dataset)),
+                let mut name = format!("{path}{}", leaf(&dataset));
+                match known.get(&dataset.address()).map(|number| (*number, &mut contents.datasets[*number])) {
+                    Some((number, found)) => {
+                        if levels(&found.path) < levels(&path) {
+                            std::mem::swap(&mut name, &mut found.path);
+                        }
+                        contents.aliases.push((Alias::Dataset(number), name));
+                    }
                     None => {
                         known.insert(dataset.address(), contents.datasets.len());
                         let named = headers.attributes(file, dataset.address())?;
@@ -171,13 +212,75 @@ impl Contents {
                     "expected at most {MAX_DATASETS} datasets and {MAX_DEPTH} levels of groups, found more"
                 )));
             }
-            // The first group is popped first.
-            for group in groups.into_iter().rev().filter(|group| seen.insert(group.address())) {
-                waiting.push((format!("{path}{}.", group.name()), group, depth + 1));
+            let mut below = Vec::with_capacity(groups.len());
+            for group in groups {
+                let name = format!("{path}{}", group.name());
+                if let Some(known) = seen.get(&group.address()) {
+                    contents.aliases.push((Alias::Group(known.clone()), name));
+                    continue;
+                }
+                seen.insert(group.address(), name.clone());
+                below.push((format!("{name}."), group, depth + 1));
             }
+            // The first group is popped first.
+            waiting.extend(below.into_iter().rev());
         }
         headers.all_known(file.superblock().extension_address)?;
+        contents.name_aliases();
+        if contents.is_of_pytables() {
+            contents.leave_out_indexes();
+        }
         Ok(contents)
+    }
+
+    /// Whether PyTables wrote the file.
+    fn is_of_pytables(&self) -> bool {
+        self.attributes.iter().any(|(name, _)| name == pytables::VERSION)
+    }
+
+    /// Leaves out indexes of tables, and remarks upon them.
+    fn leave_out_indexes(&mut self) {
+        let mut indexes = BTreeSet::new();
+        self.datasets.retain(|found| {
+            let is_index = pytables::is_index(&found.path);
+            if is_index {
+                indexes.insert(found.path.rsplit_once('.').map_or("", |(index, _)| index).to_owned());
+            }
+            !is_index
+        });
+        if !indexes.is_empty() {
+            let names = indexes.into_iter().collect::<Vec<_>>().join(", ");
+            self.remarks.push(format!("indexes of tables repeat their values and are not taken: {names}"));
+        }
+    }
+
+    /// Applies what the crate does not know of a dataset.
+    fn refine(&self, variable: &mut Variable, headers: &Headers, object: u64) {
+        if self.is_of_pytables() {
+            pytables::describe(variable);
+        }
+        if headers.is_virtual(object) {
+            variable.dtype = DType::Refused("a virtual dataset, whose values lie in other datasets".to_owned());
+        }
+        if let Some(why) = headers.refused_type(object) {
+            variable.dtype = DType::Refused(why);
+        }
+    }
+
+    /// Remarks upon names of objects that are taken by another name.
+    fn name_aliases(&mut self) {
+        let named = |(alias, name): &(Alias, String)| {
+            let known = match alias {
+                Alias::Dataset(number) => &self.datasets[*number].path,
+                Alias::Group(path) if path.is_empty() => return format!("`{name}` is the root"),
+                Alias::Group(path) => path,
+            };
+            format!("`{name}` is `{known}`")
+        };
+        let names: Vec<String> = self.aliases.iter().map(named).collect();
+        if !names.is_empty() {
+            self.remarks.push(format!("objects with several names are taken once: {}", names.join(", ")));
+        }
     }
 
     fn push(&mut self, path: &str, dataset: Dataset, named: Vec<Hdf5Attribute>) -> std::result::Result<(), Hdf5Error> {
@@ -222,7 +325,8 @@ impl Contents {
             .iter()
             .filter_map(|found| Some((integers(found, "_Netcdf4Dimid").first().copied()?, found.path.as_str())))
             .collect();
-        let mut header = Header { attributes: self.attributes.clone(), ..Header::default() };
+        let (attributes, remarks) = (self.attributes.clone(), self.remarks.clone());
+        let mut header = Header { attributes, remarks, ..Header::default() };
         let mut lengths: HashMap<String, u64> = HashMap::new();
         let mut all = Vec::new();
         for found in &self.datasets {
@@ -251,8 +355,9 @@ impl Contents {
             chunked.push(in_chunks);
             pieces.push(at);
             let (mut variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
-            if blocks.headers().is_virtual(found.dataset.address()) {
-                variable.dtype = DType::Refused("a virtual dataset, whose values lie in other datasets".to_owned());
+            self.refine(&mut variable, blocks.headers(), found.dataset.address());
+            if self.is_of_pytables() {
+                header.unlimited.extend(pytables::rows_of_frame(&variable));
             }
             header.variables.push(variable);
             datasets.push(dataset);
@@ -416,6 +521,7 @@ fn variable(
         dtype,
         shape,
         dims,
+        unnamed: false,
         chunks: dataset.chunks().map(|chunks| chunks.into_iter().map(u64::from).collect()),
         codecs: Vec::new(),
         attributes,

@@ -5,6 +5,7 @@ use hdf5_reader::{CompoundField, Datatype, StringPadding, StringSize, VarLenKind
 use crate::array::{
     DType,
     dtype::{Member, Padding},
+    npy,
 };
 
 /// Returns the element type; unsupported types carry the reason.
@@ -51,6 +52,11 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
                 DType::Int(1) if names == ["FALSE", "TRUE"] => DType::Bool,
                 other => other,
             }
+        }
+        // h5py's representation of the times of numpy.
+        Datatype::Opaque { size: 8, tag } if tag.starts_with("NUMPY:") => {
+            let (dtype, swapped) = npy::plain(&tag["NUMPY:".len()..]).unwrap_or((DType::Opaque(8), false));
+            if swapped { DType::Opaque(8) } else { dtype }
         }
         Datatype::Opaque { size, .. } => DType::Opaque(usize::try_from(*size).unwrap_or(usize::MAX)),
         Datatype::Reference { .. } => refused("references to objects or regions"),

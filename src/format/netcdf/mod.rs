@@ -250,6 +250,7 @@ fn variable(parser: &mut Parser<'_>, dims: &[(String, u64)], grows: Option<usize
         dtype,
         shape: numbers.iter().map(|number| dims[*number].1).collect(),
         dims: numbers.iter().map(|number| dims[*number].0.clone()).collect(),
+        unnamed: false,
         chunks: None,
         codecs: Vec::new(),
         attributes,

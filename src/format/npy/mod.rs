@@ -181,6 +181,7 @@ impl NpySource {
             dtype,
             shape: npy.shape.clone(),
             dims: Vec::new(),
+            unnamed: false,
             chunks,
             codecs: packed.iter().map(|_| "deflate".to_owned()).collect(),
             attributes: Vec::new(),

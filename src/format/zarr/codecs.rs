@@ -336,7 +336,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
             let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
             let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, content);
             if found != u64::from(u32::from_le_bytes(*sum)) {
-                return Err(Error::integrity("the checksum of a chunk does not match"));
+                return Err(Error::input("expected a chunk that matches its checksum, found another"));
             }
             Ok(content.to_vec())
         }
@@ -344,7 +344,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
             let cut = || Error::input("expected a checksum, found the end of the chunk");
             let (content, sum) = input.split_last_chunk::<4>().ok_or_else(cut)?;
             if fletcher32(content) != u32::from_le_bytes(*sum) {
-                return Err(Error::integrity("the checksum of a chunk does not match"));
+                return Err(Error::input("expected a chunk that matches its checksum, found another"));
             }
             Ok(content.to_vec())
         }

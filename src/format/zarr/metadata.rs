@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::codecs::Codecs;
+use super::{check_version, codecs::Codecs};
 use crate::{
     array::{Attribute, DType, Variable, dtype::Padding, npy},
     codec::base64::from_base64,
@@ -59,6 +59,7 @@ fn checked(shape: &[u64], chunks: &[u64]) -> Result<()> {
 
 /// Parses `.zarray` and the attributes beside it.
 pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<ArrayMetadata> {
+    check_version(metadata, 2)?;
     let (shape, chunks) = (lengths(metadata, "shape")?, lengths(metadata, "chunks")?);
     checked(&shape, &chunks)?;
     let descr = metadata.get("dtype").ok_or_else(|| Error::input("expected a `dtype`"))?;
@@ -77,9 +78,11 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
     let given = metadata.get("fill_value").unwrap_or(&Value::Null);
     let fill = fill(given, &dtype)?;
     let mut attributes = attributes_of(&attributes, &dtype);
-    // xarray stores the missing value of a variable here.
+    // xarray stores the missing value of a variable here. Zarr's own default, 0, is what was never written, and no more
+    // missing than any other 0.
     let is_number = matches!(dtype, DType::Int(_) | DType::UInt(_) | DType::Float(_));
-    if !dims.is_empty() && is_number && !given.is_null() && attributes.iter().all(|(name, _)| name != "_FillValue") {
+    let is_default = given.is_null() || given.as_f64() == Some(0.0);
+    if !dims.is_empty() && is_number && !is_default && attributes.iter().all(|(name, _)| name != "_FillValue") {
         attributes.push(("_FillValue".to_owned(), Attribute::Numbers(dtype.clone(), fill.clone())));
     }
     let separator = separator(metadata.get("dimension_separator"), ".")?;
@@ -89,6 +92,7 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
 
 /// Parses `zarr.json` of an array.
 pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
+    check_version(metadata, 3)?;
     let shape = lengths(metadata, "shape")?;
     let grid = metadata.get("chunk_grid").unwrap_or(&Value::Null);
     if grid.get("name").and_then(Value::as_str) != Some("regular") {
@@ -145,6 +149,7 @@ fn variable(
         dtype,
         shape,
         dims,
+        unnamed: false,
         chunks: Some(chunks.to_vec()),
         codecs: codecs.names.clone(),
         attributes,
@@ -271,20 +276,24 @@ fn number_bytes(number: u64, width: usize) -> Vec<u8> {
     bytes
 }
 
+/// Attributes of the CF conventions that are numbers, which JSON has no words for if they are not finite.
+const NUMERIC: [&str; 6] = ["_FillValue", "missing_value", "valid_min", "valid_max", "scale_factor", "add_offset"];
+
 /// Converts JSON attributes of an array of this type.
 pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> Vec<(String, Attribute)> {
     let value = |name: &str, value: &Value| match value {
         // xarray writes floats that JSON cannot represent as their bytes.
+        Value::String(text) if NUMERIC.contains(&name) && float_word(text).is_some() => {
+            let number = float_word(text).unwrap_or_default();
+            Attribute::Numbers(DType::Float(8), number.to_ne_bytes().to_vec())
+        }
         Value::String(text) if name == "_FillValue" && matches!(dtype, DType::Float(_)) => {
             match from_base64(text).as_deref().and_then(|bytes| bytes.first_chunk::<8>()) {
                 Some(bytes) => {
                     let number = f64::from_le_bytes(*bytes);
                     Attribute::Numbers(DType::Float(8), number.to_ne_bytes().to_vec())
                 }
-                None => match float_word(text) {
-                    Some(number) => Attribute::Numbers(DType::Float(8), number.to_ne_bytes().to_vec()),
-                    None => Attribute::Text(text.clone()),
-                },
+                None => Attribute::Text(text.clone()),
             }
         }
         Value::String(text) => Attribute::Text(text.clone()),

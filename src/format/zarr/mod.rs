@@ -5,15 +5,17 @@
 //! data.zarr/zarr.json                    t2m/zarr.json  t2m/c/0/0/0  t2m/c/0/0/1 ...            version 3
 //! ```
 //!
-//! If metadata are consolidated (`.zmetadata`, or in the root `zarr.json`), only those are read; otherwise the folder
-//! is listed. A missing chunk holds the fill value. Of a shard, only the index and the needed chunks are read.
+//! Each array is described by its own metadata. Consolidated metadata (`.zmetadata`, or in the root `zarr.json`) are a copy
+//! that may be older: they count only if no array has metadata of its own, and a difference is remarked upon. A missing
+//! chunk holds the fill value. Of a shard, only the index and the needed chunks are read.
 
 mod codecs;
 mod metadata;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use rayon::prelude::*;
 use serde_json::Value;
 
 use self::{
@@ -31,6 +33,14 @@ use crate::{
 
 /// Files that identify a folder as a store.
 pub const MARKERS: [&str; 4] = ["zarr.json", ".zgroup", ".zarray", ".zmetadata"];
+
+/// Whether a path below a store is that of metadata of an array or a group.
+pub fn is_metadata(path: &str) -> bool {
+    ["zarr.json", ".zarray", ".zattrs"].contains(&path.rsplit_once('/').map_or(path, |(_, name)| name))
+}
+
+/// Contents of metadata, by path.
+type Nodes = BTreeMap<String, Value>;
 
 /// Maximum bytes of one read.
 const MAX_READ: usize = 1 << 30;
@@ -80,90 +90,144 @@ fn with_float_words(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl ZarrSource {
-    /// Reads the metadata of the arrays.
+    /// Reads the metadata of the arrays, whose paths are `listed`; `None` lists the store.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, or a codec is not supported.
-    pub fn open(folder: Folder) -> Result<Self> {
+    pub fn open(folder: Folder, listed: Option<&[String]>) -> Result<Self> {
         let mut source = Self { folder, header: Header::default(), arrays: Vec::new() };
         match source.folder.get("zarr.json")? {
-            Some(root) => source.open_v3(&json(&root, "zarr.json")?)?,
-            None => source.open_v2()?,
+            Some(root) => source.open_v3(json(&root, "zarr.json")?, listed)?,
+            None => source.open_v2(listed)?,
         }
         source.header.variables = source.arrays.iter().map(|array| array.variable.clone()).collect();
         name_dims(&mut source.header.variables);
         Ok(source)
     }
 
-    fn open_v3(&mut self, root: &Value) -> Result<()> {
+    fn open_v3(&mut self, root: Value, listed: Option<&[String]>) -> Result<()> {
+        check_version(&root, 3)?;
         let attributes = root.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
         self.header.attributes = attributes_of(&attributes, &DType::Bool);
-        let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
-        if root.get("node_type").and_then(Value::as_str) == Some("array") {
-            nodes.insert(String::new(), root.clone());
-        } else if let Some(Value::Object(known)) = root.get("consolidated_metadata").and_then(|c| c.get("metadata")) {
-            nodes.extend(known.iter().map(|(path, node)| (path.clone(), node.clone())));
-        } else {
-            for (path, name) in self.listed(&["zarr.json"])? {
-                let node = self.json_at(&path, name)?;
-                nodes.insert(path, node);
-            }
+        let is_array = |node: &Value| node.get("node_type").and_then(Value::as_str) == Some("array");
+        let mut nodes = if is_array(&root) { Nodes::new() } else { self.nodes(listed, &["zarr.json"])? };
+        if let Some(Value::Object(copy)) = root.get("consolidated_metadata").and_then(|c| c.get("metadata")) {
+            let path = |(path, node): (&String, &Value)| (format!("{path}/zarr.json"), node.clone());
+            let copy: Nodes = copy.iter().map(path).collect();
+            nodes = self.with_copy(nodes, copy, |path, node| path != "zarr.json" && is_array(node));
         }
-        for (path, node) in nodes {
-            check_path(&path)?;
-            if node.get("node_type").and_then(Value::as_str) == Some("array") {
-                self.arrays.push(of_v3(&path, &node).map_err(|e| named(e, &path))?);
-            }
+        nodes.insert("zarr.json".to_owned(), root);
+        for (path, node) in nodes.iter().filter(|(_, node)| is_array(node)) {
+            let path = path.strip_suffix("zarr.json").unwrap_or(path).trim_end_matches('/');
+            check_path(path)?;
+            self.arrays.push(of_v3(path, node).map_err(|e| named(e, path))?);
         }
         Ok(())
     }
 
-    fn open_v2(&mut self) -> Result<()> {
-        let mut all: BTreeMap<String, Value> = BTreeMap::new();
-        match self.folder.get(".zmetadata")? {
-            Some(consolidated) => {
-                let consolidated = json(&consolidated, ".zmetadata")?;
-                let known = consolidated.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-                all.extend(known);
-            }
-            None => {
-                for (path, name) in self.listed(&[".zarray", ".zattrs"])? {
-                    let key = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-                    all.insert(key, self.json_at(&path, name)?);
-                }
-            }
+    fn open_v2(&mut self, listed: Option<&[String]>) -> Result<()> {
+        let mut nodes = self.nodes(listed, &[".zarray", ".zattrs"])?;
+        if let Some(copy) = self.folder.get(".zmetadata")? {
+            let copy = json(&copy, ".zmetadata")?;
+            let copy = copy.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+            let copy = copy.into_iter().filter(|(path, _)| is_metadata(path)).collect();
+            nodes = self.with_copy(nodes, copy, |path, _| path.ends_with(".zarray"));
         }
-        if let Some(Value::Object(attributes)) = all.get(".zattrs") {
+        if let Some(Value::Object(attributes)) = nodes.get(".zattrs") {
             self.header.attributes = attributes_of(attributes, &DType::Bool);
         }
-        for (key, metadata) in &all {
+        for (key, metadata) in &nodes {
             let Some(path) = key.strip_suffix(".zarray") else { continue };
             let path = path.trim_end_matches('/');
             check_path(path)?;
             let beside = if path.is_empty() { ".zattrs".to_owned() } else { format!("{path}/.zattrs") };
-            let attributes = all.get(&beside).unwrap_or(&Value::Null);
+            let attributes = nodes.get(&beside).unwrap_or(&Value::Null);
             self.arrays.push(of_v2(path, metadata, attributes).map_err(|e| named(e, path))?);
         }
         Ok(())
     }
 
-    /// Returns subfolders with files of these names, in order.
-    fn listed<'n>(&self, names: &[&'n str]) -> Result<Vec<(String, &'n str)>> {
-        let mut found = Vec::new();
-        self.folder.walk(&mut |path| {
-            let (folder, last) = path.rsplit_once('/').unwrap_or(("", path));
-            if let Some(name) = names.iter().find(|name| **name == last) {
-                found.push((folder.to_owned(), *name));
+    /// Returns the stored metadata with these names, by path.
+    fn nodes(&self, listed: Option<&[String]>, names: &[&str]) -> Result<Nodes> {
+        let mut paths = Vec::new();
+        let mut take = |path: &str| {
+            // The root of version 3 is known.
+            if path != "zarr.json" && names.contains(&path.rsplit_once('/').map_or(path, |(_, name)| name)) {
+                paths.push(path.to_owned());
             }
-        })?;
-        found.sort();
-        Ok(found)
+        };
+        match listed {
+            Some(listed) => listed.iter().for_each(|path| take(path)),
+            None => self.folder.walk(&mut take)?,
+        }
+        let gone = |path: &str| Error::input(format!("expected `{path}`, found nothing"));
+        let read = |path: String| {
+            let value = json(&self.folder.get(&path)?.ok_or_else(|| gone(&path))?, &path)?;
+            Ok((path, value))
+        };
+        paths.into_par_iter().map(read).collect()
     }
 
-    fn json_at(&self, folder: &str, name: &str) -> Result<Value> {
-        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        let gone = || Error::input(format!("expected `{path}`, found nothing"));
-        json(&self.folder.get(&path)?.ok_or_else(gone)?, &path)
+    /// Returns the metadata that count: those stored, unless there is only the consolidated copy. Remarks upon arrays of
+    /// which the copy says something else than their own metadata.
+    fn with_copy(&mut self, nodes: Nodes, copy: Nodes, is_array: impl Fn(&str, &Value) -> bool) -> Nodes {
+        if !nodes.iter().any(|(path, node)| is_array(path, node)) {
+            return copy;
+        }
+        let folder = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(folder, _)| folder.to_owned());
+        let arrays = |all: &Nodes| -> BTreeSet<String> {
+            all.iter().filter(|(path, node)| is_array(path, node)).map(|(path, _)| folder(path)).collect()
+        };
+        let (stored, copied) = (arrays(&nodes), arrays(&copy));
+        let differs = |array: &&String| {
+            let of = |all: &Nodes, name: &str| all.get(&format!("{array}/{name}")).cloned().unwrap_or_default();
+            ["zarr.json", ".zarray", ".zattrs"].iter().any(|name| !agree(&of(&nodes, name), &of(&copy, name)))
+        };
+        let (added, gone) = (stored.difference(&copied), copied.difference(&stored));
+        let changed = stored.intersection(&copied).filter(differs);
+        let named = |array: &String, what: &str| format!("`{}` {what}", array.replace('/', "."));
+        let differences: Vec<String> = changed
+            .map(|array| named(array, "changed"))
+            .chain(added.map(|array| named(array, "was added")))
+            .chain(gone.map(|array| named(array, "was deleted")))
+            .collect();
+        if !differences.is_empty() {
+            self.header.remarks.push(format!(
+                "the consolidated metadata are older than the arrays, whose own metadata count: {}; zarr.consolidate_metadata renews them",
+                differences.join(", ")
+            ));
+        }
+        nodes
+    }
+}
+
+/// Whether two descriptions of an array agree in what both of them state; writers leave out what is empty.
+fn agree(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let both: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            both.into_iter().all(|key| {
+                agree(&one.get(key).cloned().unwrap_or_default(), &other.get(key).cloned().unwrap_or_default())
+            })
+        }
+        (Value::Null, some) | (some, Value::Null) => match some {
+            Value::Null => true,
+            Value::Object(members) => members.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            _ => false,
+        },
+        (one, other) => one == other,
+    }
+}
+
+/// Fails on metadata of another version of Zarr.
+fn check_version(metadata: &Value, expected: u64) -> Result<()> {
+    match metadata.get("zarr_format") {
+        Some(found) if found.as_u64() != Some(expected) => Err(Error::input(format!(
+            "expected metadata of Zarr {expected} (`zarr_format`), found those of Zarr {found}"
+        ))
+        .hint("Zarr 2 and 3 are read")),
+        _ => Ok(()),
     }
 }
 

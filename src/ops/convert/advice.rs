@@ -45,6 +45,7 @@ pub(super) fn tell(job: &Job<'_>, settings: &Settings) {
 /// Tells what is seldom meant, once the inputs are known.
 pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
+    tell_remarks(job, plan);
     if let Inputs::Records(sources) = &plan.inputs
         && job.options.from.is_none()
     {
@@ -117,6 +118,30 @@ fn unlike(sources: &[RecordSource]) -> Option<String> {
         other.file.name(),
         first.file.name()
     ))
+}
+
+/// Tells what readers remark upon their sources.
+pub(super) fn tell_remarks(job: &Job<'_>, plan: &ConvertPlan) {
+    if let Inputs::Records(sources) = &plan.inputs {
+        remarks(sources).into_iter().for_each(|text| job.context.observer.event(Event::Note(text)));
+    }
+}
+
+/// Returns what readers remark upon their sources, each once with the first source that it applies to.
+pub(in crate::ops) fn remarks(sources: &[RecordSource]) -> Vec<String> {
+    let mut all: Vec<(&str, &String, usize)> = Vec::new();
+    let mut known: HashMap<&String, usize> = HashMap::new();
+    for (source, remark) in sources.iter().flat_map(|s| s.reader.remarks().iter().map(|r| (s.file.name(), r))) {
+        match known.get(remark) {
+            Some(number) => all[*number].2 += 1,
+            None => {
+                known.insert(remark, all.len());
+                all.push((source, remark, 0));
+            }
+        }
+    }
+    let others = |more: usize| if more == 0 { String::new() } else { format!(" and {more} more") };
+    all.into_iter().map(|(source, remark, more)| format!("{source}{}: {remark}", others(more))).collect()
 }
 
 /// Adds to a note about a source how many others there are.

@@ -142,6 +142,13 @@ impl GivenTypes {
         prescribed.chain(self.types.iter().map(Field::name)).cloned().collect()
     }
 
+    /// Returns the names of those columns that are to be floats, with the bytes of a float.
+    pub(super) fn floats(&self) -> Vec<(String, usize)> {
+        let width = |field: &Field| field.data_type().primitive_width().filter(|_| field.data_type().is_floating());
+        let given = |field: &Field| Some((field.name().clone(), width(field)?));
+        self.types.iter().filter_map(given).collect()
+    }
+
     /// Returns the names of those columns that are to be binary.
     pub(super) fn binary_names(&self) -> Vec<String> {
         let prescribed = self.prescribed.iter().flatten().map(AsRef::as_ref);
@@ -182,7 +189,7 @@ impl GivenTypes {
         let typed = sources.iter().any(|s| s.format.is_typed());
         let plain = |t: &DataType| matches!(t, DataType::Int64 | DataType::Utf8 | DataType::Null);
         let pin = |field: &Arc<Field>| match self.types.iter().find(|f| f.name() == field.name()) {
-            Some(given) => Arc::new(given.clone()),
+            Some(given) => Arc::new(schema::with_tensor_item(field, given).unwrap_or_else(|| given.clone())),
             // The text of an id must be preserved: the number `1.50` would be found only as `1.5`.
             None if !typed
                 && is_id(field.name())

@@ -114,7 +114,11 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
             ..CsvOptions::default()
         },
         json: JsonOptions { pinned, bound, taken: taken.clone(), ..JsonOptions::default() },
-        arrays: ArrayOptions { coded: format == OutputFormat::Parquet, ..job.options.arrays.clone() },
+        arrays: ArrayOptions {
+            coded: format == OutputFormat::Parquet,
+            floats: given.floats(),
+            ..job.options.arrays.clone()
+        },
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,

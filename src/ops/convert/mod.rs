@@ -43,15 +43,16 @@ mod work;
 
 use std::time::Instant;
 
+pub(super) use self::{
+    advice::remarks,
+    keys::collapsed,
+    labels::leave_out_metadata,
+    trial::{Start, Trial, trial},
+};
 use self::{
     job::Job,
     listing::{Listing, Skipped},
     plan::{ConvertPlan, Decision, decide},
-};
-pub(super) use self::{
-    keys::collapsed,
-    labels::leave_out_metadata,
-    trial::{Start, Trial, trial},
 };
 pub use self::{
     options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},

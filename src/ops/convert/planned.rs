@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::{
     ConvertOptions, ConvertReport,
+    advice::tell_remarks,
     job::Job,
     listing::Listing,
     plan::{ConvertPlan, Decision, decide},
@@ -42,6 +43,7 @@ pub fn plan(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> 
             return Err(Error::usage(format!("expected a conversion that can be cut into tasks, but {why}"))
                 .hint("run `shardify convert` instead"));
         }
+        tell_remarks(&job, &plan);
         dataset.test_store()?;
         let record = publish(&job, &plan, 1)?.ok_or_else(|| Error::internal("a plan has no tasks"))?;
         let estimate = plan.estimate(&job)?;
