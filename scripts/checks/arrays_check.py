@@ -135,9 +135,9 @@ def written(out):
     return rows, constants
 
 
-def same(expected, expected_mask, found, found_mask):
+def same(expected, expected_mask, found, found_mask, is_tensor):
     """Whether all values agree, those that are missing aside. Missing values of tensors of floats are NaN."""
-    if expected.dtype.kind == "f" and expected.ndim > 1 and expected.shape == found.shape and not found_mask.any():
+    if expected.dtype.kind == "f" and is_tensor and expected.shape == found.shape and not found_mask.any():
         expected, expected_mask = np.where(expected_mask, np.asarray(np.nan, expected.dtype), expected), found_mask
     if expected.shape != found.shape or not np.array_equal(expected_mask, found_mask):
         return False
@@ -186,7 +186,7 @@ def compare(label, expected, out):
             continue
         if name in constants:
             found, found_mask = constants[name]
-            if not same(values, mask, np.asarray(found), np.asarray(found_mask)):
+            if not same(values, mask, np.asarray(found), np.asarray(found_mask), values.ndim > 0):
                 fail(f"{label}: constant {name}: {values.dtype}{values.shape} != {np.asarray(found).dtype}{np.shape(found)}")
         elif name in rows:
             found, found_mask = rows[name]
@@ -195,7 +195,7 @@ def compare(label, expected, out):
             turned = [(values[None], mask[None])] + [
                 (np.moveaxis(values, a, 0), np.moveaxis(mask, a, 0)) for a in axes if a is not None
             ]
-            if not any(same(v, m, found, found_mask) for v, m in turned):
+            if not any(same(v, m, found, found_mask, v.ndim > 1) for v, m in turned):
                 fail(f"{label}: column {name}: {values.dtype}{values.shape} != {found.dtype}{found.shape}")
         elif values.size:
             fail(f"{label}: {name} is missing")
