@@ -2,7 +2,7 @@
 //!
 //! | calendar | becomes |
 //! |---|---|
-//! | standard, gregorian, proleptic_gregorian, julian | timestamp: the instant, in microseconds; julian 1500-02-29 is 1500-03-10 |
+//! | standard, gregorian, proleptic_gregorian, julian | timestamp: the instant (julian 1500-02-29 is 1500-03-10) |
 //! | noleap, 365_day | timestamp with the same year, month, day and time, which every calendar has |
 //! | all_leap, 366_day, 360_day | text, because there may be a 30th of February |
 
@@ -155,7 +155,7 @@ impl TimeUnits {
                 "expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"
             ))
             .hint("keep the numbers as they are with --raw")
-            .hint("months have a length only in the calendar 360_day, and the calendars standard and julian have no year 0")
+            .hint("months have a length only in the calendar 360_day; the calendars standard and julian have no year 0")
         }))
     }
 

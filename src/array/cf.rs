@@ -332,7 +332,7 @@ fn unusable(variable: &Variable, name: &str, expected: &str) -> Error {
     };
     Error::input(format!("expected {expected} as attribute `{name}`, found {found}"))
         .column(variable.name.as_str())
-        .hint("keep the stored values of all variables with --raw, choose other variables with --var, or correct the attribute")
+        .hint("keep the stored values with --raw, choose other variables with --var, or correct the attribute")
 }
 
 /// Returns an attribute that has to be a text.

@@ -110,9 +110,9 @@ fn unrivalled(
 }
 
 /// Whether the lengths of an array are all lengths of a record of one of these arrays.
-fn fits_within(view: &View<'_>, dim: &String, records: &[&View<'_>]) -> bool {
+fn fits_within(view: &View<'_>, dim: &str, records: &[&View<'_>]) -> bool {
     records.iter().any(|record| {
-        let inner = record.dims.iter().zip(record.shape).filter(|(other, _)| *other != dim);
+        let inner = record.dims.iter().zip(record.shape).filter(|(other, _)| other.as_str() != dim);
         let mut inner: Vec<u64> = inner.map(|(_, length)| *length).collect();
         let mut long = view.shape.iter().filter(|length| **length > 1);
         long.all(|length| inner.iter().position(|other| other == length).map(|at| inner.swap_remove(at)).is_some())

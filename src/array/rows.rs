@@ -138,8 +138,8 @@ impl Elements {
     }
 }
 
-/// Converts values to a flat column. Missing floats of tensors are NaN, because readers take the values of a tensor without
-/// asking which of them are null.
+/// Converts values to a flat column. Missing floats of tensors are NaN, because readers take the values of a tensor
+/// without asking which of them are null.
 pub(super) fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
     let decoded = match values {
         Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes)?,

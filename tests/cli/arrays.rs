@@ -282,7 +282,7 @@ fn floats_that_json_has_no_words_for_are_read_as_python_writes_them() {
 
 /// An NPY file of integers.
 fn integers(shape: &[usize]) -> Vec<u8> {
-    let lengths = shape.iter().map(|length| format!("{length},")).collect::<String>();
+    let lengths = shape.iter().map(|length| format!("{length},")).collect::<Vec<_>>().concat();
     let text = format!("{{'descr': '<i2', 'fortran_order': False, 'shape': ({lengths}), }}\n");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
     out.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());

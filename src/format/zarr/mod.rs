@@ -5,9 +5,9 @@
 //! data.zarr/zarr.json                    t2m/zarr.json  t2m/c/0/0/0  t2m/c/0/0/1 ...            version 3
 //! ```
 //!
-//! Each array is described by its own metadata. Consolidated metadata (`.zmetadata`, or in the root `zarr.json`) are a copy
-//! that may be older: they count only if no array has metadata of its own, and a difference is remarked upon. A missing
-//! chunk holds the fill value. Of a shard, only the index and the needed chunks are read.
+//! Each array is described by its own metadata. Consolidated metadata (`.zmetadata`, or in the root `zarr.json`) are a
+//! copy that may be older: they count only if no array has metadata of its own, and a difference is remarked upon. A
+//! missing chunk holds the fill value. Of a shard, only the index and the needed chunks are read.
 
 mod codecs;
 mod metadata;
@@ -168,8 +168,8 @@ impl ZarrSource {
         paths.into_par_iter().map(read).collect()
     }
 
-    /// Returns the metadata that count: those stored, unless there is only the consolidated copy. Remarks upon arrays of
-    /// which the copy says something else than their own metadata.
+    /// Returns the metadata that count: those stored, unless there is only the consolidated copy. Remarks upon arrays
+    /// of which the copy says something else than their own metadata.
     fn with_copy(&mut self, nodes: Nodes, copy: Nodes, is_array: impl Fn(&str, &Value) -> bool) -> Nodes {
         if !nodes.iter().any(|(path, node)| is_array(path, node)) {
             return copy;
@@ -193,7 +193,8 @@ impl ZarrSource {
             .collect();
         if !differences.is_empty() {
             self.header.remarks.push(format!(
-                "the consolidated metadata are older than the arrays, whose own metadata count: {}; zarr.consolidate_metadata renews them",
+                "the consolidated metadata are older than the arrays, whose own metadata count: {}; \
+                 zarr.consolidate_metadata renews them",
                 differences.join(", ")
             ));
         }
