@@ -275,7 +275,8 @@ fn moments(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     };
     let texts = array.as_string::<i32>();
     let parse = |text: &str| match to {
-        DataType::Timestamp(unit, _) => time::timestamp(text, *unit),
+        DataType::Timestamp(unit, Some(_)) => time::instant(text, *unit),
+        DataType::Timestamp(unit, None) => time::timestamp(text, *unit),
         _ => time::date(text).map(i64::from),
     };
     cast_all().or_else(|error| {
@@ -347,6 +348,15 @@ mod tests {
             ("text", Arc::new(StringArray::from(vec![Some(""), Some("1\n2"), None]))),
             ("day", Arc::new(Date32Array::from(vec![Some(-1), Some(20_000), None]))),
             ("at", Arc::new(TimestampMicrosecondArray::from(vec![Some(1), Some(-1), None]).with_timezone("UTC"))),
+            // The first microseconds of the years -1 and 10000.
+            (
+                "far",
+                Arc::new(TimestampMicrosecondArray::from(vec![
+                    Some(-62_198_755_200_000_000),
+                    Some(253_402_300_800_000_000),
+                    None,
+                ])),
+            ),
             (
                 "price",
                 Arc::new(
@@ -361,6 +371,9 @@ mod tests {
         let mut framed = Framed::default();
         let payload = Payload::Rows(batch.clone());
         TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+        let text = String::from_utf8_lossy(&framed.bytes);
+        assert!(text.contains(r#""far":"-0001-01-01T00:00:00""#), "{text}");
+        assert!(text.contains(r#""far":"+10000-01-01T00:00:00""#), "{text}");
         let reader = RowsInTar::new(batch.schema_ref().fields().clone());
         let splits: Vec<Split> =
             reader.splits(Box::new(&framed.bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();

@@ -10,11 +10,12 @@
 //! | list view | list |
 //! | map | map of `entries` with `key` and `value`, unsorted |
 //! | JSON in any text | text |
+//! | decimal of a negative scale, which no output states | decimal with the digits in full |
 //! | anything | nullable; of metadata only logical types and extensions; list items are named `item` |
 
 use std::{collections::HashSet, sync::Arc};
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields};
 
 use super::{is_json, json_field, logical, tensor_dims};
 use crate::error::{Error, Result};
@@ -77,8 +78,27 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
             return Err(Error::input("expected a column of one type, found a union")
                 .hint("no shard format supports unions; convert the column to a struct with one field per type"));
         }
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale)
+            if *scale < 0 =>
+        {
+            whole_decimal(*precision, scale.unsigned_abs())?
+        }
         other => other.clone(),
     })
+}
+
+/// Returns the type of whole numbers of so many digits, followed by so many zeros.
+fn whole_decimal(digits: u8, zeros: u8) -> Result<DataType> {
+    match digits.saturating_add(zeros) {
+        all @ ..=DECIMAL128_MAX_PRECISION => Ok(DataType::Decimal128(all, 0)),
+        all @ ..=DECIMAL256_MAX_PRECISION => Ok(DataType::Decimal256(all, 0)),
+        all => Err(Error::input(format!(
+            "expected decimals of at most {DECIMAL256_MAX_PRECISION} digits, found {digits} and {zeros} zeros, {all} in all"
+        ))),
+    }
 }
 
 /// Returns the plain map type for a key and a value type.
@@ -112,5 +132,25 @@ fn view_type(data_type: &DataType) -> DataType {
         DataType::Struct(fields) => DataType::Struct(view_fields(fields)),
         DataType::Map(entries, sorted) => DataType::Map(view_field(entries), *sorted),
         other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_of_a_negative_scale_are_written_in_full() {
+        let plain = |given: DataType| {
+            let fields = vec![Field::new("x", given, true)].into();
+            plain_fields(&fields).map(|fields| fields[0].data_type().clone())
+        };
+        assert_eq!(plain(DataType::Decimal128(7, -3)).unwrap(), DataType::Decimal128(10, 0));
+        assert_eq!(plain(DataType::Decimal32(9, -29)).unwrap(), DataType::Decimal128(38, 0));
+        assert_eq!(plain(DataType::Decimal128(38, -1)).unwrap(), DataType::Decimal256(39, 0));
+        assert_eq!(plain(DataType::Decimal256(70, 3)).unwrap(), DataType::Decimal256(70, 3));
+        let error = plain(DataType::Decimal256(76, -1)).unwrap_err();
+        assert!(error.to_string().contains("77 in all"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ use ::parquet::{
 };
 use arrow::{
     datatypes::{
-        DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, Metadata, Schema,
+        DataType, Field, FieldRef, Fields, Metadata, Schema,
         TimeUnit as ArrowUnit,
     },
     ipc,
@@ -451,14 +451,7 @@ fn storable(data_type: &DataType) -> DataType {
         DataType::Date64 => DataType::Date32,
         DataType::Timestamp(ArrowUnit::Second, zone) => DataType::Timestamp(ArrowUnit::Millisecond, zone.clone()),
         DataType::Time32(ArrowUnit::Second) => DataType::Time32(ArrowUnit::Millisecond),
-        // Parquet counts digits after the point only, and has no texts without bytes of a fixed width.
-        DataType::Decimal32(digits, scale @ ..0)
-        | DataType::Decimal64(digits, scale @ ..0)
-        | DataType::Decimal128(digits, scale @ ..0)
-        | DataType::Decimal256(digits, scale @ ..0) => match digits.saturating_add(scale.unsigned_abs()) {
-            digits if digits <= DECIMAL128_MAX_PRECISION => DataType::Decimal128(digits, 0),
-            digits => DataType::Decimal256(digits.min(DECIMAL256_MAX_PRECISION), 0),
-        },
+        // Parquet has no values without bytes of a fixed width.
         DataType::FixedSizeBinary(0) => DataType::Binary,
         other => other.clone(),
     }
