@@ -1,6 +1,6 @@
 //! `head`: the first records of a dataset or a source, as a table, as lists, or as JSON.
 
-use std::io::Write;
+use std::{collections::HashMap, io::Write};
 
 use arrow::{
     array::{Array, AsArray, RecordBatch},
@@ -79,6 +79,8 @@ fn width() -> usize {
 #[derive(Default)]
 struct Shown {
     columns: Vec<Column>,
+    /// Name of a column -> its number.
+    places: HashMap<String, usize>,
     rows: Vec<Vec<String>>,
     samples: Vec<HeadSample>,
 }
@@ -99,7 +101,7 @@ impl Shown {
                 for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
                     let text = cell(field, column.as_ref(), *index);
                     let at = self.column(field);
-                    row.resize(self.columns.len(), String::new());
+                    row.resize_with(self.columns.len(), String::new);
                     row[at] = text;
                 }
                 self.rows.push(row);
@@ -110,7 +112,7 @@ impl Shown {
 
     /// Returns the number of a column, after adding it if it is new.
     fn column(&mut self, field: &Field) -> usize {
-        let known = self.columns.iter().position(|column| column.name == *field.name());
+        let known = self.places.get(field.name()).copied();
         let column =
             Column { name: field.name().clone(), data_type: type_of(field), is_number: field.data_type().is_numeric() };
         match known {
@@ -120,6 +122,7 @@ impl Shown {
                 at
             }
             None => {
+                self.places.insert(field.name().clone(), self.columns.len());
                 self.columns.push(column);
                 self.columns.len() - 1
             }

@@ -21,7 +21,7 @@ use crate::{
         typed,
         widen::ValueMismatch,
     },
-    schema::{file::print_type, schema_of},
+    schema::{ByName, file::print_type, schema_of},
 };
 
 /// Parses a split into rows with the columns of `schema`; the columns named in `given` have other types in the source.
@@ -30,7 +30,8 @@ use crate::{
 /// Fails like [`RecordReader::parse`].
 pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef, given: &[String]) -> Result<Parsed> {
     let own = schema_of(&reader.infer(split));
-    let stated = |field: &FieldRef| match own.fields().find(field.name()) {
+    let own = ByName::new(own.fields());
+    let stated = |field: &FieldRef| match own.find(field.name()) {
         Some((_, own)) if given.contains(field.name()) => Arc::clone(own),
         _ => Arc::clone(field),
     };

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    schema,
+    schema::{self, ByName},
 };
 
 /// Reason why rows do not fit a schema.
@@ -76,7 +76,8 @@ pub fn try_cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<Result<Rec
 }
 
 fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) -> Result<Vec<ArrayRef>, ValueMismatch> {
-    if let Some(lost) = from.iter().find(|field| to.find(field.name()).is_none()) {
+    let (given, wanted) = (ByName::new(from), ByName::new(to));
+    if let Some(lost) = from.iter().find(|field| wanted.find(field.name()).is_none()) {
         return Err(ValueMismatch {
             column: lost.name().clone(),
             row: 0,
@@ -86,7 +87,7 @@ fn cast_fields(from: &Fields, columns: &[ArrayRef], to: &Fields, rows: usize) ->
         });
     }
     to.iter()
-        .map(|field| match from.find(field.name()) {
+        .map(|field| match given.find(field.name()) {
             Some((at, given)) => cast_array(&columns[at], given, field),
             None => Ok(new_null_array(field.data_type(), rows)),
         })

@@ -5,6 +5,7 @@
 //! much as possible: scalars become text, anything with structure JSON text.
 
 pub mod bound;
+mod by_name;
 pub mod file;
 mod logical;
 mod names;
@@ -15,6 +16,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
+pub use by_name::ByName;
 pub use logical::{Logical, changed, published, stated, with_open_intervals};
 pub use names::{hint_columns, nearest};
 pub use plain::{map_of, plain_fields, view_fields};
@@ -96,15 +98,16 @@ pub fn is_scalar(data_type: &DataType) -> bool {
 
 /// Unites the fields of both lists by name: those of `a` first, in order, then those only in `b`.
 pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
+    let (left, right) = (ByName::new(a), ByName::new(b));
     let mut out: Vec<Arc<Field>> = a
         .iter()
-        .map(|field| match b.find(field.name()) {
+        .map(|field| match right.find(field.name()) {
             Some((_, other)) => Arc::new(unite_fields(field, other)),
             None => Arc::new(field.as_ref().clone().with_nullable(true)),
         })
         .collect();
     out.extend(
-        b.iter().filter(|f| a.find(f.name()).is_none()).map(|f| Arc::new(f.as_ref().clone().with_nullable(true))),
+        b.iter().filter(|f| left.find(f.name()).is_none()).map(|f| Arc::new(f.as_ref().clone().with_nullable(true))),
     );
     out.into()
 }

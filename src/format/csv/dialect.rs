@@ -8,7 +8,7 @@
 //! The delimiter is the one for which most records have as many fields as the first one. Every column gets a name, and
 //! the names are distinct.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use super::{
     head::{Layout, layout},
@@ -47,13 +47,13 @@ pub struct CsvOptions {
     /// Unquoted text that means null, in addition to the empty field.
     pub null: Option<String>,
     /// Columns whose types the user set: records with values that do not fit are rejected, and the types do not change.
-    pub pinned: Vec<String>,
+    pub pinned: HashSet<String>,
     /// Columns whose types the dataset set: as pinned ones, but only the usual notation of values is accepted.
-    pub bound: Vec<String>,
+    pub bound: HashSet<String>,
     /// Columns that are text regardless of their values.
-    pub text: Vec<String>,
+    pub text: HashSet<String>,
     /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
-    pub taken: Option<Vec<String>>,
+    pub taken: Option<HashSet<String>>,
 }
 
 impl Default for CsvOptions {
@@ -64,9 +64,9 @@ impl Default for CsvOptions {
             certain: false,
             named: false,
             null: None,
-            pinned: Vec::new(),
-            bound: Vec::new(),
-            text: Vec::new(),
+            pinned: HashSet::new(),
+            bound: HashSet::new(),
+            text: HashSet::new(),
             taken: None,
         }
     }

@@ -71,7 +71,7 @@ use super::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch};
 use crate::{
     error::{Error, Result},
     record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
-    schema::file::print_type,
+    schema::{ByName, file::print_type},
 };
 
 /// Maximum number of characters of a value in messages.
@@ -133,7 +133,8 @@ impl CsvSource {
 
     /// Parses a split that must be rewritten.
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let is_open = |column: usize| self.is_open(column, schema);
+        let fields = ByName::new(schema.fields());
+        let is_open = |column: usize| self.is_open(column, &fields);
         let screened = screen(self, (split.bytes(), split.offset), &is_open);
         if i32::try_from(screened.text.len()).is_err() {
             return Err(Error::internal("a split grew beyond 2 GiB"));
@@ -146,8 +147,9 @@ impl CsvSource {
     /// Returns the builders of the columns that are taken; the name of one that is not in the schema as an error.
     fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
         let mut builders = Vec::with_capacity(self.columns.len());
+        let fields = ByName::new(schema.fields());
         for (column, name) in self.columns.iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
-            let Some((at, field)) = schema.fields().find(name) else { return Ok(Err(name.clone())) };
+            let Some((at, field)) = fields.find(name) else { return Ok(Err(name.clone())) };
             let Some(values) = columns::column(field, self.is_pinned(name)) else {
                 return Err(unreadable(field));
             };
@@ -162,11 +164,11 @@ impl CsvSource {
     }
 
     /// Whether a text would change the type of a column.
-    fn is_open(&self, column: usize, schema: &SchemaRef) -> bool {
+    fn is_open(&self, column: usize, fields: &ByName<'_>) -> bool {
         let name = &self.columns[column];
         let typed =
             |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
-        !self.is_pinned(name) && schema.fields().find(name).is_some_and(typed)
+        !self.is_pinned(name) && fields.find(name).is_some_and(typed)
     }
 
     /// Whether the user set the type of a column, or made it text.
@@ -178,12 +180,13 @@ impl CsvSource {
     /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they are
     /// the columns with types that are passed over.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
+        let fields = ByName::new(schema.fields());
         let passed: Vec<usize> = self.profile.typed().filter(|column| !self.is_taken(*column)).collect();
-        if !passed.is_empty() && !self.profile.typed().any(|column| self.is_open(column, schema)) {
+        if !passed.is_empty() && !self.profile.typed().any(|column| self.is_open(column, &fields)) {
             return passed;
         }
         let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
-        let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, schema));
+        let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, &fields));
         if settled { strict } else { Vec::new() }
     }
 
@@ -193,7 +196,7 @@ impl CsvSource {
     }
 
     fn is_pinned(&self, column: &str) -> bool {
-        self.options.pinned.iter().any(|name| name == column)
+        self.options.pinned.contains(column)
     }
 }
 
@@ -668,7 +671,7 @@ mod tests {
 
     #[test]
     fn bad_records_are_rejected_and_others_kept() {
-        let options = CsvOptions { pinned: vec!["a".to_owned()], ..CsvOptions::default() };
+        let options = CsvOptions { pinned: ["a".to_owned()].into(), ..CsvOptions::default() };
         let source = source("a,b\n", &options);
         let mut bytes = b"1,x\nabc\n\n2,y,z\r\n3,\xff\n".to_vec();
         bytes.extend_from_slice(b" +007 ,\"l\n\"\n4\n5,\"open\n");
@@ -709,7 +712,8 @@ mod tests {
             (DataType::Boolean, "TRUE", "1"),
             (DataType::Date32, "2024-02-29", "2023-02-29"),
         ] {
-            let options = CsvOptions { pinned: vec!["a".to_owned()], delimiter: Some(b';'), ..CsvOptions::default() };
+            let options =
+                CsvOptions { pinned: ["a".to_owned()].into(), delimiter: Some(b';'), ..CsvOptions::default() };
             let source = source("a\n", &options);
             let got = block(source.parse(&split(&format!("{good}\n{bad}\n")), &schema(&[("a", data_type)])).unwrap());
             assert_eq!((got.rows, got.rejects.len()), (vec![0], 1), "{good} {bad}");

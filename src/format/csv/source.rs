@@ -41,9 +41,7 @@ impl CsvSource {
 
     /// Makes [`infer`](crate::format::RecordReader::infer) return text for the column.
     pub fn force_text(&mut self, column: &str) {
-        if !self.options.text.iter().any(|name| name == column) {
-            self.options.text.push(column.to_owned());
-        }
+        self.options.text.insert(column.to_owned());
     }
 
     /// Returns a source without records, whose first `lines` lines are blank.

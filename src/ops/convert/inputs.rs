@@ -108,9 +108,9 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
             delimiter: job.options.delimiter,
             has_header: !job.options.no_header,
             null: job.options.null.clone(),
-            pinned: pinned.clone(),
-            bound: bound.clone(),
-            taken: taken.clone(),
+            pinned: pinned.iter().cloned().collect(),
+            bound: bound.iter().cloned().collect(),
+            taken: taken.as_ref().map(|taken| taken.iter().cloned().collect()),
             ..CsvOptions::default()
         },
         json: JsonOptions { pinned, bound, taken: taken.clone(), ..JsonOptions::default() },

@@ -20,7 +20,7 @@ use crate::{
         filter::{BoundFilter, Filter},
         side::SideBy,
     },
-    schema::schema_of,
+    schema::{ByName, schema_of},
 };
 
 /// The list of columns that means all of them.
@@ -90,7 +90,8 @@ impl Selection {
     pub(super) fn read(&self, fields: &Fields) -> Fields {
         let Some(taken) = self.taken() else { return fields.clone() };
         let carried = self.carried(fields);
-        let others = fields.iter().filter(|field| taken.contains(field.name()) && carried.find(field.name()).is_none());
+        let known = ByName::new(&carried);
+        let others = fields.iter().filter(|field| taken.contains(field.name()) && known.find(field.name()).is_none());
         carried.iter().chain(others).cloned().collect()
     }
 
@@ -100,7 +101,9 @@ impl Selection {
             return fields.clone();
         }
         let ids: BTreeSet<&str> = with_containers(self.ids.iter().map(String::as_str)).collect();
-        let others = |field: &&Arc<Field>| ids.contains(field.name().as_str()) && !self.stored.contains(field.name());
+        let stored: BTreeSet<&str> = self.stored.iter().map(String::as_str).collect();
+        let is_other = |name: &str| ids.contains(name) && !stored.contains(name);
+        let others = |field: &&Arc<Field>| is_other(field.name());
         self.stored(fields).iter().chain(fields.iter().filter(others)).cloned().collect()
     }
 
@@ -109,6 +112,7 @@ impl Selection {
         if self.stored.is_empty() {
             return fields.clone();
         }
+        let fields = ByName::new(fields);
         self.stored.iter().filter_map(|name| fields.find(name)).map(|(_, field)| Arc::<Field>::clone(field)).collect()
     }
 }
