@@ -62,7 +62,7 @@ ALL = [
     Check("roundtrip", "every input to every output and back, value by value", cost=30),
     Check("corpus_check", "each file of the corpus ends with an independent count or an error, in 10 s and 1 GiB", needs=("corpus",), alone=True),
     Check("value_check", "each value and type of the corpus, to every output and back", "--jobs 1 --every 9", "--jobs 2", ("corpus",), cost=90),
-    Check("rewrite_check", "each value and type after every command that rewrites, as pyarrow, DuckDB and Polars see them", "--tables 4", "--tables 200", cost=40),
+    Check("rewrite_check", "each value and type after every command that rewrites, as pyarrow, DuckDB and Polars see them", "--tables 5", "--tables 200", cost=40),
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),
