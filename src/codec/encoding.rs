@@ -85,6 +85,37 @@ pub fn sniff(head: &[u8]) -> Option<Encoding> {
     [(1, UTF_16LE), (0, UTF_16BE)].into_iter().find(|(high, _)| fits(*high)).map(|(_, encoding)| Encoding(encoding))
 }
 
+/// Returns what to do about text that is not UTF-8, given its first bytes.
+pub fn hint(head: &[u8]) -> &'static str {
+    match looks_like_windows_1252(head) {
+        true => "the text looks like windows-1252; read it with --encoding windows-1252",
+        false => "name its encoding, as `--encoding windows-1252`, or `--encoding utf-16le`",
+    }
+}
+
+/// Whether text is windows-1252 by all appearances: what is not ASCII are letters and marks of Western European languages,
+/// few in a row, and nothing of it is UTF-8.
+fn looks_like_windows_1252(head: &[u8]) -> bool {
+    /// Most letters with accents in a row: in alphabets of their own, all letters are.
+    const IN_A_ROW: usize = 3;
+    let is_usual = |byte: u8| match byte {
+        // Quotes, dashes, the euro sign and others that programs for texts insert.
+        0x80 | 0x82..=0x85 | 0x8a | 0x8c | 0x8e | 0x91..=0x97 | 0x99..=0x9a | 0x9c | 0x9e..=0xa0 => true,
+        0xa1..=0xab | 0xae..=0xb7 | 0xb9..=0xbf => true,
+        0xd7 | 0xf7 => false,
+        _ => byte >= 0xc0,
+    };
+    let high = head.split(u8::is_ascii).filter(|run| !run.is_empty());
+    let mut found = false;
+    for run in high {
+        found = true;
+        if run.len() > IN_A_ROW || !run.iter().copied().all(is_usual) || std::str::from_utf8(run).is_ok() {
+            return false;
+        }
+    }
+    found
+}
+
 /// Converts text in `encoding` to UTF-8, with the byte FF in place of each malformed sequence. UTF-8 is passed through.
 pub fn decode(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
     if encoding.0 == UTF_8 {
@@ -194,6 +225,22 @@ mod tests {
 
     fn utf16(text: &str, little: bool) -> Vec<u8> {
         text.encode_utf16().flat_map(|unit| if little { unit.to_le_bytes() } else { unit.to_be_bytes() }).collect()
+    }
+
+    #[test]
+    fn western_european_text_is_recognized() {
+        for (text, is_windows_1252) in [
+            (&b"id,name\n1,Ren\xe9e\n2,Zo\xeb \x96 \x93M\xfcller\x94\n"[..], true),
+            (b"id,name\n1,Anna\n", false),
+            ("id,name\n1,Ren\u{e9}e\n".as_bytes(), false),
+            (b"1,Ren\xc3\xa9e\n2,Zo\xeb\n", false),
+            // KOI8-R and Shift_JIS: words of letters that are not ASCII.
+            (b"1,\xed\xcf\xd3\xcb\xd7\xc1\n", false),
+            (b"1,\x93\x8c\x8b\x9e\n", false),
+        ] {
+            assert_eq!(looks_like_windows_1252(text), is_windows_1252, "{text:?}");
+            assert_eq!(hint(text).contains("looks like"), is_windows_1252);
+        }
     }
 
     #[test]

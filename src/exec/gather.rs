@@ -17,6 +17,7 @@ use super::{
     suppress::{without, without_origins},
 };
 use crate::{
+    codec::encoding,
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
@@ -26,6 +27,9 @@ use crate::{
     },
     scan::SourceFile,
 };
+
+/// Bytes of a source that tell its encoding.
+const HEAD_BYTES: usize = 256 << 10;
 
 /// How bad records and files are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -221,6 +225,8 @@ pub struct SourceFacts {
     pub by_row: bool,
     /// Blank lines before its first record, which belong to no split.
     pub blank_lines: u64,
+    /// Lines before its first record that are not records, and belong to no split.
+    pub lines_skipped: u64,
     /// Note on a decision about it that its records do not show.
     pub note: Option<String>,
 }
@@ -229,6 +235,17 @@ impl SourceFacts {
     /// Returns whether its records are samples, which state their own files and have no lines.
     fn is_samples(&self) -> bool {
         self.name.name.is_empty()
+    }
+
+    /// Returns what to do about a record that cannot be converted. Text in another encoding is not to be skipped.
+    fn hint(&self, record: &[u8]) -> &'static str {
+        if !self.hashes_bytes || std::str::from_utf8(record).is_ok() {
+            return "skip bad records with --on-error skip, or keep them in a file with --on-error quarantine";
+        }
+        let mut text = self.file.head(HEAD_BYTES).map(|head| head.bytes).unwrap_or_default();
+        text.push(b'\n');
+        text.extend_from_slice(record);
+        encoding::hint(&text)
     }
 
     /// Counts the lines before a byte, because the reader does not count those before the first split, such as a
@@ -315,7 +332,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         self.move_to(Position { source: Some(source), ..Position::default() });
         let facts = &self.setup.sources[source];
-        self.tally().blank_lines += facts.blank_lines;
+        {
+            let mut tally = self.tally();
+            tally.blank_lines += facts.blank_lines;
+            tally.skipped_lines += facts.lines_skipped;
+        }
         if let Some(note) = &facts.note {
             self.setup.observer.event(Event::Note(format!("{}: {note}", facts.name.name)));
         }
@@ -406,7 +427,6 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 match remark.oddity {
                     Oddity::Doubtful => {}
                     Oddity::Repaired => tally.repaired += remark.count,
-                    Oddity::Skipped => tally.skipped_lines += remark.count,
                 }
             }
             tally.ignored += block.ignored;
@@ -602,8 +622,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             }
             _ => {
                 let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
-                let mut error = Error::input(reason)
-                    .hint("skip bad records with --on-error skip, or keep them in a file with --on-error quarantine");
+                let mut error = Error::input(reason).hint(facts.hint(&reject.raw));
                 if !facts.is_samples() {
                     error = error.at(facts.file.uri());
                 }

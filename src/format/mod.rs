@@ -114,6 +114,21 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         0
     }
 
+    /// Decides anew how the source is read, from all of its bytes, after [`parse`](Self::parse) has returned a mismatch
+    /// with [`TypeMismatch::QUOTES`]; no later `parse` does. Returns a note if it is read otherwise than before.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
+        let _ = input;
+        Ok(None)
+    }
+
+    /// Returns the number of lines before the records that are not records, which no split contains and the note names.
+    fn lines_skipped(&self) -> u64 {
+        0
+    }
+
     /// Returns a note about how the source is read, where its records do not show it.
     fn note(&self) -> Option<String> {
         None
@@ -213,12 +228,28 @@ impl TypeMismatch {
     /// What was expected where a source has a column that the schema lacks.
     pub const NO_COLUMN: &'static str = "no column of this name";
 
+    /// What was expected where a record is possible only if a quote is a character.
+    pub const QUOTES: &'static str = "quotes of RFC 4180";
+
+    /// Whether the source is to be [settled](RecordReader::settle).
+    pub fn is_of_quotes(&self) -> bool {
+        self.expected == Self::QUOTES
+    }
+
     /// Returns the error of a run whose columns and types are fixed, without its place in a source.
     pub fn error(&self) -> Error {
         if self.expected == Self::NO_COLUMN {
             return Error::input("expected the columns of the schema, found another one")
                 .column(self.column.clone())
                 .hint("add the column to the schema, or name the columns to keep with --columns");
+        }
+        if self.is_of_quotes() {
+            return Error::input(
+                "expected quotes as RFC 4180 has them, found a record that fits only if a quote is a character",
+            )
+            .hint(
+                "enclose the value in quotes and double those in it; a larger --task-size reads the source as a whole",
+            );
         }
         Error::input(format!("expected {}, found `{}`", self.expected, self.value)).column(self.column.clone())
     }

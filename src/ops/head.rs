@@ -414,6 +414,9 @@ fn parse(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<Re
     for attempt in 0..ATTEMPTS {
         match source.reader.parse(split, &schema_of(fields))? {
             Parsed::Block(block) => return Ok(block),
+            Parsed::Mismatch(mismatch) if mismatch.is_of_quotes() => {
+                source.reader.settle(source.open(|_| {})?)?;
+            }
             Parsed::Mismatch(_) if attempt == 0 => *fields = unite_lists(fields, &source.reader.infer(split)),
             Parsed::Mismatch(mismatch) => *fields = force_text(fields, &mismatch.column),
         }

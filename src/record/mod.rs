@@ -212,8 +212,6 @@ pub enum Oddity {
     Doubtful,
     /// It is a damaged record that was repaired.
     Repaired,
-    /// It holds no record and was skipped.
-    Skipped,
 }
 
 /// A group of lines of a split that are unusual for the same reason.

@@ -13,6 +13,7 @@ mod partitions;
 mod parts;
 mod rows;
 mod selected;
+pub mod settings;
 mod sniff;
 mod stored;
 mod stores;

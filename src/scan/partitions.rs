@@ -196,6 +196,14 @@ impl RecordReader for Partition {
         self.inner.blank_lines_before()
     }
 
+    fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
+        self.inner.settle(input)
+    }
+
+    fn lines_skipped(&self) -> u64 {
+        self.inner.lines_skipped()
+    }
+
     fn note(&self) -> Option<String> {
         self.inner.note()
     }

@@ -447,7 +447,7 @@ fn sniff_csv(
             Err(Error::input(format!("expected a header in UTF-8, found the byte 0x{:02X}", head[at]))
                 .byte(at as u64)
                 .at(file.name())
-                .hint("name its encoding, as `--encoding windows-1252`, or `--encoding utf-16le`"))
+                .hint(encoding::hint(head)))
         }
         _ => Ok(source),
     }

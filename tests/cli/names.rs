@@ -105,11 +105,15 @@ fn lines_around_a_table_are_noted() {
     assert_eq!(read("# note\nname\n"), ("# note".into(), [1, 0, 0], none()));
     assert_eq!(
         read("## made, by, us\n\n# note\na,b\n1,2\n"),
-        ("a b".into(), [1, 1, 0], "note: a.csv: 2 comment lines (`#`) before the table were skipped".into())
+        (
+            "a b".into(),
+            [1, 1, 0],
+            "note: a.csv: 2 comment lines (`#`) before the table were skipped: `## made, by, us`, `# note`".into()
+        )
     );
     assert_eq!(
         read("##x\n#a,b\n1,2\n"),
-        ("#a b".into(), [1, 0, 0], "note: a.csv: 1 comment line (`#`) before the table was skipped".into())
+        ("#a b".into(), [1, 0, 0], "note: a.csv: 1 comment line (`#`) before the table was skipped: `##x`".into())
     );
     let (.., told) = read("a,b,c\n1,2,3\n# note\n4,5,6\n");
     assert!(told.starts_with("note: a.csv, line 3: this looks like a comment"), "{told}");
@@ -126,25 +130,27 @@ fn lines_around_a_table_are_noted() {
         told,
         "note: a.csv, line 5: a record uses another delimiter than the others and was read with it (and 1 more)"
     );
-    let (_, counts, told) = read(&table("id,day,town,rain\n,,,\n"));
+    let (_, counts, told) = read(&table(",,,\n"));
     assert_eq!(counts, [5, 0, 0]);
-    assert_eq!(
-        told,
-        "note: a.csv, line 5: the header is repeated here and was skipped\n\
-         note: a.csv, line 6: a line with nothing but delimiters was kept as a record without values"
+    assert_eq!(told, "note: a.csv, line 5: a line with nothing but delimiters was kept as a record without values");
+    let (_, counts, told) = read(&table("id,day,town,rain\n"));
+    assert_eq!(counts, [5, 0, 0]);
+    assert!(
+        told.contains("note: a.csv, line 5: this record is equal to the header, and was kept as a record"),
+        "{told}"
     );
     let (columns, counts, told) = read(&format!("Report of the office\n\n{}", table("")));
     assert_eq!((&*columns, counts[0]), ("id day town rain", 4));
-    assert_eq!(told, "note: a.csv: 1 line of text before the table was skipped");
+    assert_eq!(told, "note: a.csv: 1 line before the table was skipped: `Report of the office`");
     folder.write("a.csv", table("Source: own survey of all towns\n"));
     let refused = folder.run("convert a.csv");
     assert!(refused.code == 6 && refused.stderr.contains("line 5") && refused.stderr.contains("a note"), "{refused:?}");
     let skipped = folder.run("convert a.csv --json --on-error skip --out skipped");
     let count = |name: &str| skipped.summary()[name].as_u64().unwrap();
     assert_eq!([count("records_in"), count("records_out"), count("records_rejected")], [5, 4, 1]);
-    folder.write("a.csv", table("4;2024-01-04;x;3.5\nid,day,town,rain\n"));
+    folder.write("a.csv", table("4;2024-01-04;x;3.5\n"));
     let summary = folder.run("convert a.csv --json --out counted").ok().summary();
-    assert_eq!((&summary["records_repaired"], &summary["lines_skipped"]), (&1.into(), &1.into()));
+    assert_eq!(summary["records_repaired"].as_u64(), Some(1));
     // Lines of bad records are still counted from the first.
     folder.write("a.csv", "# note\n\na,b\n1,2\n1,2,3\n");
     assert!(folder.run("convert a.csv").stderr.contains("a.csv, line 5, byte"));

@@ -2,9 +2,12 @@
 //!
 //! An enum is listed once; a value that is not listed cannot be chosen on the command line.
 
-use std::mem::discriminant;
+use std::{ffi::OsStr, mem::discriminant};
 
-use clap::{ValueEnum, builder::PossibleValue};
+use clap::{
+    Arg, Command, ValueEnum,
+    builder::{PossibleValue, TypedValueParser},
+};
 
 use crate::{
     dataset::IdMode,
@@ -16,8 +19,32 @@ use crate::{
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    scan::InputFormat,
+    scan::{
+        InputFormat,
+        settings::{ReadSetting, SETTINGS},
+    },
 };
+
+/// Parses a setting of an input format; help and completion list all of them.
+#[derive(Debug, Clone)]
+pub(super) struct SettingParser;
+
+impl TypedValueParser for SettingParser {
+    type Value = ReadSetting;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<ReadSetting, clap::Error> {
+        let parse = |text: &str| text.parse::<ReadSetting>().map_err(|e| super::one_line(&e));
+        parse.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let value = |key, (value, help): &(&'static str, &'static str)| {
+            PossibleValue::new(format!("{key}={value}")).help(*help)
+        };
+        let all = SETTINGS.iter().flat_map(move |one| one.values.iter().map(move |pair| value(one.key, pair)));
+        Some(Box::new(all))
+    }
+}
 
 macro_rules! choices {
     ($($choice:ty { $($variant:ident = $name:literal: $help:literal),+ $(,)? })+) => {

@@ -4,7 +4,8 @@ use arrow::datatypes::Field;
 use clap::{Args, ValueEnum};
 
 use super::{
-    LineageArgs, PrivateArgs, codec, column_type, condition, count, delimiter, encoding, size, subject_pattern,
+    LineageArgs, PrivateArgs, choices::SettingParser, codec, column_type, condition, count, delimiter, encoding, size,
+    subject_pattern,
 };
 use crate::{
     array::records::ArrayOptions,
@@ -24,7 +25,7 @@ use crate::{
         side::{Shares, SideBy},
         subject::SubjectPattern,
     },
-    scan::InputFormat,
+    scan::{InputFormat, settings::ReadSetting},
     units::Size,
 };
 
@@ -126,6 +127,15 @@ struct InputArgs {
     /// Treat the first row of delimited text as data.
     #[arg(long, hide_short_help = true)]
     no_header: bool,
+    /// Setting of an input format; may be repeated, and the last value of a setting counts.
+    ///
+    /// By the standard reading of delimited text (RFC 4180), the first line is the header and every other line a record.
+    /// With tidy=yes, another reading is taken where that one is impossible, and a note tells: notes above the table have
+    /// another number of fields than all records and are skipped; a header may lack the name of the row labels, or the
+    /// delimiter at the end of each record; `'` may be the quote, or no character. Otherwise a damaged record is an error;
+    /// with --on-error skip or quarantine it is repaired if exactly one reading fits, or else rejected.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser, hide_short_help = true)]
+    read: Vec<ReadSetting>,
     /// Add a column for each folder KEY=VALUE in the paths of tables (Hive partitions).
     #[arg(long, hide_short_help = true)]
     hive_columns: bool,
@@ -500,6 +510,7 @@ impl ConvertArgs {
             null: types.null.clone(),
             delimiter: input.delimiter,
             no_header: input.no_header,
+            read: input.read.iter().cloned().collect(),
             arrays: self.arrays.options(),
             tensor_lists: self.arrays.tensors == TensorChoice::Lists,
             rows: output.rows,

@@ -98,6 +98,7 @@ fn facts(source: &RecordSource) -> SourceFacts {
         stores_hashes: true,
         by_row: source.format.is_typed(),
         blank_lines: source.reader.blank_lines_before(),
+        lines_skipped: source.reader.lines_skipped(),
         note: source.reader.note(),
     }
 }

@@ -60,6 +60,10 @@ pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outc
         let schema = schema_of(&fields);
         match parse_all(&source, &splits, &schema) {
             Ok(outcome) => return outcome,
+            Err((column, _)) if column.is_empty() => {
+                CsvSource::settle(&source, Box::new(bytes)).unwrap();
+                return read(&source, bytes, split_bytes);
+            }
             Err((column, split)) => {
                 let said = source.infer(&split);
                 let (at, field) = fields.find(&column).unwrap();
@@ -134,7 +138,7 @@ fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) ->
     let fine = read(&source, bytes, if bytes.len() < 100_000 { 64 } else { 4096 });
     let coarse = read(&source, bytes, 1 << 20);
     assert!(fine == coarse, "{name}: results differ between sizes of splits");
-    if fine.is_odd() || source.is_unusual() || !source.notes.is_empty() {
+    if fine.is_odd() || source.is_unusual(bytes) || !source.notes.is_empty() {
         return false;
     }
     let header = u64::from(options.has_header && !source.columns.is_empty());
@@ -234,7 +238,7 @@ fn check_values(name: &str, bytes: &[u8], python: &[Fields]) -> bool {
     source.columns.clone().iter().for_each(|column| source.force_text(column));
     let width = source.columns.len();
     let out = read(&source, bytes, 64 << 10);
-    if out.is_odd() || source.is_unusual() {
+    if out.is_odd() || source.is_unusual(bytes) {
         return false;
     }
     let mut row = 0;

@@ -11,9 +11,10 @@
 use std::{collections::HashSet, ops::Range};
 
 use super::{
-    head::{Layout, layout},
+    head::{Layout, layout, skipped},
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
+    quoting::Quoting,
     rows::Rows,
     source::CsvSource,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
@@ -29,8 +30,6 @@ const SAMPLE_RECORDS: usize = 1000;
 const RARE_DELIMITERS: [u8; 3] = *b"^~:";
 /// Minimum number of records that must have a rare delimiter.
 const RARE_RECORDS: usize = 3;
-/// Minimum number of records that have the right number of fields only with unusual quotes.
-const MIN_GAIN: f64 = 2.5;
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// What the user said about a source.
@@ -52,6 +51,10 @@ pub struct CsvOptions {
     pub bound: HashSet<String>,
     /// Columns that are text regardless of their values.
     pub text: HashSet<String>,
+    /// Whether another reading than the standard one may be taken where that one is impossible.
+    pub tidy: bool,
+    /// Whether damaged records may be repaired, because rejects are allowed.
+    pub repair: bool,
     /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
     pub taken: Option<HashSet<String>>,
 }
@@ -67,6 +70,8 @@ impl Default for CsvOptions {
             pinned: HashSet::new(),
             bound: HashSet::new(),
             text: HashSet::new(),
+            tidy: true,
+            repair: false,
             taken: None,
         }
     }
@@ -89,11 +94,9 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_none() && (!is_text(text, complete) || !options.certain && may_be_json(text)) {
         return None;
     }
-    let comments = comments(text, complete, options.delimiter);
-    let comment_lines = comments.lines;
+    let comments = if options.tidy { comments(text, complete, options.delimiter) } else { Comments::default() };
     let mark = mark + comments.end;
-    let above = count_lines(&text[..comments.end]);
-    let text = &text[comments.end..];
+    let (above, text) = text.split_at(comments.end);
     let blank = text.iter().position(|&byte| byte != LF && byte != CR).unwrap_or(text.len());
     if blank == text.len() {
         return complete.then(|| CsvSource::empty(head.len() as u64, count_lines(text), options));
@@ -108,43 +111,60 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     let consistency = sample.consistency();
     let first = sample.first?;
     let mut layout = match options.has_header {
-        true if rows.len() > 0 => layout(&rows),
+        true if rows.len() > 0 => layout(&rows, options.tidy),
         _ => Layout { profile: Profile::of(&rows, 0, first.fields), ..Layout::default() },
     };
+    if !comments.lines.is_empty() {
+        layout.notes.insert(0, skipped("comment line", "(`#`) before the table", comments.lines.iter().copied()));
+    }
     if quotes.swapped {
         layout.notes.push("`'` was taken as the quote".to_owned());
+    }
+    if quotes.spaced {
+        layout.notes.push("spaces between delimiters and quotes were ignored".to_owned());
     }
     if single_quotes {
         layout.notes.push("`'` encloses a value of one record and is doubled in it; it was kept as text".to_owned());
     }
-    let (record, next) = match layout.header + layout.below {
+    let (record, next) = match layout.header {
         0 => (first.record, first.next),
-        last => (rows.record(layout.header), rows.next(last)),
+        header => (rows.record(header), rows.next(header)),
     };
     let columns = if options.has_header {
         let mut names = header(&text[record.clone()], delimiter)?;
         names.iter_mut().for_each(|name| *name = quotes.name(name));
+        if layout.labels {
+            names.insert(0, String::new());
+        }
         distinct_names(names)
     } else {
         distinct_names(vec![String::new(); first.fields])
     };
     // Without header, blank lines before the first record are counted with the others.
-    let skipped = if options.has_header { &text[..next] } else { &text[..0] };
-    Some(CsvSource {
+    let head = if options.has_header { &text[..next] } else { &text[..0] };
+    let data = &text[head.len()..];
+    let mut source = CsvSource {
         columns,
         delimiter,
-        consistency,
-        data_offset: (mark + skipped.len()) as u64,
-        header_lines: above + count_lines(skipped),
-        header_blank_lines: above - comment_lines + if options.has_header { count_lines(&text[..blank]) } else { 0 },
-        comment_lines,
+        consistency: if layout.labels { 1.0 } else { consistency },
+        data_offset: (mark + head.len()) as u64,
+        header_lines: count_lines(above) + count_lines(head),
+        header_blank_lines: count_lines(above) - comments.lines.len() as u64
+            + if options.has_header { count_lines(&text[..blank]) } else { 0 },
+        lines_skipped: (comments.lines.len() + layout.header) as u64,
         options: options.clone(),
         header: if options.has_header { text[record].to_vec() } else { Vec::new() },
         profile: layout.profile,
         quotes,
         trailing: layout.trailing,
+        labels: layout.labels,
+        quoting: if options.tidy { Quoting::default() } else { Quoting::settled() },
         notes: layout.notes,
-    })
+    };
+    if complete {
+        source.settle_at_once(data);
+    }
+    Some(source)
 }
 
 /// How a text is delimited and quoted.
@@ -168,10 +188,14 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
     if best.sample.consistency() <= 0.5 || best.sample.columns() < 2 {
         let named = options.named || options.certain;
         let rare = if named && options.delimiter.is_none() { rare(text, complete) } else { None };
-        let other = rare.or_else(|| if options.delimiter.is_none() { by_mode(text, complete) } else { None });
+        let by_mode = || if options.delimiter.is_none() && options.tidy { by_mode(text, complete) } else { None };
+        let other = rare.or_else(by_mode);
         if let Some((delimiter, sample)) = other {
             best = Dialect { delimiter, sample, ..best };
         }
+    }
+    if !options.tidy {
+        return best;
     }
     let single = memchr::memchr(SINGLE, text).is_some();
     let quoted = match single && best.sample.consistency() >= 1.0 {
@@ -197,10 +221,8 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
         let delimiters = others.iter().copied().filter(|one| *one != own);
         for delimiter in std::iter::once(own).chain(delimiters) {
             let sample = Sample::take(&quotes.apply(delimiter, text), delimiter, complete);
-            let gain = (sample.consistency() - best.sample.consistency()) * sample.records as f64;
-            let better = sample.consistency() > 0.95 && gain >= MIN_GAIN;
-            if sample.columns() > 1 && better {
-                best = Dialect { delimiter, sample, quotes, single_quotes: false };
+            if sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records > 1 {
+                return Dialect { delimiter, sample, quotes, single_quotes: false };
             }
         }
     }
@@ -214,7 +236,11 @@ fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
     for delimiter in DELIMITERS {
         let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
         let (width, count) = rows.mode();
-        if width < 2 || rows.len() < 3 || layout(&rows).header == 0 {
+        if width < 2 || rows.len() < 3 {
+            continue;
+        }
+        let found = layout(&rows, true);
+        if found.header == 0 && !found.labels {
             continue;
         }
         let share = count as f64 / rows.len() as f64;
@@ -279,16 +305,15 @@ fn single_quotes(text: &[u8], delimiter: u8, complete: bool) -> SingleQuotes {
 }
 
 /// Comment lines (`#`) before a table.
-#[derive(Debug, Default, Clone, Copy)]
-struct Comments {
+#[derive(Debug, Default)]
+struct Comments<'t> {
     end: usize,
-    lines: u64,
+    lines: Vec<&'t [u8]>,
 }
 
 /// Finds comments before a header. A line that begins with `#` is a comment if all such lines are followed by a table
-/// of several columns, and the line has another number of fields or begins with `##`: `#id,name` may be the header
-/// itself.
-fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments {
+/// of several columns, and the line has another number of fields: `#id,name` may be the header itself.
+fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments<'_> {
     let mut lines: Vec<&[u8]> = Vec::new();
     let is_blank = |line: &[u8]| line.iter().all(|&byte| byte == LF || byte == CR);
     lines.extend(text.split_inclusive(|&byte| byte == LF).take_while(|line| is_blank(line) || line[0] == b'#'));
@@ -306,13 +331,13 @@ fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments {
     }
     let mut start = 0;
     for line in lines {
-        let fields = Sample::take(line, delimiter, true).columns();
-        if !is_blank(line) && fields == table.columns() && !line.starts_with(b"##") {
+        if !is_blank(line) && Sample::take(line, delimiter, true).columns() == table.columns() {
             break;
         }
         start += line.len();
         if !is_blank(line) {
-            found = Comments { end: start, lines: found.lines + 1 };
+            found.lines.push(line.trim_ascii_end());
+            found.end = start;
         }
     }
     found

@@ -1,13 +1,14 @@
-//! Finds where the table of a source begins: which of the first lines are notes, group names, column names, units, or
-//! data.
+//! Finds where the table of a source begins. By the standard reading, the first line has the names, and every other line
+//! is a record. Another reading is taken only where the standard one is impossible, because the records have another number
+//! of fields than the first line, and where it fits all records of the sample:
 //!
 //! ```text
-//! Report of the office            a note: one sentence, where the table has several fields
-//! Weather,,Place,                 names of groups: empty fields above names that are all there
-//! day,rain,town,height            the header
-//! [-],(mm),[-],(m)                units: everything in brackets, or text above columns of numbers
-//! 2024-01-01,0.5,Bonn,61          data
+//! Report of the office            a note: it has another number of fields than all records
+//! day,rain,town,height            the header; if it lacks the first name, that of the row labels is made up
+//! 2024-01-01,0.5,Bonn,61,         data; a delimiter at the end of each record is ignored if the header lacks it
 //! ```
+//!
+//! Lines that merely look unlike the others, such as a line of units, are records, and a note names them.
 
 use std::borrow::Cow;
 
@@ -19,111 +20,159 @@ use super::{
 
 /// Lines before a table that may be notes.
 const MAX_NOTES: usize = 20;
+/// Number of characters of a line in a note about it.
+const SHOWN: usize = 60;
 
 /// The meaning of the first lines.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Number of the record that contains the names; if there are none, of the first record of the table.
+    /// Number of the record that contains the names; if there are none, of the first record of the table. The records
+    /// before it are notes.
     pub(super) header: usize,
-    /// Number of lines after the header that are not records.
-    pub(super) below: usize,
     pub(super) profile: Profile,
     /// Whether each record ends with a delimiter that the header lacks.
     pub(super) trailing: bool,
+    /// Whether the header lacks the name of the first column, which has the labels of the rows.
+    pub(super) labels: bool,
     pub(super) notes: Vec<String>,
 }
 
-/// Returns the layout of a table with a header, according to its first records.
-pub(super) fn layout(rows: &Rows<'_>) -> Layout {
-    let notes = notes_before(rows);
+/// Returns the layout of a table with a header, according to its first records. `tidy` allows other readings than the
+/// standard one.
+pub(super) fn layout(rows: &Rows<'_>, tidy: bool) -> Layout {
+    let notes = if tidy { notes_before(rows) } else { 0 };
     let mut found = Layout { header: notes, ..Layout::default() };
     if notes > 0 {
-        found.notes.push(match notes {
-            1 => "1 line of text before the table was skipped".to_owned(),
-            lines => format!("{lines} lines of text before the table were skipped"),
-        });
-    }
-    if has_groups(rows, notes) {
-        found.header += 1;
-        found.notes.push("a line of groups above the header was skipped".to_owned());
+        found.notes.push(skipped("line", "before the table", (0..notes).map(|row| rows.line(row))));
     }
     let width = rows.width(found.header);
-    // The record below the header may be units.
+    // The first record may be unlike the others, as units are.
     let first = found.header + if rows.len() > found.header + 4 { 2 } else { 1 };
     found.profile = Profile::of(rows, first, width);
-    found.trailing = has_trailing(rows, found.header);
+    found.trailing = tidy && has_trailing(rows, found.header);
+    found.labels = tidy && !found.trailing && has_labels(rows, found.header);
+    if found.trailing || found.labels {
+        found.profile = Profile::of(rows, found.header + 1, width + 1);
+    }
     if found.trailing {
-        found.profile = trimmed(rows, found.header);
         found.notes.push("each record ends with a delimiter that the header lacks; it was ignored".to_owned());
     }
-    if is_below(rows, found.header, &found.profile) {
-        found.below = 1;
-        found.notes.push("a line below the header, as of units, was skipped".to_owned());
-    } else if found.header == 0 && is_data(rows, &found.profile) {
+    if found.labels {
         found.notes.push(
-            "the first record was taken as the header and looks like data; if the source has no header, use --no-header"
+            "each record has one more field than the header; the first column was taken as row labels without a name"
                 .to_owned(),
         );
+    }
+    if notes == 0 && !found.trailing && !found.labels {
+        found.notes.extend(doubts(rows, &found.profile));
     }
     found
 }
 
-/// Returns the number of notes before the table.
+/// Returns a note on lines that are not records, with their text.
+pub(super) fn skipped<'l>(kind: &str, place: &str, lines: impl ExactSizeIterator<Item = &'l [u8]>) -> String {
+    let count = lines.len();
+    let texts: Vec<String> = lines.take(MAX_NOTES).map(shown).collect();
+    let more = if count > MAX_NOTES { format!(" and {} more", count - MAX_NOTES) } else { String::new() };
+    let (kind, was) = if count == 1 { (kind.to_owned(), "was") } else { (format!("{kind}s"), "were") };
+    format!("{count} {kind} {place} {was} skipped: {}{more}", texts.join(", "))
+}
+
+/// Returns a line for a note.
+fn shown(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN + 4)]);
+    let short: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    format!("`{short}{more}`")
+}
+
+/// Returns a note if the first lines do not look like a header and a record, although they are read as such.
+fn doubts(rows: &Rows<'_>, profile: &Profile) -> Option<String> {
+    let line = |row: usize| {
+        format!("{} of {}", if row == 0 { "the header" } else { "the first record" }, shown(rows.line(row)))
+    };
+    if rows.width(0) > 2 && is_note(rows, 0) {
+        return Some(format!("{} reads like a note; if it is one, remove the line", line(0)));
+    }
+    if has_groups(rows) {
+        return Some(format!(
+            "{} looks like groups of columns, and the next line like their names, which is a record; if so, \
+             remove the first line",
+            line(0)
+        ));
+    }
+    if is_below(rows, profile) {
+        return Some(format!(
+            "{} looks like units of the columns, and was kept as a record; if it is none, remove the line",
+            line(1)
+        ));
+    }
+    is_data(rows, profile).then(|| {
+        "the first record was taken as the header and looks like data; if the source has no header, use --no-header"
+            .to_owned()
+    })
+}
+
+/// Returns the number of notes before the table: lines with another number of fields than all other lines.
 fn notes_before(rows: &Rows<'_>) -> usize {
     let (width, count) = rows.mode();
     if width < 2 {
         return 0;
     }
-    let is_note = |row: &usize| reads_like_a_note(rows, *row, width);
-    let notes = (0..rows.len().min(MAX_NOTES)).take_while(is_note).count();
+    let notes = (0..rows.len().min(MAX_NOTES))
+        .take_while(|&row| rows.width(row) != width && reads_like_a_note(rows, row, width))
+        .count();
     let follows = (notes..rows.len().min(notes + 2)).filter(|row| rows.width(*row) == width).count() == 2;
     let typical = 2 * count > rows.len() - notes;
-    if notes > 0 && follows && typical && names(rows, notes) { notes } else { 0 }
+    let fits = (notes..rows.len()).all(|row| rows.width(row) <= width);
+    if notes == 0 || !follows || !typical || !fits || !names(rows, notes) {
+        return 0;
+    }
+    // One name above two columns may also be a header that lacks the name of the row labels.
+    let profile = Profile::of(rows, notes + 1, width);
+    let differs = || profile.typed().any(|column| !profile.takes(column, &rows.value(notes, column)));
+    if width > 2 || notes > 1 || words(rows.line(0)) >= SENTENCE || differs() { notes } else { 0 }
 }
 
 fn reads_like_a_note(rows: &Rows<'_>, row: usize, width: usize) -> bool {
     let values = rows.values(row);
     let said: usize = values.iter().map(|value| words(value)).sum();
-    let alone = !values[0].is_empty() && values[1..].iter().all(|value| value.is_empty());
     let next = |column| (row + 1 < rows.len()).then(|| rows.raw(row + 1, column));
     let cut = values.len() > 1 && values[1..].iter().all(|value| value.starts_with(b" "));
     // If the header has spaces after its delimiters, its records have them, too.
     let cut = cut
         && said >= SENTENCE
         && !next(1).is_some_and(|value| value.starts_with(b" ") && rows.width(row + 1) == width);
-    alone && (values.len() == 1 || values.len() == width && width > 2 || said >= SENTENCE) || cut
+    is_note(rows, row) && (values.len() == 1 || said >= SENTENCE) || cut
 }
 
-/// Whether no field of a record is empty, a number or a time.
+/// Whether only the first field of a record is not empty.
+fn is_note(rows: &Rows<'_>, row: usize) -> bool {
+    let values = rows.values(row);
+    !values[0].is_empty() && values[1..].iter().all(|value| value.is_empty())
+}
+
+/// Whether most fields of a record are texts.
 fn names(rows: &Rows<'_>, row: usize) -> bool {
     let values = rows.values(row);
     let filled = values.iter().filter(|value| !value.is_empty() && Kind::of(value) == Kind::Text).count();
     2 * filled > values.len()
 }
 
-/// Whether a record contains names of groups, and the next one the names of the columns.
-fn has_groups(rows: &Rows<'_>, row: usize) -> bool {
-    if row + 2 >= rows.len() || rows.width(row) != rows.width(row + 1) || rows.width(row) < 2 {
+/// Whether the first record looks like names of groups, and the next one like names of columns.
+fn has_groups(rows: &Rows<'_>) -> bool {
+    if rows.len() < 3 || rows.width(0) != rows.width(1) || rows.width(0) < 2 {
         return false;
     }
-    let (groups, columns) = (rows.values(row), rows.values(row + 1));
+    let (groups, columns) = (rows.values(0), rows.values(1));
     let all_text =
         |values: &[Cow<'_, [u8]>]| values.iter().all(|value| value.is_empty() || Kind::of(value) == Kind::Text);
     let gaps = groups.iter().filter(|value| value.is_empty()).count();
-    let mut named = columns.clone();
-    named.sort_unstable();
-    named.dedup();
-    let complete = named.len() == columns.len() && columns.iter().all(|value| !value.is_empty());
-    if groups[0].is_empty()
-        || gaps == 0
-        || 3 * gaps < groups.len()
-        || !complete
-        || !all_text(&groups)
-        || !all_text(&columns)
-    {
+    let complete = columns.iter().all(|value| !value.is_empty());
+    if gaps == 0 || 3 * gaps < groups.len() || !complete || !all_text(&groups) || !all_text(&columns) {
         return false;
     }
-    let profile = Profile::of(rows, row + 2, columns.len());
+    let profile = Profile::of(rows, 2, columns.len());
     let mut typed = profile.typed().peekable();
     typed.peek().is_some() && typed.all(|column| !profile.takes(column, &columns[column]))
 }
@@ -136,28 +185,28 @@ fn has_trailing(rows: &Rows<'_>, header: usize) -> bool {
     width > 1 && ends > 0 && 10 * ends >= 9 * below.len()
 }
 
-/// Returns the profile of records that have one more field than the header.
-fn trimmed(rows: &Rows<'_>, header: usize) -> Profile {
-    Profile::of(rows, header + 1, rows.width(header) + 1)
+/// Whether all records, at least two, have one more field than the header.
+fn has_labels(rows: &Rows<'_>, header: usize) -> bool {
+    let width = rows.width(header);
+    rows.len() > header + 2 && (header + 1..rows.len()).all(|row| rows.width(row) == width + 1)
 }
 
-/// Whether the record after the header contains units, or other names.
-fn is_below(rows: &Rows<'_>, header: usize, profile: &Profile) -> bool {
-    let row = header + 1;
-    if row + 1 >= rows.len() || rows.width(row) != rows.width(header) || rows.width(row) < 2 {
+/// Whether the first record looks like units, or other names.
+fn is_below(rows: &Rows<'_>, profile: &Profile) -> bool {
+    if rows.len() < 3 || rows.width(1) != rows.width(0) || rows.width(1) < 2 {
         return false;
     }
-    if rows.record(row).len() == rows.record(header).len() && rows.values(row) == rows.values(header) {
+    if rows.values(1) == rows.values(0) {
         return false;
     }
     let bracketed = |value: &[u8]| matches!(value, [b'(', .., b')'] | [b'[', .., b']']);
-    let values = rows.values(row);
+    let values = rows.values(1);
     let all = |row: usize| {
         let values = rows.values(row);
         let mut there = values.iter().filter(|value| !value.is_empty()).peekable();
         there.peek().is_some() && there.all(|value| bracketed(value))
     };
-    if all(row) && !all(row + 1) && !all(header) {
+    if all(1) && !all(2) && !all(0) {
         return true;
     }
     let texts: Vec<&[u8]> = values.iter().map(|value| &**value).collect();
@@ -202,23 +251,62 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_found_below_other_lines() {
-        for (above, below, note) in [
-            ("Report of the office, all rights reserved\n", "", "1 line of text"),
-            ("Report of the office\nFor questions, comments, and corrections ask\n\n", "", "2 lines of text"),
-            ("Report of the office,,,\n", "", "1 line of text"),
-            ("Time,,Place,\n", "", "groups"),
-            ("", "[-],(day),(text),(mm)\n", "units"),
-            ("", "number,text,text,number\n", "units"),
+    fn notes_have_another_number_of_fields_than_all_records() {
+        for (above, note) in [
+            (
+                "Report of the office, all rights reserved\n",
+                "1 line before the table was skipped: `Report of the office, all",
+            ),
+            (
+                "Report of the office\nFor questions, comments and more ask\n\n",
+                "2 lines before the table were skipped: `Report",
+            ),
         ] {
-            let text = format!("{above}{NAMES}{below}{ROWS}");
+            let text = format!("{above}{NAMES}{ROWS}");
             let (names, first, notes) = start(&text);
-            assert_eq!(
-                (names.join(","), first),
-                ("id,day,town,rain".to_owned(), "1,2024-01-01,a,1.5"),
-                "{above}{below}"
-            );
+            assert_eq!((names.join(","), first), ("id,day,town,rain".to_owned(), "1,2024-01-01,a,1.5"), "{above}");
             assert!(notes.contains(note), "{notes}");
+            let options = CsvOptions { tidy: false, delimiter: Some(b','), ..CsvOptions::default() };
+            let source = sniff(text.as_bytes(), true, &options).unwrap();
+            assert_eq!(source.columns[0], "Report of the office");
+        }
+        // A record that is longer than the others does not fit.
+        let source = sniffed(&format!("Report of the office\n{NAMES}{ROWS}5,2024-01-05,e,5.5,more\n"));
+        assert!(source.lines_skipped == 0 && source.columns.len() == 1, "{source:?}");
+    }
+
+    #[test]
+    fn lines_that_the_standard_can_read_are_kept_with_a_note() {
+        for (text, names, first, note) in [
+            (format!("{NAMES}[-],(day),(text),(mm)\n{ROWS}"), "id,day,town,rain", "[-],(day),(text),(mm)", "units"),
+            (format!("{NAMES}number,text,text,mm\n{ROWS}"), "id,day,town,rain", "number,text,text,mm", "units"),
+            (format!("{NAMES}<0.3,pending,x,10%\n{ROWS}"), "id,day,town,rain", "<0.3,pending,x,10%", "units"),
+            (format!("Time,,Place,\n{NAMES}{ROWS}"), "Time,column_2,Place,column_4", "id,day,town,rain", "groups"),
+            (format!(",,Time,\n{NAMES}{ROWS}"), "column_1,column_2,Time,column_4", "id,day,town,rain", "groups"),
+            (
+                format!("Report of the office,,,\n{NAMES}{ROWS}"),
+                "Report of the office,column_2,column_3,column_4",
+                "id,day,town,rain",
+                "a note",
+            ),
+        ] {
+            let (columns, line, notes) = start(&text);
+            assert_eq!((columns.join(",").as_str(), line), (names, first), "{text}");
+            assert!(notes.contains(note), "{notes}");
+        }
+    }
+
+    #[test]
+    fn a_header_may_lack_the_name_of_the_row_labels() {
+        let text = "Ad,Media,Direct\nVisit,9806,13104,24321\nSign-up,3065,6096,11453\nSelection,1763,3130,5863\n";
+        let (names, first, notes) = start(text);
+        assert_eq!(names, ["column_1", "Ad", "Media", "Direct"]);
+        assert!(first.starts_with("Visit,") && notes.contains("row labels"), "{first} {notes}");
+        let (names, ..) = start("x\n\"1\",4\n\"2\",5\n");
+        assert_eq!(names, ["column_1", "x"]);
+        // One record, or one of another length, is no evidence.
+        for text in ["a,b\n1,2,3\n", "a,b\n1,2,3\n4,5,6\n7,8\n"] {
+            assert_eq!(start(text).0, ["a", "b"], "{text}");
         }
     }
 
@@ -235,7 +323,7 @@ mod tests {
             "a;b\n1,5;x\n2,5;y\n",
         ] {
             let source = sniffed(text);
-            assert!(source.notes.is_empty() && !source.is_unusual(), "{text:?}: {:?}", source.notes);
+            assert!(source.notes.is_empty() && !source.is_unusual(text.as_bytes()), "{text:?}: {:?}", source.notes);
             assert_eq!(source.header_lines, 1);
         }
     }

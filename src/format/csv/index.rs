@@ -24,6 +24,9 @@ use super::tokenize::{CR, LF, QUOTE};
 /// Number of bytes of a block.
 pub(super) const BLOCK: usize = 64;
 
+/// Set in the delimiter, which is ASCII, where a quote is a character.
+pub(super) const UNQUOTED: u8 = 0x80;
+
 /// Number of blocks after which room for their fields and records is ensured.
 const BATCH: usize = 16;
 
@@ -77,6 +80,27 @@ impl Kernel for Portable {
     #[inline(always)]
     fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
         bit_by_bit(bits, base, out);
+    }
+}
+
+/// Works on every processor, for text in which a quote is a character.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unquoted;
+
+impl Kernel for Unquoted {
+    #[inline(always)]
+    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
+        Marks { quotes: 0, ..Portable.marks(block, delimiter & !UNQUOTED) }
+    }
+
+    #[inline(always)]
+    fn prefix_xor(self, bits: u64) -> u64 {
+        Portable.prefix_xor(bits)
+    }
+
+    #[inline(always)]
+    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+        Portable.positions(bits, base, out);
     }
 }
 
@@ -442,7 +466,11 @@ impl Search {
         let mut begins = self.begins;
         for block in bytes.get(self.passed..)?.chunks(BLOCK) {
             let mut state = self.state;
-            let cuts = state.step(Portable, last_marks(Portable, block, delimiter));
+            let marks = match delimiter & UNQUOTED {
+                0 => last_marks(Portable, block, delimiter),
+                _ => last_marks(Unquoted, block, delimiter),
+            };
+            let cuts = state.step(Portable, marks);
             begins = cuts.terminators >> (block.len() - 1) & 1;
             self.pass(cuts, state);
         }

@@ -36,6 +36,7 @@ mod numbers;
 mod parts;
 mod profile;
 mod quotes;
+mod quoting;
 mod repair;
 mod rows;
 mod screen;
@@ -60,7 +61,7 @@ use self::{
     quotes::Turned,
     screen::{Origin, Screened, screen},
     split::Splits,
-    tokenize::{Row, Tokenizer, count_lines},
+    tokenize::{CR, LF, QUOTE, Row, Tokenizer, count_lines},
     value::Kind,
 };
 pub use self::{
@@ -94,12 +95,13 @@ impl CsvSource {
             true => input,
             false => Box::new(Turned::new(input, self.quotes, self.delimiter, head)),
         };
-        Splits::new(input, self.delimiter, head, split_bytes, max_record_bytes).with_columns(self.columns.len())
+        Splits::new(input, self.separator(), head, split_bytes, max_record_bytes).with_columns(self.columns.len())
     }
 
-    /// Whether every split must be rewritten.
-    fn is_unusual(&self) -> bool {
-        self.trailing || !self.quotes.are_usual()
+    /// Whether a split must be rewritten, whatever its records are.
+    fn is_unusual(&self, split: &[u8]) -> bool {
+        let has_quotes = || memchr::memchr(QUOTE, split).is_some();
+        self.trailing || !self.quotes.are_usual() || self.quoting.is_character() && has_quotes()
     }
 
     fn null(&self) -> Option<&[u8]> {
@@ -131,11 +133,30 @@ impl CsvSource {
         self.options.text.contains(&self.columns[column])
     }
 
+    /// Whether a value in a chunk swallows lines that are records on their own.
+    fn swallows(&self, tokens: &Tokenizer<'_>) -> bool {
+        let open = self.options.tidy && self.columns.len() > 1 && !self.quoting.is_character();
+        open && tokens.rows.iter().any(|row| {
+            let record = &tokens.bytes[row.start as usize..row.end as usize];
+            memchr::memchr2(LF, CR, record).is_some() && self.all_fit(record)
+        })
+    }
+
     /// Parses a split that must be rewritten.
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
         let screened = screen(self, (split.bytes(), split.offset), &is_open);
+        if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
+            let expected = TypeMismatch::QUOTES.to_owned();
+            return Ok(Parsed::Mismatch(TypeMismatch {
+                column: String::new(),
+                line,
+                byte,
+                value: String::new(),
+                expected,
+            }));
+        }
         if i32::try_from(screened.text.len()).is_err() {
             return Err(Error::internal("a split grew beyond 2 GiB"));
         }
@@ -247,18 +268,20 @@ impl RecordReader for CsvSource {
         self.header_blank_lines
     }
 
+    fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
+        Ok(Self::settle(self, input)?.then_some(quoting::NOTE))
+    }
+
+    fn lines_skipped(&self) -> u64 {
+        self.lines_skipped
+    }
+
     fn note(&self) -> Option<String> {
-        let comments = match self.comment_lines {
-            0 => None,
-            1 => Some("1 comment line (`#`) before the table was skipped".to_owned()),
-            lines => Some(format!("{lines} comment lines (`#`) before the table were skipped")),
-        };
-        let all: Vec<String> = comments.into_iter().chain(self.notes.iter().cloned()).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+        (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }
 
     fn infer(&self, split: &Split) -> Fields {
-        let plain = if self.is_unusual() { None } else { self.guess(split.bytes(), false) };
+        let plain = if self.is_unusual(split.bytes()) { None } else { self.guess(split.bytes(), false) };
         let found = plain.or_else(|| {
             let is_open = |column: usize| !self.is_pinned(&self.columns[column]) && !self.is_text(column);
             self.guess(&screen(self, (split.bytes(), split.offset), &is_open).text, true)
@@ -273,10 +296,12 @@ impl RecordReader for CsvSource {
             return Err(Error::internal(format!("expected a split below 2 GiB, found {} bytes", split.bytes().len())));
         }
         match self.builders(schema)? {
-            Ok(builders) if !self.is_unusual() => match Parse::new(self, split, builders, None).run(schema)? {
-                Some(parsed) => Ok(parsed),
-                None => self.parse_screened(split, schema),
-            },
+            Ok(builders) if !self.is_unusual(split.bytes()) => {
+                match Parse::new(self, split, builders, None).run(schema)? {
+                    Some(parsed) => Ok(parsed),
+                    None => self.parse_screened(split, schema),
+                }
+            }
             Ok(_) => self.parse_screened(split, schema),
             Err(column) => Ok(Parsed::Mismatch(TypeMismatch {
                 column,
@@ -367,6 +392,9 @@ impl<'a> Parse<'a> {
         let watched = if self.screened.is_none() { self.source.watched(schema) } else { Vec::new() };
         while tokens.advance() {
             if self.screened.is_none() && tokens.is_odd() {
+                return Ok(None);
+            }
+            if self.screened.is_none() && tokens.may_span_lines() && self.source.swallows(&tokens) {
                 return Ok(None);
             }
             let cells = Cells::of(&tokens, self.source.null());
@@ -671,7 +699,7 @@ mod tests {
 
     #[test]
     fn bad_records_are_rejected_and_others_kept() {
-        let options = CsvOptions { pinned: ["a".to_owned()].into(), ..CsvOptions::default() };
+        let options = CsvOptions { pinned: ["a".to_owned()].into(), tidy: false, ..CsvOptions::default() };
         let source = source("a,b\n", &options);
         let mut bytes = b"1,x\nabc\n\n2,y,z\r\n3,\xff\n".to_vec();
         bytes.extend_from_slice(b" +007 ,\"l\n\"\n4\n5,\"open\n");
@@ -754,7 +782,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_is_kept_as_the_reference_reads_it(bytes in trouble(1500), size in 1usize..500) {
-            let options = CsvOptions { has_header: false, delimiter: Some(b','), ..CsvOptions::default() };
+            let options = CsvOptions { has_header: false, delimiter: Some(b','), tidy: false, ..CsvOptions::default() };
             let Some(mut source) = sniff(&bytes, true, &options) else { return Ok(()) };
             for column in source.columns.clone() {
                 source.force_text(&column);
@@ -765,7 +793,7 @@ mod tests {
             for record in oracle::records(&bytes, b',') {
                 if record.start == record.end {
                     blank += 1;
-                } else if !record.closed || record.fields.len() > width {
+                } else if !record.closed || record.fields.len() > width || repair::is_torn(&bytes[record.start..record.end], b',') {
                     bad += 1;
                 } else {
                     padded += u64::from(record.fields.len() < width);

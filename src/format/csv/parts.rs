@@ -3,7 +3,7 @@
 //! ```text
 //! stream -- split::Splits --> splits, and how many records and lines the search for their ends has passed
 //! split  -- nearly all -----> these numbers are right
-//!        -- a record spans lines, or may be the header again --> tokens, and if there is anything odd, screen
+//!        -- a record spans lines --> tokens, and if there is anything odd, screen
 //! ```
 //!
 //! Parts end between the very splits of a run over the whole source, so that each part is cut into these splits again, and
@@ -11,16 +11,15 @@
 //! only how many records and lines they have.
 //!
 //! Nearly every record is one line, whether it is good or bad. The exceptions are found by [`screen`](super::screen), which alone
-//! decides: a header that is repeated is no record, and a damaged record of several lines may be divided.
+//! decides: a damaged record of several lines may be divided.
 
 use std::io::Read as _;
 
 use super::{
-    dialect::BYTE_ORDER_MARK,
     index::Counts,
     screen::screen,
     source::CsvSource,
-    tokenize::{CR, LF, count_lines},
+    tokenize::{LF, count_lines},
 };
 use crate::{
     error::{Kind, Result},
@@ -59,9 +58,7 @@ impl CsvSource {
     /// Number of records of a split, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
     fn count(&self, split: &Split, counts: Option<Counts>) -> (u64, u64) {
         let bytes = split.bytes();
-        if let Some(counts) = counts.filter(|counts| !counts.intricate)
-            && !self.may_repeat_header(bytes)
-        {
+        if let Some(counts) = counts.filter(|counts| !counts.intricate) {
             return (counts.records, counts.lines);
         }
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
@@ -70,7 +67,7 @@ impl CsvSource {
 
     /// Number of records of a split; nothing if there is anything odd.
     fn count_tokens(&self, bytes: &[u8]) -> Option<u64> {
-        if self.is_unusual() {
+        if self.is_unusual(bytes) {
             return None;
         }
         let mut tokens = self.tokens(bytes);
@@ -80,20 +77,6 @@ impl CsvSource {
             }
         }
         Some(tokens.records())
-    }
-
-    /// Whether the text of the header stands where a record begins.
-    fn may_repeat_header(&self, bytes: &[u8]) -> bool {
-        let header = self.header.as_slice();
-        let begins = |at: usize| {
-            let before = bytes[..at].strip_suffix(BYTE_ORDER_MARK).unwrap_or(&bytes[..at]);
-            before.last().is_none_or(|byte| matches!(*byte, LF | CR))
-        };
-        let ends = |at: usize| {
-            let end = bytes.get(at + header.len());
-            end.is_none_or(|byte| matches!(*byte, LF | CR) || *byte == self.delimiter)
-        };
-        !header.is_empty() && memchr::memmem::find_iter(bytes, header).any(|at| begins(at) && ends(at))
     }
 }
 

@@ -53,6 +53,11 @@ impl<'t> Rows<'t> {
         self.rows[row].record.clone()
     }
 
+    /// Returns the text of a record.
+    pub(super) fn line(&self, row: usize) -> &'t [u8] {
+        &self.text[self.record(row)]
+    }
+
     /// Returns where the record after this one may begin.
     pub(super) fn next(&self, row: usize) -> usize {
         self.rows[row].next

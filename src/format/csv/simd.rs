@@ -11,12 +11,15 @@
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
 use super::{
-    index::{Index, Portable, Search, State, index_with, terminator_with},
+    index::{Index, Portable, Search, State, UNQUOTED, Unquoted, index_with, terminator_with},
     numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
 };
 
 /// Calls [`index_with`] with the fastest available kernel.
 pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut State, index: &mut Index) {
+    if delimiter & UNQUOTED != 0 {
+        return index_with(Unquoted, bytes, range, delimiter, state, index);
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
         // SAFETY: the processor has the instructions, as the value proves.
@@ -30,6 +33,9 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
 
 /// Calls [`terminator_with`] with the fastest available kernel.
 pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, search: &mut Search) -> Option<usize> {
+    if delimiter & UNQUOTED != 0 {
+        return terminator_with(Unquoted, bytes, target, delimiter, search);
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
         // SAFETY: the processor has the instructions, as the value proves.

@@ -1,6 +1,6 @@
 //! What is known of a source of delimited text before its records are read.
 
-use super::{dialect::CsvOptions, profile::Profile, quotes::Quotes};
+use super::{dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting};
 
 /// A source of delimited text; [`sniff`](super::sniff) creates it.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +17,8 @@ pub struct CsvSource {
     pub header_lines: u64,
     /// Number of blank lines before the header, which belong to no split.
     pub header_blank_lines: u64,
-    /// Number of comment lines before the header, which belong to no split.
-    pub comment_lines: u64,
+    /// Number of lines before the header that are comments or notes, and belong to no split.
+    pub lines_skipped: u64,
     /// The user's options.
     pub options: CsvOptions,
     /// The raw header, with the usual quotes. Empty if there is none.
@@ -27,8 +27,12 @@ pub struct CsvSource {
     pub(super) profile: Profile,
     /// How the quotes differ from the usual ones.
     pub(super) quotes: Quotes,
+    /// What a quote is.
+    pub(super) quoting: Quoting,
     /// Whether each record ends with a delimiter that the header lacks.
     pub(super) trailing: bool,
+    /// Whether the header lacks the name of the first column.
+    pub(super) labels: bool,
     /// Notes for the user about how the source is read.
     pub(super) notes: Vec<String>,
 }
@@ -53,12 +57,14 @@ impl CsvSource {
             data_offset,
             header_lines: lines,
             header_blank_lines: lines,
-            comment_lines: 0,
+            lines_skipped: 0,
             options: options.clone(),
             header: Vec::new(),
             profile: Profile::default(),
             quotes: Quotes::default(),
+            quoting: Quoting::default(),
             trailing: false,
+            labels: false,
             notes: Vec::new(),
         }
     }

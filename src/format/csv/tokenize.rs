@@ -188,6 +188,11 @@ impl<'a> Tokenizer<'a> {
         self.odd || self.index.torn != 0 || self.padded > 0 || !self.bad.is_empty()
     }
 
+    /// Whether a record of this chunk may span lines: there are more lines so far than records.
+    pub(super) fn may_span_lines(&self) -> bool {
+        self.lines() > self.records() + self.blank
+    }
+
     /// Advances to the next chunk, which may have no valid rows; returns false at the end.
     pub(super) fn advance(&mut self) -> bool {
         self.rows.clear();

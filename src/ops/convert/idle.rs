@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Arguments that only concern how sources are read and what becomes of their records.
-const OF_SOURCES: [&str; 21] = [
+const OF_SOURCES: [&str; 22] = [
     "from",
     "where",
     "type",
@@ -25,6 +25,7 @@ const OF_SOURCES: [&str; 21] = [
     "delimiter",
     "encoding",
     "no-header",
+    "read",
     "hive-columns",
     "rows",
     "media",

@@ -108,6 +108,8 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
             delimiter: job.options.delimiter,
             has_header: !job.options.no_header,
             null: job.options.null.clone(),
+            tidy: job.options.read.tidy(),
+            repair: job.options.read.tidy() && job.options.on_error != OnError::Fail,
             pinned: pinned.iter().cloned().collect(),
             bound: bound.iter().cloned().collect(),
             taken: taken.as_ref().map(|taken| taken.iter().cloned().collect()),
@@ -163,6 +165,7 @@ pub(super) fn source_facts(
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
             blank_lines: source.reader.blank_lines_before(),
+            lines_skipped: source.reader.lines_skipped(),
             note: source.reader.note(),
         }
     };

@@ -18,7 +18,7 @@ use crate::{
         side::{Shares, SideBy},
         subject::{SubjectPattern, SubjectsFrom},
     },
-    scan::InputFormat,
+    scan::{InputFormat, settings::ReadSettings},
     units::Size,
 };
 
@@ -178,6 +178,9 @@ pub struct ConvertOptions {
     pub delimiter: Option<u8>,
     /// Whether delimited text has no header.
     pub no_header: bool,
+    /// Settings of input formats.
+    #[serde(default)]
+    pub read: ReadSettings,
     /// How names that a reader cannot handle are treated.
     pub on_name: Option<OnName>,
     /// How samples that lack a part which others have are treated.

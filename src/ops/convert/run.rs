@@ -120,35 +120,41 @@ pub(super) fn wider(
     source: usize,
     mismatch: &TypeMismatch,
 ) -> Result<Option<Fields>> {
-    let changed = |wider: Fields| (wider != plan.fields).then_some(wider);
+    let settled = mismatch.is_of_quotes();
+    let changed = |wider: Fields| (settled || wider != plan.fields).then_some(wider);
     let Inputs::Records(sources) = &plan.inputs else {
         // The part's name indicated text, but its content is not text.
         return Ok(changed(force_binary(&plan.fields, &mismatch.column)));
     };
-    if plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column) {
-        return Ok(None);
+    let (observer, name) = (job.context.observer, sources[source].file.name());
+    let note = match settled {
+        true => sources[source].reader.settle(sources[source].open(|_| {})?)?.map(str::to_owned),
+        false => Some(format!(
+            "column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
+            mismatch.column, mismatch.expected, mismatch.value
+        )),
+    };
+    let fixed = plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column);
+    let note = note.filter(|_| settled || !fixed);
+    note.into_iter().for_each(|note| observer.event(Event::Note(format!("{name}: {note}"))));
+    if fixed {
+        return Ok(settled.then(|| plan.fields.clone()));
     }
     let is_bound = plan.given.is_bound(&mismatch.column);
-    let observer = job.context.observer;
-    observer.event(Event::Note(format!(
-        "{}: column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
-        sources[source].file.name(),
-        mismatch.column,
-        mismatch.expected,
-        mismatch.value
-    )));
     observer.event(Event::Phase { name: "inferring types", bytes: None });
     let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
     let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
-    let wider = unite(&[unite_lists(&plan.fields, &unite(&seen))]);
+    let wider = if settled { unite(&seen) } else { unite(&[unite_lists(&plan.fields, &unite(&seen))]) };
+    // What was settled need not widen any type.
+    let is_same = wider == plan.fields && !settled;
     // A source states that these are intervals: they are refused rather than turned into text without being asked.
     let is_refused = |field: &Arc<Field>| field.name() == &mismatch.column && is_stored(field);
-    if wider == plan.fields && wider.iter().any(is_refused) {
+    if is_same && wider.iter().any(is_refused) {
         let error = mismatch.error().at(sources[source].file.uri());
         return Err(error.hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
     }
     // The sampled types already include everything else: only text can hold this value.
-    let wider = match wider == plan.fields {
+    let wider = match is_same {
         true if is_bound => return Ok(None),
         true => schema::force_text(&wider, &mismatch.column),
         false => wider,
@@ -290,6 +296,7 @@ fn facts_of_samples(files: &[SourceFile]) -> Vec<SourceFacts> {
         stores_hashes: true,
         by_row: false,
         blank_lines: 0,
+        lines_skipped: 0,
         note: None,
     });
     facts.into_iter().collect()

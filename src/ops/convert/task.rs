@@ -151,7 +151,10 @@ impl<'a> TaskRunner<'a> {
         let (name, fields) = match &plan.inputs {
             Inputs::Samples { .. } => (String::new(), None),
             Inputs::Records(sources) => {
-                if plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column) {
+                if mismatch.is_of_quotes()
+                    || plan.given.prescribed.is_some()
+                    || plan.given.names().contains(&mismatch.column)
+                {
                     return Err(error);
                 }
                 let (observer, cancel) = (job.context.observer, &job.context.cancel);
