@@ -315,8 +315,13 @@ fn a_header_in_another_encoding_is_no_columns_of_question_marks() {
     assert!(refused.stderr.contains("--encoding"), "{refused:?}");
     let converted = folder.run("convert cafes.csv --out shards --encoding windows-1252 --json").ok().stdout;
     assert!(converted.contains("caf\u{e9}") && converted.contains("caf\u{ea}"), "{converted}");
-    // In the records, it is one bad record.
+    // In the records, it is one bad record, which is not to be skipped.
     folder.write("late.csv", b"id,name\n1,a\n2,caf\xe9\n3,c\n");
+    folder.write("late.jsonl", b"{\"id\":1}\n{\"id\":2,\"name\":\"caf\xe9\"}\n");
+    for name in ["late.csv", "late.jsonl"] {
+        let refused = folder.run(&format!("convert {name} --out refused"));
+        assert!(refused.stderr.contains("--encoding windows-1252") && !refused.stderr.contains("skip"), "{refused:?}");
+    }
     let late = folder.run("convert late.csv --out late --on-error skip --json").summary();
     assert_eq!((late["records_out"].as_u64(), late["records_rejected"].as_u64()), (Some(2), Some(1)), "{late}");
 }

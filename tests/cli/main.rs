@@ -19,6 +19,7 @@ mod consent;
 mod convert;
 mod corpus;
 mod cost;
+mod csv;
 mod daily;
 mod damage;
 mod dedup;

@@ -88,9 +88,8 @@ fn shown(line: &[u8]) -> String {
 
 /// Returns a note if the first lines do not look like a header and a record, although they are read as such.
 fn doubts(rows: &Rows<'_>, profile: &Profile) -> Option<String> {
-    let line = |row: usize| {
-        format!("{} of {}", if row == 0 { "the header" } else { "the first record" }, shown(rows.line(row)))
-    };
+    let line =
+        |row: usize| format!("{} {}", if row == 0 { "the header" } else { "the first record" }, shown(rows.line(row)));
     if rows.width(0) > 2 && is_note(rows, 0) {
         return Some(format!("{} reads like a note; if it is one, remove the line", line(0)));
     }
