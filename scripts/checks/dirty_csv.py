@@ -24,7 +24,7 @@ line and an `invalid_row_handler` that skips.
     python3 scripts/checks/dirty_csv.py --shardify target/release/shardify [--seed 1] [--keep DIR] [--only KIND] [-v]
 
 Prints a line per kind and the totals; exit code 1 if a silent wrong table is found, more files are refused by default than
-pandas refuses, or the mean F1 with `--on-error skip` is below 0.99. Clean files must be right, without a note.
+pandas refuses (one in a hundred aside), or the mean F1 with `--on-error skip` is below 0.99. Clean files must be right, without a note.
 """
 
 import argparse
@@ -67,6 +67,8 @@ CLEAN = [
     ("jsonl/grade-school-math.jsonl", ",", 400),
 ]
 LEAST_F1 = 0.99
+# Share of the files by which refusals may exceed those of pandas, which pads records of another delimiter silently.
+MARGIN = 0.01
 BYTE_ORDER_MARK = "\ufeff"
 NOTES = [
     "Report of the data office, all rights reserved",
@@ -548,7 +550,8 @@ def run(arguments, folder):
     count = len(scores["shardify_"]["all"])
     refused, mean = outcomes["shardify_"]["all"]["refused"] / count, sum(scores["shardify_"]["all"]) / count
     print(f"{count} files, seed {arguments.seed}; {versions}; refused by default {refused:.1%}, mean F1 with skip {mean:.4f}")
-    if not arguments.alone and not arguments.only and outcomes["shardify_"]["all"]["refused"] > outcomes["pandas"]["all"]["refused"]:
+    most = outcomes["pandas"]["all"]["refused"] + MARGIN * count
+    if not arguments.alone and not arguments.only and outcomes["shardify_"]["all"]["refused"] > most:
         problems.append("more files refused than by pandas")
     if mean < LEAST_F1:
         problems.append(f"mean F1 below {LEAST_F1}")
