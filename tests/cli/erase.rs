@@ -737,3 +737,24 @@ fn an_origin_keeps_out_what_stood_there_and_not_tomorrows_record() {
         folder.run(&format!("verify --read-data {key}")).ok();
     }
 }
+
+#[test]
+fn runs_that_have_ended_leave_nothing_over() {
+    for to in ["parquet", "tar"] {
+        let folder = Folder::new();
+        for day in 0..9 {
+            let rows: String = (0..20).map(|row| format!("d{day}-{row},PAT-{}\n", row % 5)).collect();
+            folder.write(&format!("day-{day}.csv"), format!("id,who\n{rows}"));
+            folder.run(&format!("convert day-{day}.csv --id id --subject who --to {to}")).ok();
+            if day % 4 == 3 {
+                folder.run("compact --min-inputs 2").ok();
+            }
+        }
+        folder.run("erase shards d1-3").ok();
+        let summary = folder.run("erase shards PAT-4 --all-versions --json").ok().summary();
+        assert_eq!(summary["objects_unreferenced"], 0, "{to}: {summary}");
+        let vacuumed = folder.run("vacuum --retain 0 --force --json").ok().summary();
+        assert_eq!(vacuumed["runs_abandoned"], 0, "{to}: {vacuumed}");
+        folder.run("verify --read-data").ok();
+    }
+}

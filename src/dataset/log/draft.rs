@@ -31,7 +31,11 @@ use crate::{
             sources::{self, Optional, SourceRow},
             transaction::{Numbers, Transaction},
         },
-        table::{self, TableWriter, list::ListRef, paths::table_path},
+        table::{
+            self, TableWriter,
+            list::ListRef,
+            paths::{system_path, table_path},
+        },
     },
     error::{Error, Result},
     id::Version,
@@ -321,8 +325,7 @@ impl<'a> ListWriter<'a> {
         level: u32,
         fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>,
     ) -> Result<()> {
-        let name = format!("lists/{}-{}-{}-{}", self.draft.transaction.id, self.draft.attempt, self.kind, self.written);
-        let path = table_path(&name);
+        let path = table_path(&format!("{}{}", self.own_names(), self.written));
         let mut table = TableWriter::new(self.store().as_ref(), &path);
         let mut leaves = Vec::new();
         fill(&mut |rows| {
@@ -339,6 +342,11 @@ impl<'a> ListWriter<'a> {
             self.lists.push(ListRef { path, rows, level, root, seal });
         }
         Ok(())
+    }
+
+    /// Returns what the names of the lists of this kind begin with that this draft writes.
+    fn own_names(&self) -> String {
+        format!("lists/{}-{}-{}-", self.draft.transaction.id, self.draft.attempt, self.kind)
     }
 
     /// Columns of several lists together; `None` for kinds that always have the same.
@@ -393,6 +401,12 @@ impl<'a> ListWriter<'a> {
                 None => add(rows),
             };
             lists.iter().try_for_each(|list| table::read_batches(store, list, add))
-        })
+        })?;
+        // What was written on the way is part of no version. `vacuum` finds it if the store does not allow deletions here.
+        let own = system_path(&self.own_names());
+        for list in lists.iter().filter(|list| list.path.starts_with(&own)) {
+            let _ = store.delete(&list.path);
+        }
+        Ok(())
     }
 }

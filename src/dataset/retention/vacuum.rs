@@ -209,7 +209,8 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         needs_format: false,
         loses: false,
     };
-    let known = Known { kept, expired_before, expiring, must_go, intents, first, format: newest.format };
+    let committed = entries.iter().map(|entry| entry.transaction.tag().to_owned()).collect();
+    let known = Known { kept, expired_before, expiring, must_go, intents, committed, first, format: newest.format };
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
     if !out.loses {
         out.versions_expired = 0;
@@ -229,6 +230,8 @@ struct Known {
     /// Objects that interrupted erasures have left to delete, with the checksums that users' files must have.
     must_go: HashMap<String, Option<[u8; 32]>>,
     intents: Intents,
+    /// Tags of runs that have committed, among those whose entries are read.
+    committed: HashSet<String>,
     /// First of the earlier expired versions with possibly remaining objects.
     first: Version,
     /// Format of the newest entry.
@@ -276,7 +279,8 @@ impl Unreferenced {
             self.young += 1;
         } else {
             self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < EIGHT_BYTES_FORMAT;
-            self.abandoned.extend(run.clone());
+            // What a run has left beside what it has committed is no reason to void it.
+            self.abandoned.extend(run.clone().filter(|run| !known.committed.contains(run)));
             self.objects.push(DeletableObject { facts, kind, committed: false, run, checksum: None });
         }
     }
