@@ -319,3 +319,17 @@ fn an_empty_dataset_and_a_missing_file_are_told() {
     assert_eq!(statuses(&found), BTreeMap::from([("volume.min_records", "fail"), ("x unique", "pass")]));
     assert_eq!(folder.run("check nowhere --rules rules.toml").code, 2);
 }
+
+#[test]
+fn dates_in_the_future_are_not_fresh() {
+    let folder = Folder::new();
+    folder.write("days.csv", "day,n\n2024-01-01,1\n2999-01-01,2\n");
+    folder.run("convert days.csv --out d").ok();
+    folder.write("rules.toml", "[freshness]\nmax_age = \"7d\"\ncolumn = \"day\"\n");
+    let found = rules(&folder, "d --rules rules.toml", 1);
+    let told = found["day freshness.max_age"]["found"].as_str().unwrap();
+    assert_eq!(told, "from 2999-01-01T00:00:00Z, which is in the future");
+    folder.write("large.toml", "[columns.n]\nmax = 18446744073709551614\n");
+    let ran = folder.run("check d --rules large.toml");
+    assert!(ran.code == 2 && ran.stderr.contains("beyond 9223372036854775807 in quotes"), "{ran:?}");
+}

@@ -167,15 +167,23 @@ impl<'r> ColumnCheck<'r> {
     }
 
     fn add_texts(&self, values: &ArrayRef, tally: &mut Tally) -> Result<()> {
+        let data_type = values.data_type();
         if let Some(accepted) = &self.accepted {
-            let accepted = accepted_texts(accepted, values.data_type())?;
+            let texts = accepted_texts(accepted, data_type)?;
+            if texts.is_empty() && !data_type.is_null() {
+                tally.unacceptable = Some(format!("values of type {data_type}, of which none of these is one"));
+            }
             each_text(values, &mut |text| {
-                if !accepted.contains(text) {
+                if !texts.contains(text) {
                     tally.unaccepted.add(|| text.to_owned());
                 }
             });
         }
         if let Some(pattern) = &self.pattern {
+            if !has_text(data_type) {
+                tally.textless = Some(format!("values of type {data_type}, which are no texts"));
+                return Ok(());
+            }
             each_text(values, &mut |text| {
                 if !pattern.is_match(text) {
                     tally.unmatched.add(|| text.to_owned());
@@ -304,7 +312,13 @@ impl Judge<'_> {
         if report.status == Status::Fail {
             return report;
         }
-        if let (Some(problem), "min" | "max") = (&self.tally.misfit, rule) {
+        let problem = match rule {
+            "min" | "max" => &self.tally.misfit,
+            "pattern" => &self.tally.textless,
+            "accepted_values" => &self.tally.unacceptable,
+            _ => &None,
+        };
+        if let Some(problem) = problem {
             report.fails(problem.clone());
             return report;
         }
@@ -389,6 +403,10 @@ pub(super) struct Tally {
     repeated: Failures,
     /// Why values cannot be compared with a bound.
     misfit: Option<String>,
+    /// Why values cannot match a pattern.
+    textless: Option<String>,
+    /// Why no value can be an accepted one.
+    unacceptable: Option<String>,
 }
 
 impl Tally {
@@ -429,6 +447,8 @@ impl Tally {
         self.unmatched.merge(other.unmatched);
         self.repeated.merge(other.repeated);
         self.misfit = self.misfit.take().max(other.misfit);
+        self.textless = self.textless.take().max(other.textless);
+        self.unacceptable = self.unacceptable.take().max(other.unacceptable);
     }
 
     /// Returns least and greatest value as arrays of one, if they are known.
@@ -461,7 +481,15 @@ fn each_text(values: &ArrayRef, visit: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Returns the accepted values as the texts that values of a type have: 1 is `1.0` in a column of floating-point numbers.
+/// Returns whether values of a type are texts, or parts of samples, whose content may be one. A column of nulls may be of any type.
+fn has_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::LargeBinary | DataType::Null
+    )
+}
+
+/// Returns the accepted values as the texts that values of a type have: 1 is `1.0` in a column of floating-point numbers, and -0.0 is 0.
 fn accepted_texts(accepted: &[String], data_type: &DataType) -> Result<HashSet<String>> {
     if matches!(data_type, DataType::LargeBinary) || data_type.is_nested() {
         return Ok(accepted.iter().cloned().collect());
@@ -469,7 +497,21 @@ fn accepted_texts(accepted: &[String], data_type: &DataType) -> Result<HashSet<S
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(accepted));
     let safe = CastOptions { safe: true, ..CastOptions::default() };
     let Ok(values) = cast_with_options(&texts, data_type, &safe) else { return Ok(accepted.iter().cloned().collect()) };
-    Ok((0..values.len()).filter_map(|row| text_of(values.as_ref(), row)).collect())
+    let mut out: HashSet<String> = (0..values.len()).filter_map(|row| text_of(values.as_ref(), row)).collect();
+    if data_type.is_floating() && out.iter().any(|text| text.parse() == Ok(0.0_f64)) {
+        out.extend(["0.0".to_owned(), "-0.0".to_owned()]);
+    }
+    Ok(out)
+}
+
+/// Returns whether a decimal has all digits of the text that it was cast from.
+fn keeps_digits(value: &ArrayRef, text: &str) -> bool {
+    let plain = |text: &str| match text.contains(['e', 'E']) {
+        true => None,
+        false if text.contains('.') => Some(text.trim_end_matches('0').trim_end_matches('.').to_owned()),
+        false => Some(text.to_owned()),
+    };
+    !value.data_type().is_decimal() || text_of(value.as_ref(), 0).is_some_and(|cast| plain(&cast) == plain(text))
 }
 
 /// A least or greatest value.
@@ -496,14 +538,24 @@ fn beyond(values: &ArrayRef, bound: &Bound, above: bool) -> Result<std::result::
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => bound.is_text,
         _ => data_type.is_numeric() || data_type.is_temporal(),
     };
+    let number = bound.text.parse::<f64>();
     if is_comparable {
-        let text: ArrayRef = Arc::new(StringArray::from(vec![bound.text.as_str()]));
+        let zero = data_type.is_floating() && number == Ok(0.0);
+        // Arrow orders -0.0 before 0.0, which are equal.
+        let text = if !zero {
+            bound.text.as_str()
+        } else if above {
+            "0.0"
+        } else {
+            "-0.0"
+        };
+        let text: ArrayRef = Arc::new(StringArray::from(vec![text]));
         let exact = cast_with_options(&text, data_type, &CastOptions { safe: true, ..CastOptions::default() });
-        if let Some(exact) = exact.ok().filter(|exact| exact.is_valid(0)) {
+        if let Some(exact) = exact.ok().filter(|exact| exact.is_valid(0) && keeps_digits(exact, &bound.text)) {
             return compare(values, exact).map(Ok);
         }
     }
-    match bound.text.parse::<f64>() {
+    match number {
         Ok(number) if data_type.is_numeric() => {
             compare(&cast(values, &DataType::Float64)?, Arc::new(Float64Array::from(vec![number]))).map(Ok)
         }
@@ -550,6 +602,37 @@ mod tests {
         assert_eq!(judged("min = 1970-01-02", &[dates])[0].3, ["1970-01-01"]);
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
         assert_eq!(judged("min = 0", &[texts])[0].1, Status::Fail);
+    }
+
+    #[test]
+    fn zeros_are_equal_and_decimals_are_compared_with_all_digits_of_a_bound() {
+        let zeros: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, 0.0]));
+        let found = judged("min = 0\nmax = -0.0\naccepted_values = [0]", &[zeros]);
+        assert!(found.iter().all(|(_, status, ..)| *status == Status::Pass), "{found:?}");
+        let cents = arrow::array::Decimal128Array::from(vec![100, 101]).with_precision_and_scale(10, 2).unwrap();
+        let found = judged("max = 1.005\nmin = 1", &[Arc::new(cents)]);
+        assert_eq!((found[0].2.as_str(), found[1].2.as_str()), ("2 values", "1 of 2 records are greater"));
+        let large: ArrayRef = Arc::new(arrow::array::UInt64Array::from(vec![u64::MAX, 1]));
+        assert_eq!(judged("max = \"18446744073709551614\"", &[large])[0].3, ["18446744073709551615"]);
+    }
+
+    #[test]
+    fn a_rule_that_does_not_apply_to_the_type_fails_without_values_too() {
+        let ints: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
+        let nulls: ArrayRef = Arc::new(Int64Array::from(vec![None, None]));
+        for values in [ints, nulls] {
+            let found = judged("pattern = \"^[0-9]$\"\naccepted_values = [\"a\"]\nmin = \"x\"", &[values]);
+            let told: Vec<&str> = found.iter().map(|(_, _, told, _)| told.as_str()).collect();
+            assert_eq!(
+                told,
+                [
+                    "values of type Int64, which cannot be compared with `x`",
+                    "values of type Int64, of which none of these is one",
+                    "values of type Int64, which are no texts",
+                ]
+            );
+            assert!(found.iter().all(|(_, status, ..)| *status == Status::Fail));
+        }
     }
 
     #[test]

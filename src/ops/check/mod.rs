@@ -53,6 +53,8 @@ use crate::{
 
 /// Versions that are read to find the newest one that added records.
 const LOOK_BACK: u64 = 1_000;
+/// How far ahead a time without a zone may be that is taken for UTC.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// Operations that add records.
 const ADDING: [&str; 4] = ["convert", "adopt", "pull", "reshard"];
 
@@ -388,6 +390,11 @@ impl Check<'_> {
         };
         let age = now.duration_since(newest);
         report.value = Some(age.as_secs_f64());
+        if age < -AHEAD {
+            report.fails(format!("from {newest:.0}, which is in the future"));
+            return Ok(report);
+        }
+        let age = age.max(SignedDuration::ZERO);
         let found = format!("{} old, from {newest:.0}", span(age));
         report.decide(age <= SignedDuration::try_from(most).unwrap_or(SignedDuration::MAX), found);
         Ok(report)

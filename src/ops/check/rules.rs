@@ -159,7 +159,11 @@ impl Rules {
         let empty = Self { name: name.to_owned(), text: text.to_owned(), tables: Tables::default() };
         let tables = toml::from_str(text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            empty.error(&error.span().unwrap_or(0..0), format!("the rules cannot be read: {message}"))
+            let told = empty.error(&error.span().unwrap_or(0..0), format!("the rules cannot be read: {message}"));
+            match message.contains("too large") {
+                true => told.hint(format!("write numbers beyond {} in quotes", i64::MAX)),
+                false => told,
+            }
         })?;
         let rules = Self { tables, ..empty };
         rules.check()?;
@@ -304,6 +308,12 @@ impl Rules {
                 return Err(self.error(&bound.span(), format!("{message}, found {}", bound.get_ref().type_str())));
             }
         }
+        if let (Some(least), Some(most)) = (&rules.min, &rules.max)
+            && let (Some(min), Some(max)) = (number_of(least.get_ref()), number_of(most.get_ref()))
+            && min > max
+        {
+            return Err(self.error(&most.span(), format!("expected a `max` of at least `min`, {min}, found {max}")));
+        }
         if let Some(values) = &rules.accepted_values {
             if values.get_ref().is_empty() {
                 return Err(self.error(&values.span(), "expected accepted values, found none"));
@@ -343,6 +353,15 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
         Value::Boolean(is) => Some(is.to_string()),
         Value::Datetime(time) => Some(time.to_string()),
         Value::Array(_) | Value::Table(_) => None,
+    }
+}
+
+/// Returns a number.
+fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Float(number) => Some(*number),
+        _ => None,
     }
 }
 
@@ -389,6 +408,10 @@ mod tests {
             (
                 "[schema]\ncolumns = { a = \"integer\" }\n",
                 "rules.toml, line 2, character 17: expected a type such as int64, string or timestamp: ",
+            ),
+            (
+                "[columns.a]\nmin = 5\nmax = 1.5\n",
+                "rules.toml, line 3, character 7: expected a `max` of at least `min`, 5, found 1.5",
             ),
             ("[volume]\nmin_records = -1\n", "rules.toml, line 2, character 15: the rules cannot be read: "),
             (
