@@ -70,6 +70,9 @@ pub(super) struct Global {
     #[arg(long, short = 'j', global = true, value_name = "N", value_parser = threads, help_heading = "Resources")]
     pub(super) jobs: Option<std::num::NonZeroUsize>,
     /// Memory limit.
+    ///
+    /// The records of the shards do not depend on it. Sizes of row groups, and with them the bytes of shards, do below 16 times
+    /// --row-group, which is the default, and with --split below twice that for each further part.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
           help_heading = "Resources")]
     pub(super) memory: Size,
@@ -406,7 +409,8 @@ pub(super) struct CompactArgs {
     max_bytes: Option<Size>,
     /// Shard size on disk [default: as before].
     ///
-    /// The default is the target of the dataset. Of a Delta table it is delta.targetFileSize, or else 128 MiB.
+    /// The dataset keeps it for later runs of `compact` and `convert`. Of a Delta table the default is delta.targetFileSize, or else
+    /// 128 MiB.
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, help_heading = "Output")]
     target_shard: Option<Size>,
     /// Parquet compression [default: as before].

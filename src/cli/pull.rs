@@ -6,7 +6,7 @@ use super::{
     Session,
     args::PullArgs,
     exit::Outcome,
-    human::{self, clean, plural},
+    human::{self, READ_LIVE, clean, plural},
     json,
 };
 use crate::{
@@ -59,6 +59,10 @@ fn summary(w: &mut dyn Write, report: &PullReport) -> Result<()> {
     }
     if report.files_deleted > 0 {
         human::line(w, "deleted", format_args!("{} that no version needs", plural(report.files_deleted, "file")))?;
+    }
+    if report.files_older > 0 {
+        let older = plural(report.files_older, "file");
+        human::line(w, "older", format_args!("{older} of older versions stay; --prune deletes them: {READ_LIVE}"))?;
     }
     if report.files_unchecked > 0 {
         let files = grouped(report.files_unchecked);

@@ -95,6 +95,8 @@ pub struct PullReport {
     pub bytes_kept: u64,
     /// Files deleted because no version of the copy needs them.
     pub files_deleted: u64,
+    /// Files of older versions, shards above all, that stay beside those of the pulled version.
+    pub files_older: u64,
     /// Files without a checksum, because an older release wrote them.
     pub files_unchecked: u64,
     /// Erasures of the upstream dataset since the last pull.
@@ -299,11 +301,13 @@ impl Pull<'_> {
             marker.files.extend(files.paths.iter().cloned());
         }
         if expires {
-            marker.files.extend(named);
+            marker.files.extend(named.iter().cloned());
         }
         if marker != before || self.copy.store().head(MARKER)?.is_none() {
             self.write(&marker)?;
         }
+        let is_older = |path: &&String| !files.paths.contains(*path) && !path.starts_with(SYSTEM_FOLDER);
+        let older = if expires { 0 } else { named.iter().filter(is_older).count() as u64 };
         let (fetched, bytes_fetched) = (files.missing.len() as u64, files.missing.iter().map(|w| w.bytes).sum());
         self.fetch(files.missing)?;
         let version = if commits { Some(self.commit(parent, expires)?) } else { parent.cloned() };
@@ -330,6 +334,7 @@ impl Pull<'_> {
             files_kept: files.kept,
             bytes_kept: files.bytes_kept,
             files_deleted: deleted,
+            files_older: older,
             files_unchecked: files.unchecked,
             erasures: erased,
             pruned: expires,

@@ -250,6 +250,7 @@ impl Sorting<'_> {
             id: publication.id().clone(),
             places,
             ..Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes)
+                .with_target(self.settings.target_shard)
         };
         let snapshot = publication.commit(&transaction)?;
         report.version = snapshot.version();

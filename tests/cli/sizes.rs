@@ -133,3 +133,42 @@ fn rejected_records_do_not_upset_the_estimate() {
         assert!((0.8..=1.2).contains(&(size as f64 / target as f64)), "{size} of {target}");
     }
 }
+
+#[test]
+fn a_target_of_compact_is_the_datasets_from_then_on() {
+    for plan in [false, true] {
+        let folder = folder();
+        for part in ["rows.csv", "rows.jsonl"] {
+            folder.run(&format!("convert {part} --out d --target-shard 32KiB")).ok();
+        }
+        let target = |folder: &Folder| {
+            folder.run("manifest d --json").ok().summary()["settings"]["target_shard"].as_u64().unwrap()
+        };
+        let shards = || folder.run("manifest d --json").ok().summary()["shards"].as_u64().unwrap();
+        assert_eq!(target(&folder), 32 << 10);
+        let before = shards();
+        assert_eq!(folder.run("compact d --target-shard 256KiB --dry-run").ok().stderr, "");
+        assert_eq!(target(&folder), 32 << 10);
+        let said = if plan {
+            let made = folder.run("plan compact d --target-shard 256KiB --json").ok().summary();
+            let plan = made["plan"].as_str().unwrap().to_owned();
+            folder.run(&format!("run-task {plan} --task 0")).ok();
+            folder.run(&format!("commit {plan}")).ok().stderr
+        } else {
+            folder.run("compact d --target-shard 256KiB").ok().stderr
+        };
+        assert!(said.contains("--target-shard changes from 32.0 KiB to 256 KiB"), "{said}");
+        assert!(shards() < before / 4, "{} of {before} shards", shards());
+        assert_eq!(target(&folder), 256 << 10);
+        let (again, merged) = (folder.run("compact d").ok(), shards());
+        assert!(again.stdout.starts_with("nothing to do"), "{again:?}");
+        assert_eq!((shards(), again.stderr.as_str()), (merged, ""));
+        // A conversion without the option has the new target.
+        folder.run("convert packed.jsonl.gz --out d").ok();
+        assert!(shards() - merged <= before / 8, "{} of {before}", shards() - merged);
+        // Where nothing is merged, nothing changes, and that is said.
+        let said = folder.run("compact d --target-shard 250KiB --min-inputs 99 --max-bytes 1KiB").ok();
+        assert!(said.stderr.contains("--target-shard stays 256 KiB, not 250 KiB"), "{said:?}");
+        assert_eq!(target(&folder), 256 << 10);
+    }
+}

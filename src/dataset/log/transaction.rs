@@ -16,6 +16,7 @@ use crate::{
     },
     id::TransactionId,
     schema::bound,
+    units::Size,
 };
 
 /// What a run wants to commit.
@@ -94,9 +95,14 @@ impl Transaction<'static> {
         adds: Vec<NewShard>,
         removes: Vec<String>,
     ) -> Self {
-        // A target for one compaction is not the dataset's from then on.
         let settings = parent.entry().settings.clone();
         Self { arguments, counts, adds, removes, ..Self::new(TransactionId::fresh(), "compact", settings) }
+    }
+
+    /// Makes a target size the dataset's.
+    #[must_use]
+    pub fn with_target(self, target_shard: Size) -> Self {
+        Self { settings: Settings { target_shard, ..self.settings }, ..self }
     }
 }
 

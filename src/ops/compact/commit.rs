@@ -16,6 +16,7 @@ use crate::{
     format::OutputFormat,
     id::Version,
     storage::{Staged, Store},
+    units::Size,
 };
 
 /// A merge that is written.
@@ -36,6 +37,8 @@ pub(super) struct Replacing<'a> {
     pub(super) groups: &'a [Group],
     /// Settings of the new shards.
     pub(super) settings: &'a Settings,
+    /// Target size that the user asked for, which becomes the dataset's.
+    pub(super) target: Option<Size>,
     /// Constants of the old shards.
     pub(super) constants: &'a ConstantSets,
     /// How often the run tried to commit before.
@@ -168,7 +171,11 @@ impl Replacing<'_> {
     fn compaction(&self, counts: Counts, adds: Vec<NewShard>, removes: Vec<String>) -> Transaction<'static> {
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
-        Transaction::compaction(self.parent, arguments, counts, adds, removes)
+        let compaction = Transaction::compaction(self.parent, arguments, counts, adds, removes);
+        match self.target {
+            Some(target) => compaction.with_target(target),
+            None => compaction,
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     codec::Codec,
     dataset::{Dataset, Publication, Settings, ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
+    events::Event,
     exec::{
         constants::ConstantSets,
         live::{Prepared, refresh},
@@ -37,6 +38,7 @@ use crate::{
     id::TransactionId,
     plan::compact::{self as plan, Candidate, Choice, CompactOptions, CompactPlan},
     storage::Location,
+    units::Size,
 };
 
 /// Compacts a dataset.
@@ -47,9 +49,28 @@ use crate::{
 pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
     let started = Instant::now();
     let dataset = context.dataset(location)?;
-    let mut report = super::of_newest(&dataset, &mut |snapshot| compact_version(context, &dataset, snapshot, options))?;
+    let mut report = super::of_newest(&dataset, &mut |snapshot| {
+        let report = compact_version(context, &dataset, snapshot, options)?;
+        if !options.dry_run {
+            tell_target(context, snapshot, options.target_shard, report.counts.shards_added > 0);
+        }
+        Ok(report)
+    })?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Tells what becomes of the dataset's target size if the user asked for another one. It changes with the first shards that are made for it.
+fn tell_target(context: &Context<'_>, snapshot: &Snapshot, asked: Option<Size>, has_committed: bool) {
+    let old = snapshot.entry().settings.target_shard;
+    let Some(new) = asked.filter(|new| *new != old) else { return };
+    let note = match has_committed {
+        true => {
+            format!("the dataset's --target-shard changes from {old} to {new}, for new shards of this and later runs")
+        }
+        false => format!("the dataset's --target-shard stays {old}, not {new}: there is nothing to compact"),
+    };
+    context.observer.event(Event::Note(note));
 }
 
 /// Compacts one version, which must be the newest.
@@ -262,8 +283,8 @@ impl Compaction<'_> {
         report.folder = Some(naming.tag);
         let (index, failed) = segments::merge_if_whole(context, snapshot)?;
         context.cancel.check()?;
-        let replacing =
-            Replacing { parent: snapshot, base: snapshot.version(), groups: &groups, settings, constants, calls: 0 };
+        let (base, target) = (snapshot.version(), options.target_shard);
+        let replacing = Replacing { parent: snapshot, base, groups: &groups, settings, target, constants, calls: 0 };
         // Dropping an unpublished shard deletes it.
         let live = replacing.live()?;
         let (mut all, mut staged) = (Vec::new(), index.staged);

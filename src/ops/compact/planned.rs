@@ -13,6 +13,7 @@ use super::{
     CompactReport, Options, Proof, all_gone, choose,
     commit::{Replacement, Replacing},
     merge::{Group, Live, Merging, Product},
+    tell_target,
 };
 use crate::{
     dataset::{
@@ -43,6 +44,9 @@ use crate::{
 struct Work {
     /// Settings of the new shards.
     settings: Settings,
+    /// Target size that the user asked for, which becomes the dataset's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<Size>,
     /// The memory limit that the sizes of row groups follow from, whatever memory a task may use.
     memory: Size,
     no_check: bool,
@@ -111,8 +115,13 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
             tasks.push(PlanTask { first, sources, bytes });
         }
     }
-    let work =
-        Work { settings, memory: context.memory, no_check: options.no_check, compare: options.proof == Proof::Full };
+    let work = Work {
+        settings,
+        target: options.target_shard,
+        memory: context.memory,
+        no_check: options.no_check,
+        compare: options.proof == Proof::Full,
+    };
     let operation = (Operation::Compact, work.encoded()?);
     let record = tasks::store(dataset, Some(snapshot), operation, tasks, rows(shards, &groups))?;
     report.set_plan(dataset, &record)?;
@@ -300,6 +309,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         base: record.base,
         groups: &groups,
         settings: &work.settings,
+        target: work.target,
         constants: &constants,
         calls: tasks::fresh_calls(),
     };
@@ -307,6 +317,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let (segments::Merged { merges, staged }, failed) = segments::merge_if_whole(context, &parent)?;
     context.cancel.check()?;
     let snapshot = replacing.commit(all, (merges, staged), &mut publication, &mut report)?;
+    tell_target(context, &parent, work.target, true);
     let others = || outcomes.iter().map(|outcome| outcome.others);
     report.bytes_copied = others().map(|others| others.bytes_copied).sum();
     report.bytes_spliced = others().map(|others| others.bytes_spliced).sum();
