@@ -91,7 +91,7 @@ impl Drop for Closing<'_> {
 }
 
 /// How gathered records are cut into units and encoded.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Encoding<'a> {
     /// Encodes units.
     pub encoder: &'a Encoder,
@@ -103,6 +103,8 @@ pub struct Encoding<'a> {
     pub size: ShardSize,
     /// Size of the input.
     pub input: InputSize,
+    /// Number of records of each side, if shards are to be even.
+    pub counts: Vec<u64>,
     /// Whether records are framed already, because they were shuffled.
     pub is_framed: bool,
     /// Cancellation token.
@@ -122,7 +124,11 @@ impl<'a> Encoding<'a> {
     {
         let cut = |side| {
             let cutting = Cutting::of(self.encoder.output(), &self.memory, self.size, (self.is_framed, self.input));
-            Cut::new(side, cutting).ending(self.size.ends, self.input.bytes)
+            let input = match self.size.ends {
+                Some(ShardEnds::Even(_)) => self.counts.get(usize::from(side)).copied().unwrap_or(0),
+                _ => self.input.bytes,
+            };
+            Cut::new(side, cutting).ending(self.size.ends, input)
         };
         let units = Units::new(gathered, (0..).zip(feedback.iter()).map(|(side, _)| cut(side)).collect(), feedback);
         let encode = {
@@ -294,38 +300,46 @@ pub enum ShardEnds {
     Records(u64),
     /// After each of so many equal parts of the input.
     Parts(u64),
+    /// After each of so many parts of the records of a side, whose counts differ by at most one.
+    Even(u64),
 }
 
 /// The shard that is being filled, if shards do not end by their sizes.
 #[derive(Debug)]
 struct OpenShard {
     ends: ShardEnds,
-    /// Stored bytes of the input.
+    /// Stored bytes of the input; of even shards, the number of records.
     input: u64,
     /// Number of the shard, from 0.
     number: u64,
     /// Its records so far.
     records: u64,
-    /// Stored bytes of input that all records so far account for.
+    /// Stored bytes of input that all records so far account for; of even shards, their number.
     read: u64,
 }
 
 impl OpenShard {
-    /// Returns the stored bytes of input at which the shard ends; `None` if it has so many records, or is the last one.
+    /// Returns the bytes of input, or the records, at which the shard ends; `None` if it has so many records, or is the last one.
     fn end(&self) -> Option<u64> {
         match self.ends {
-            ShardEnds::Parts(parts) if self.number + 1 < parts => {
+            ShardEnds::Parts(parts) | ShardEnds::Even(parts) if self.number + 1 < parts => {
                 let end = u128::from(self.input) * u128::from(self.number + 1) / u128::from(parts);
                 u64::try_from(end).ok()
             }
-            ShardEnds::Parts(_) | ShardEnds::Records(_) => None,
+            ShardEnds::Parts(_) | ShardEnds::Even(_) | ShardEnds::Records(_) => None,
         }
+    }
+
+    /// Returns how much records count that account for so many bytes of input.
+    fn weight(&self, records: u64, bytes_in: u64) -> u64 {
+        if matches!(self.ends, ShardEnds::Even(_)) { records } else { bytes_in }
     }
 
     /// Returns how many of the next records, which account for so many bytes of input, belong to the shard.
     fn room(&self, records: usize, bytes_in: u64) -> usize {
         let room = match (self.ends, self.end()) {
             (ShardEnds::Records(most), _) => most.saturating_sub(self.records).into(),
+            (ShardEnds::Even(_), end) => end.map_or(u128::MAX, |end| end.saturating_sub(self.read).into()),
             (ShardEnds::Parts(_), Some(end)) if bytes_in > 0 => {
                 let share = records as u128 * u128::from(end.saturating_sub(self.read)) / u128::from(bytes_in);
                 share.max(u128::from(self.records == 0))
@@ -339,7 +353,9 @@ impl OpenShard {
     fn ends_within(&self, records: u64, bytes_in: u64) -> bool {
         match self.ends {
             ShardEnds::Records(most) => self.records + records >= most,
-            ShardEnds::Parts(_) => self.end().is_some_and(|end| self.read + bytes_in >= end),
+            ShardEnds::Parts(_) | ShardEnds::Even(_) => {
+                self.end().is_some_and(|end| self.read + self.weight(records, bytes_in) >= end)
+            }
         }
     }
 }
@@ -398,7 +414,8 @@ impl Cut {
         }
     }
 
-    /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input.
+    /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records of the side
+    /// if its shards are to be even.
     #[must_use]
     pub fn ending(self, ends: Option<ShardEnds>, input: u64) -> Self {
         let shard = ends.map(|ends| OpenShard { ends, input, number: 0, records: 0, read: 0 });
@@ -524,7 +541,7 @@ impl Cut {
     fn took(&mut self, records: usize, bytes_in: u64) {
         if let Some(shard) = &mut self.shard {
             shard.records += records as u64;
-            shard.read += bytes_in;
+            shard.read += shard.weight(records as u64, bytes_in);
         }
     }
 

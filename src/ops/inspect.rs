@@ -70,6 +70,8 @@ pub struct FormatReport {
     pub records: Option<u64>,
     /// Whether the number of records is exact.
     pub exact: bool,
+    /// Whether there may be many more records, because files are compressed.
+    pub at_least: bool,
     /// Files that cannot be read in their format; their records are not counted.
     pub damaged: u64,
 }
@@ -462,6 +464,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     report.classes = settings.classes.clone().unwrap_or_default();
     report.settings = Some(settings.clone());
     report.formats.push(FormatReport {
+        at_least: false,
         format: settings.shard_format.to_string(),
         files: report.files,
         bytes: report.bytes,
@@ -495,7 +498,15 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
 
 fn format_report(format: &str, files: &[SourceFile], records: Option<u64>, exact: bool) -> FormatReport {
     let bytes = files.iter().map(SourceFile::bytes).sum();
-    FormatReport { format: format.to_owned(), files: files.len() as u64, bytes, records, exact, damaged: 0 }
+    FormatReport {
+        format: format.to_owned(),
+        files: files.len() as u64,
+        bytes,
+        records,
+        exact,
+        at_least: false,
+        damaged: 0,
+    }
 }
 
 /// Describes shards of a format, and what is wrong with them.
@@ -558,6 +569,8 @@ fn scaled(records: u64, whole: u64, part: u64) -> u64 {
 
 fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mut Sample) -> Result<()> {
     let mut by_format: BTreeMap<&str, (Vec<SourceFile>, u64, bool)> = BTreeMap::new();
+    // Of compressed sources, only the stored size is known.
+    let packed: HashSet<&str> = sources.iter().filter(|s| s.packed).map(|source| source.format.name()).collect();
     for (i, source) in sources.iter().enumerate() {
         let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
         let bytes = source.file.bytes();
@@ -566,9 +579,9 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
         } else if let Some(split) = &source.sample {
             let fields = schema_of(&source.fields);
             if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
-                let whole = split.offset + split.bytes_in() >= bytes;
+                let whole = !source.packed && split.offset + split.bytes_in() >= bytes;
                 let rows = block.records_in();
-                entry.1 += if whole { rows } else { scaled(rows, bytes, split.bytes_in()) };
+                entry.1 += if whole { rows } else { scaled(rows, bytes, split.bytes_in()).max(rows) };
                 entry.2 &= whole;
                 if let (true, Payload::Rows(batch)) = (i < SAMPLED_FILES, block.payload) {
                     sample.add(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));
@@ -580,7 +593,8 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
         entry.0.push(source.file.clone());
     }
     for (format, (files, records, exact)) in by_format {
-        formats.push(format_report(format, &files, Some(records), exact));
+        let at_least = packed.contains(format);
+        formats.push(FormatReport { at_least, ..format_report(format, &files, Some(records), exact) });
     }
     Ok(())
 }
@@ -671,14 +685,19 @@ fn is_float(column: &ColumnReport) -> bool {
 }
 
 /// Returns whether a column's name suggests a subject id.
-fn is_subject(name: &str) -> bool {
-    let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+pub(super) fn is_subject(name: &str) -> bool {
     let whom = ["patient", "subject", "person", "participant", "user", "customer", "member"];
-    plain == "mrn" || whom.iter().any(|w| plain == *w || plain == format!("{w}id"))
+    names_any(name, &whom) || name.eq_ignore_ascii_case("mrn")
+}
+
+/// Returns whether a column's name is one of some words, or its id, however it is written.
+pub(super) fn names_any(name: &str, words: &[&str]) -> bool {
+    let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    words.iter().any(|word| plain == *word || plain.strip_suffix("id") == Some(*word))
 }
 
 /// Returns whether a column's name suggests a record id.
-fn is_id(name: &str) -> bool {
+pub(super) fn is_id(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let whole = ["id", "uuid", "guid", "key", "__key__", "uid", "accession"];
     whole.contains(&lower.as_str())

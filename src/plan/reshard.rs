@@ -21,6 +21,8 @@ pub enum Cut {
     Target(Size),
     /// So many shards, even in bytes.
     Shards(u64),
+    /// So many shards of each group, whose numbers of records differ by at most one.
+    Even(u64),
     /// So many records; the last shard has the rest.
     Records(u64),
 }
@@ -50,6 +52,12 @@ pub fn shards_of(groups: &[Share], cut: Cut) -> Result<Vec<u64>> {
                 nearest.max(1).min(group.records)
             })
             .collect()),
+        Cut::Even(shards) => {
+            if let Some(group) = groups.iter().find(|group| filled(group) && group.records < shards) {
+                return Err(too_few(group.records, shards, ""));
+            }
+            Ok(groups.iter().map(|group| if filled(group) { shards } else { 0 }).collect())
+        }
         Cut::Records(records) => Ok(groups.iter().map(|group| group.records.div_ceil(records)).collect()),
         Cut::Shards(shards) => {
             let least = groups.iter().filter(|group| filled(group)).count() as u64;
@@ -82,7 +90,14 @@ fn divided(groups: &[Share], shards: u64) -> Vec<u64> {
     out
 }
 
-/// Returns the bytes before each new shard but the first, for `shards` even shards.
+/// Returns the error if there are fewer records than even shards; `of` tells which part of a dataset they are, after a space.
+pub fn too_few(records: u64, shards: u64, of: &str) -> Error {
+    Error::usage(format!("expected at least {shards} records{of} for {shards} even shards, found {records}"))
+        .hint(format!("a shard has at least one record: leave --even out, or say --shards {} at most", records.max(1)))
+}
+
+/// Returns the records before each new shard but the first, for `shards` shards whose numbers of records differ by at most one; the
+/// bytes, for shards that are even in bytes.
 pub fn marks(bytes: u64, shards: u64) -> Vec<u64> {
     let mark = |shard: u64| u128::from(bytes) * u128::from(shard) / u128::from(shards.max(1));
     (1..shards).map(|shard| u64::try_from(mark(shard)).unwrap_or(u64::MAX)).collect()
@@ -156,6 +171,8 @@ mod tests {
         assert_eq!(shards_of(&groups, Cut::Shards(6)).unwrap(), [3, 0, 2, 1]);
         assert_eq!(shards_of(&groups, Cut::Shards(21)).unwrap(), [10, 0, 10, 1]);
         assert_eq!(shards_of(&groups, Cut::Records(4)).unwrap(), [3, 0, 3, 1]);
+        assert_eq!(shards_of(&groups[..3], Cut::Even(7)).unwrap(), [7, 0, 7]);
+        assert!(shards_of(&groups, Cut::Even(2)).unwrap_err().to_string().contains("found 1"));
         assert_eq!(shards_of(&groups, Cut::Target(Size(40))).unwrap(), [3, 0, 1, 1]);
         for wrong in [Cut::Shards(2), Cut::Shards(22), Cut::Shards(0), Cut::Records(0), Cut::Target(Size(0))] {
             assert!(shards_of(&groups, wrong).is_err(), "{wrong:?}");
@@ -165,6 +182,8 @@ mod tests {
     #[test]
     fn marks_lie_in_shards() {
         assert_eq!(marks(10, 3), [3, 6]);
+        // 103 records for 8 ranks: 12 or 13 each.
+        assert_eq!(marks(103, 8), [12, 25, 38, 51, 64, 77, 90]);
         let shares = [share(1, 4), share(0, 0), share(5, 6)];
         assert_eq!([0, 3, 4, 9, 10].map(|mark| place(&shares, mark)), [(0, 0), (0, 3), (2, 0), (2, 5), (3, 0)]);
     }

@@ -29,6 +29,7 @@ mod delta_log;
 mod delta_vacuum;
 mod divide;
 mod erase;
+mod even;
 mod find;
 mod first_use;
 mod flips;

@@ -599,3 +599,30 @@ fn few_groups_of_other_shares_are_told() {
     let even = folder.run(&format!("{convert} --out visits --split-by visit")).ok();
     assert!(!even.stderr.contains("shares of records"), "{even:?}");
 }
+
+#[test]
+fn a_division_by_content_names_the_column_that_looks_like_a_group() {
+    let folder = Folder::new();
+    let table = |group: &str, groups: usize| -> String {
+        format!("{group},n\n") + &(0..60).map(|i| format!("g{},{i}\n", i % groups)).collect::<String>()
+    };
+    for (number, (group, groups, is_told)) in [
+        ("patient_id", 6, true),
+        ("user", 6, true),
+        ("speaker", 6, true),
+        ("site_id", 6, true),
+        ("patient_id", 60, false),
+        ("colour", 6, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        folder.write("t.csv", table(group, groups));
+        let said = folder.run(&format!("convert t.csv --out a{number} --split train=0.8,val=0.2")).ok().stderr;
+        let told = format!("--subject {group} or --split-by {group} keeps them together");
+        assert_eq!(said.contains(&told), is_told, "{group} {groups}: {said}");
+        let options = format!("--split train=0.8,val=0.2 --split-by {group}");
+        let said = folder.run(&format!("convert t.csv --out b{number} {options}")).ok().stderr;
+        assert!(!said.contains("keeps them together"), "{said}");
+    }
+}

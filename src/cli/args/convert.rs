@@ -190,10 +190,16 @@ pub(in crate::cli) struct OutputArgs {
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
-    /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
+    /// With --split, each part has so many. The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
     #[arg(long, value_name = "N", value_parser = count,
-          conflicts_with_all = ["target_shard", "records_per_shard", "split"], hide_short_help = true)]
+          conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]
     shards: Option<u64>,
+    /// With --shards: as many records in each shard, give or take one.
+    ///
+    /// For ranks that each read one shard or as many. The inputs may be compressed: they are read twice, first to count the records;
+    /// with --shuffle, once.
+    #[arg(long, requires = "shards", hide_short_help = true)]
+    even: bool,
     /// Number of records of each shard; the last shard has the rest.
     ///
     /// The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
@@ -469,6 +475,14 @@ enum MediaChoice {
     Hf,
 }
 
+impl OutputArgs {
+    /// Returns where shards end, if not at a target size.
+    fn ends(&self) -> Option<ShardEnds> {
+        let of_shards = if self.even { ShardEnds::Even } else { ShardEnds::Parts };
+        self.records_per_shard.map(ShardEnds::Records).or(self.shards.map(of_shards))
+    }
+}
+
 impl ConvertArgs {
     pub(in crate::cli) fn options(&self) -> Result<ConvertOptions> {
         let Self { input, output, ids, types, errors, indexes, .. } = self;
@@ -479,7 +493,7 @@ impl ConvertArgs {
             from: input.from,
             to: output.to,
             target_shard: output.target_shard,
-            ends: output.records_per_shard.map(ShardEnds::Records).or(output.shards.map(ShardEnds::Parts)),
+            ends: output.ends(),
             split: output.split.as_ref().map(|shares| SplitChoice {
                 shares: shares.clone(),
                 by: output.split_by.clone(),

@@ -58,11 +58,16 @@ pub(in crate::cli) struct ReshardArgs {
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, conflicts_with_all = ["shards", "records_per_shard"],
           help_heading = "Output")]
     target_shard: Option<Size>,
-    /// Number of shards, which are even in bytes.
+    /// Number of shards, which are even in bytes; see --even.
     ///
     /// The end of a Parquet shard is moved by up to 5 % to the end of a row group, which then needs no decoding.
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "records_per_shard", help_heading = "Output")]
     shards: Option<u64>,
+    /// With --shards: as many records in each shard, give or take one.
+    ///
+    /// For ranks that each read one shard or as many. Each part of a split has so many shards.
+    #[arg(long, requires = "shards", help_heading = "Output")]
+    even: bool,
     /// Records of each shard; the last one has the rest.
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Output")]
     records_per_shard: Option<u64>,
@@ -84,7 +89,7 @@ impl ReshardArgs {
         }
         Ok(ReshardOptions {
             at: self.at.clone(),
-            cut: cut_of(self.target_shard, self.shards, self.records_per_shard),
+            cut: cut_of(self.target_shard, self.shards, self.records_per_shard, self.even),
             ids,
             filter: self.filter.as_deref().map(condition).transpose()?,
             sample: self.sample.map(|share| Sample { share, seed: self.seed }),

@@ -73,7 +73,8 @@ fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     )?;
     if let Some(estimate) = &report.estimate {
         let (records, shards) = (plural(estimate.records, "record"), plural(estimate.shards, "shard"));
-        line(w, "about", format_args!("{records} in {shards}, {}", Size(estimate.bytes)))?;
+        let least = if estimate.compressed { "at least " } else { "" };
+        line(w, "about", format_args!("{least}{records} in {shards}, {}", Size(estimate.bytes)))?;
     }
     if let Some(folder) = &report.folder {
         line(w, "into", format_args!("{dataset}/{folder}/"))?;
@@ -82,7 +83,11 @@ fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     report
         .columns
         .iter()
-        .try_for_each(|(name, data_type)| line(w, "column", format_args!("{}: {data_type}", clean(name))))
+        .try_for_each(|(name, data_type)| line(w, "column", format_args!("{}: {data_type}", clean(name))))?;
+    if report.estimate.as_ref().is_some_and(|estimate| estimate.sampled) {
+        line(w, "from", "the first records of each source: later ones may widen types, add columns or be rejected")?;
+    }
+    Ok(())
 }
 
 /// Writes counts of unusual input, such as padded records.

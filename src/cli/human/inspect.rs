@@ -15,7 +15,11 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: 
     let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
     writeln!(w, "{version}{}", clean(&report.source))?;
     for format in &report.formats {
-        let about = if format.exact { "" } else { "~" };
+        let about = match (format.exact, format.at_least) {
+            (true, _) => "",
+            (false, true) => "at least ",
+            (false, false) => "~",
+        };
         let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
         let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
         let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };

@@ -49,6 +49,7 @@ use crate::{
     id::Writer,
     plan::{
         memory::MemoryPlan,
+        reshard::too_few,
         roll::{InputSize, Spread},
     },
     record::{Part, Payload, RecordBlock, side::Side},
@@ -202,6 +203,24 @@ pub struct Converted {
 }
 
 impl Pipeline<'_> {
+    /// Returns the framing of the shards; `None` for Parquet.
+    fn framing(&self) -> Option<&dyn Framing> {
+        match self.encoder.output() {
+            Output::Parquet(_) => None,
+            Output::Stream(framing) => Some(framing.as_ref()),
+        }
+    }
+
+    /// Returns an error if there are fewer records than even shards.
+    fn check_counts(&self, counts: &[u64]) -> Result<()> {
+        let Some(ShardEnds::Even(shards)) = self.ends else { return Ok(()) };
+        for (side, count) in (0..).zip(counts).filter(|(_, count)| **count < shards) {
+            let of = self.sides.map_or_else(String::new, |gate| format!(" in {}", gate.sides.folder(side)));
+            return Err(too_few(*count, shards, &of));
+        }
+        Ok(())
+    }
+
     /// Returns the number of sides: one if the dataset is not divided.
     fn side_count(&self) -> Side {
         self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
@@ -248,59 +267,36 @@ impl Pipeline<'_> {
 }
 
 /// Runs the pipeline. Counts are in `tally` even if it fails; a value that does not fit its column is a failure
-/// recorded there.
+/// recorded there. `counts` are those of [`count`], if shards are to be even.
 ///
 /// # Errors
 /// Fails if a source cannot be read, a record is bad and `on_error` is `Fail`, or the store fails.
-pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Converted> {
-    {
-        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
-        let divided = pipeline.sides.map_or(0, |gate| gate.sides.count());
-        tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
-    }
+pub fn run(
+    pipeline: &Pipeline<'_>,
+    input: &PipelineInput<'_>,
+    tally: &Mutex<Tally>,
+    counts: Option<Vec<u64>>,
+) -> Result<Converted> {
     let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
     let shuffler = pipeline.shuffler();
     std::thread::scope(|scope| {
         let _closing = Closing(&feedback);
-        // Only Parquet has columns that samples must fit.
-        let columns = match pipeline.encoder.output() {
-            Output::Parquet(parquet) => Some(parquet.schema()),
-            Output::Stream(_) => None,
-        };
-        let framing = match pipeline.encoder.output() {
-            Output::Parquet(_) => None,
-            Output::Stream(framing) => Some(framing.as_ref()),
-        };
-        let size = input.size(framing);
-        let outcomes = match input {
-            PipelineInput::Records { sources, schema } => {
-                read_records(scope, Parser { pipeline, sources, schema, columns })
-            }
-            PipelineInput::Samples { files, samples, read_plan, rejected, hashes } => {
-                let reader = SampleReader { pipeline, files, samples, rejected, hashes, columns };
-                read_samples(scope, reader, read_plan)
-            }
-        };
-        let setup = GatherSetup {
-            on_error: pipeline.on_error,
-            rejects: pipeline.rejects,
-            sources: pipeline.facts,
-            tally,
-            observer: pipeline.observer,
-            suppress: pipeline.suppress.map(|gate| gate.list),
-            dedup: pipeline.dedup,
-            framing,
-        };
-        let gathered = Gather::new(outcomes, setup);
+        let size = input.size(pipeline.framing());
+        let gathered = gathered(scope, pipeline, input, tally);
+        let counts = counts.unwrap_or_default();
         let result = match &shuffler {
-            None => append(pipeline, size, encoded(scope, pipeline, size, (gathered, &feedback)), (tally, None)),
+            None => {
+                let encoded = encoded(scope, pipeline, (size, counts), (gathered, &feedback));
+                append(pipeline, size, encoded, (tally, None))
+            }
             Some((shuffler, ids)) => {
                 let (spilled, segments) = ids.spill(scope, shuffler, gathered)?;
                 // All records are known by now, so their part of the input is exact.
                 let size = InputSize { error: 0, ..size };
+                let counts = spilled.records().to_vec();
+                pipeline.check_counts(&counts)?;
                 let shuffled = shuffler.merge(scope, spilled, size)?;
-                let encoded = encoded(scope, pipeline, size, (shuffled, &feedback));
+                let encoded = encoded(scope, pipeline, (size, counts), (shuffled, &feedback));
                 append(pipeline, size, encoded, (tally, Some((shuffler, segments))))
             }
         };
@@ -312,11 +308,70 @@ pub fn run(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tal
     })
 }
 
+/// Counts the records of each side, without encoding them: even shards need to know how many there are. Failures are recorded as by
+/// [`run`].
+///
+/// # Errors
+/// As [`run`]; [`Kind::Usage`] if there are fewer records than shards.
+pub fn count(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Vec<u64>> {
+    let mut counts = vec![0; usize::from(pipeline.side_count())];
+    std::thread::scope(|scope| {
+        for gathered in gathered(scope, pipeline, input, tally) {
+            let Gathered { records, side, .. } = gathered?;
+            let count = counts.get_mut(usize::from(side)).ok_or_else(|| Error::internal("a record has no side"))?;
+            *count += records.payload.len() as u64;
+        }
+        input.fault().map_or(Ok(()), Err)
+    })?;
+    pipeline.check_counts(&counts)?;
+    Ok(counts)
+}
+
+/// Reads the records in order.
+fn gathered<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    pipeline: &'scope Pipeline<'_>,
+    input: &'scope PipelineInput<'_>,
+    tally: &'scope Mutex<Tally>,
+) -> Gather<'scope, Outcomes<'scope>> {
+    {
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
+        let divided = pipeline.sides.map_or(0, |gate| gate.sides.count());
+        tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
+    }
+    // Only Parquet has columns that samples must fit.
+    let columns = match pipeline.encoder.output() {
+        Output::Parquet(parquet) => Some(parquet.schema()),
+        Output::Stream(_) => None,
+    };
+    let outcomes = match input {
+        PipelineInput::Records { sources, schema } => {
+            read_records(scope, Parser { pipeline, sources, schema, columns })
+        }
+        PipelineInput::Samples { files, samples, read_plan, rejected, hashes } => {
+            let reader = SampleReader { pipeline, files, samples, rejected, hashes, columns };
+            read_samples(scope, reader, read_plan)
+        }
+    };
+    let setup = GatherSetup {
+        on_error: pipeline.on_error,
+        rejects: pipeline.rejects,
+        sources: pipeline.facts,
+        tally,
+        observer: pipeline.observer,
+        suppress: pipeline.suppress.map(|gate| gate.list),
+        dedup: pipeline.dedup,
+        framing: pipeline.framing(),
+    };
+    Gather::new(outcomes, setup)
+}
+
 /// Cuts gathered records into units and encodes these.
 fn encoded<'scope>(
     scope: &'scope Scope<'scope, '_>,
     pipeline: &'scope Pipeline<'_>,
-    size: InputSize,
+    (size, counts): (InputSize, Vec<u64>),
     (gathered, feedback): (impl Iterator<Item = Result<Gathered>> + Send + 'scope, &Arc<[Feedback]>),
 ) -> Ordered<Encoded> {
     let encoding = Encoding {
@@ -325,6 +380,7 @@ fn encoded<'scope>(
         jobs: pipeline.jobs,
         size: ShardSize { target: pipeline.target, ends: pipeline.ends },
         input: size,
+        counts,
         is_framed: pipeline.shuffle.is_some(),
         cancel: pipeline.cancel,
     };

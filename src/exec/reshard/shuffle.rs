@@ -97,6 +97,7 @@ impl Resharder<'_> {
                 Source { resharder: self, layout: shuffler.layout(), seed: order.seed, first: mixed.first, has_keys };
             let batches = mixed.members.iter().flat_map(move |stock| source.batches(stock));
             let spilled = shuffler.spill(scope, batches)?;
+            let counts = spilled.records().to_vec();
             let shuffled = shuffler.merge(scope, spilled, input)?;
             let encoding = Encoding {
                 encoder: &encoder,
@@ -104,6 +105,7 @@ impl Resharder<'_> {
                 jobs: order.jobs,
                 size: mixed.size,
                 input,
+                counts,
                 is_framed: true,
                 cancel: self.rewriter.cancel,
             };

@@ -84,6 +84,13 @@ pub struct Spilled {
     totals: Totals,
 }
 
+impl Spilled {
+    /// Returns the number of records of each side.
+    pub fn records(&self) -> &[u64] {
+        &self.totals.records
+    }
+}
+
 /// What is known of all records.
 struct Totals {
     /// Number of the records of each side.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use arrow::array::RecordBatch;
 use rayon::prelude::*;
 
 use super::{columns::unknown_column, inputs::Inputs, job::Job, plan::ConvertPlan, report::ConvertReport};
@@ -9,9 +10,13 @@ use crate::{
     codec::Codec,
     dataset::Settings,
     events::Event,
-    exec::encode::RowsAs,
-    format::OutputFormat,
-    record::parts::KEY_COLUMN,
+    exec::{
+        cut::ShardEnds,
+        encode::{RowsAs, id_column},
+    },
+    format::{OutputFormat, Parsed},
+    ops::inspect::{is_id, is_subject, names_any},
+    record::{Payload, RecordBlock, parts::KEY_COLUMN, side::SideBy},
     scan::{self, RecordSource, SourceFile},
     units::Size,
 };
@@ -31,9 +36,7 @@ pub(super) fn tell(job: &Job<'_>, settings: &Settings) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
     if job.context.memory < LEAST_MEMORY {
         let memory = job.context.memory;
-        note(format!(
-            "--memory {memory} is less than a run takes at least, some {LEAST_MEMORY}; the shards are the same as with more"
-        ));
+        note(format!("--memory {memory} is less than a run takes at least, some {LEAST_MEMORY}"));
     }
     if job.snapshot.is_none()
         && let Some(why) = unreadable(settings)
@@ -58,6 +61,12 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
         && let Some(text) = unlike(sources)
     {
         note(text);
+    }
+    if let Some(column) = split_group(job, plan) {
+        note(format!(
+            "--split divides the records by their content, so records of one `{column}` may be in several parts; \
+             --subject {column} or --split-by {column} keeps them together"
+        ));
     }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
@@ -144,6 +153,39 @@ pub(in crate::ops) fn remarks(sources: &[RecordSource]) -> Vec<String> {
     all.into_iter().map(|(source, remark, more)| format!("{source}{}: {remark}", others(more))).collect()
 }
 
+/// What groups of records are often named after, besides people.
+const GROUPS: [&str; 10] =
+    ["group", "speaker", "session", "author", "device", "household", "family", "document", "video", "study"];
+
+/// Maximum number of sources whose first records are looked at for repeated values.
+const LOOKED_AT: usize = 8;
+
+/// Returns the column that looks like the name of a group, if the records are divided by their content because the user named nothing.
+fn split_group(job: &Job<'_>, plan: &ConvertPlan) -> Option<String> {
+    let is_chosen = job.options.split.as_ref().is_none_or(|choice| choice.by.is_some());
+    let by_content = plan.settings.split.as_ref().is_some_and(|sides| sides.by == SideBy::Content);
+    let Inputs::Records(sources) = &plan.inputs else { return None };
+    if is_chosen || !by_content {
+        return None;
+    }
+    let schema = plan.schema();
+    let parsed = |source: &RecordSource| match source.reader.parse(source.sample.as_ref()?, &schema) {
+        Ok(Parsed::Block(RecordBlock { payload: Payload::Rows(batch), .. })) => Some(batch),
+        _ => None,
+    };
+    let samples: Vec<RecordBatch> = sources.iter().take(LOOKED_AT).filter_map(parsed).collect();
+    let repeats = |name: &str| {
+        let mut seen = HashSet::new();
+        let ids: Vec<_> = samples.iter().filter_map(|batch| id_column(batch, &[name.to_owned()]).ok()).collect();
+        ids.iter().flatten().flatten().any(|id| !seen.insert(id))
+    };
+    let (whom, groups) = (|name: &&str| is_subject(name), |name: &&str| names_any(name, &GROUPS) || is_id(name));
+    let names = || schema.fields().iter().map(|field| field.name().as_str());
+    // The first records of binary formats are not read before the run.
+    let found = names().filter(whom).find(|name| samples.is_empty() || repeats(name));
+    found.or_else(|| names().filter(groups).find(|name| repeats(name))).map(str::to_owned)
+}
+
 /// Adds to a note about a source how many others there are.
 fn with_others(note: String, others: usize) -> String {
     match others {
@@ -181,6 +223,16 @@ pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertRep
             let hints = unknown_column(field.name(), &columns).hints().join("; ");
             note(format!("no record has the column `{}`, which --type names; {hints}", field.name()));
         }
+    }
+    if let Some(ShardEnds::Parts(wanted)) = job.options.ends
+        && report.splits.is_empty()
+        && report.counts.shards_added < wanted
+        && !report.dry_run
+    {
+        let (records, made) = (report.counts.records_out, report.counts.shards_added);
+        note(format!(
+            "--shards {wanted} gave {made}: a shard has at least one record, and there are {records}, of different sizes"
+        ));
     }
     if let Some(text) = few_shards(job, report) {
         note(text);

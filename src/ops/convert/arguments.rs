@@ -100,11 +100,13 @@ fn duplicates(options: &ConvertOptions, settings: &Settings) -> String {
 }
 
 /// Returns where shards end, if not at a target size.
-fn ends(options: &ConvertOptions) -> Option<(&'static str, String)> {
-    options.ends.map(|ends| match ends {
-        ShardEnds::Records(records) => ("records-per-shard", records.to_string()),
-        ShardEnds::Parts(shards) => ("shards", shards.to_string()),
-    })
+fn ends(options: &ConvertOptions) -> Vec<(&'static str, String)> {
+    match options.ends {
+        None => Vec::new(),
+        Some(ShardEnds::Records(records)) => vec![("records-per-shard", records.to_string())],
+        Some(ShardEnds::Parts(shards)) => vec![("shards", shards.to_string())],
+        Some(ShardEnds::Even(shards)) => vec![("shards", shards.to_string()), ("even", "true".to_owned())],
+    }
 }
 
 /// Returns where subjects and labels come from that are beside the sources, or in their paths.

@@ -14,7 +14,7 @@ use crate::{
     },
     format::{OutputFormat, Parsed, files::SampleFiles},
     plan::roll::shard_count,
-    record::numbers::Numbers,
+    record::{numbers::Numbers, side::Sides},
     scan::RecordSource,
 };
 
@@ -31,10 +31,18 @@ impl ConvertPlan {
         };
         let shards = match job.options.ends {
             Some(ShardEnds::Records(each)) => records.div_ceil(each.max(1)),
-            Some(ShardEnds::Parts(shards)) => shards.min(records),
+            Some(ShardEnds::Parts(shards) | ShardEnds::Even(shards)) => {
+                let sides = self.settings.split.as_ref().map_or(1, Sides::count) as u64;
+                shards.saturating_mul(sides).min(records)
+            }
             None => shard_count(bytes, self.settings.target_shard.0),
         };
-        Ok(Estimate { records, bytes, shards })
+        let sources = match &self.inputs {
+            Inputs::Records(sources) => sources.as_slice(),
+            Inputs::Samples { .. } => &[],
+        };
+        let sampled = sources.iter().any(|source| !source.format.is_typed());
+        Ok(Estimate { records, bytes, shards, sampled, compressed: sources.iter().any(|source| source.packed) })
     }
 
     fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {

@@ -39,6 +39,7 @@ const OF_SOURCES: [&str; 22] = [
     "dedup",
     "shuffle",
     "shards",
+    "even",
     "records-per-shard",
 ];
 

@@ -17,9 +17,10 @@ use super::{
 use crate::{
     dataset::DuplicatesRef,
     error::{Error, Result},
-    events::Event,
+    events::{Event, Silent},
     exec::{
-        convert::{Converted, Pipeline, PipelineInput, ReadPlan, infer_all, run},
+        convert::{Converted, Pipeline, PipelineInput, ReadPlan, count, infer_all, run},
+        cut::ShardEnds,
         encode::SourceName,
         gather::{OnError, SourceFacts, Tally},
         mirror,
@@ -193,13 +194,59 @@ fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
     }
 }
 
-/// Assembles the pipeline of a plan and runs it.
+/// Runs the pipeline of a plan; even shards need the number of records first.
 fn attempt(
     job: &Job<'_>,
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
     tally: &Mutex<Tally>,
 ) -> Result<(Converted, Option<(Staged, DuplicatesRef)>)> {
+    let is_even = matches!(job.options.ends, Some(ShardEnds::Even(_)));
+    let shuffles = plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_));
+    let counts = if is_even && !shuffles { Some(counts(job, plan, outputs, tally)?) } else { None };
+    let expected: Option<u64> = counts.as_ref().map(|counts| counts.iter().sum());
+    let (converted, duplicates) = with_pipeline(job, plan, outputs, |pipeline, input| {
+        let converted = run(pipeline, input, tally, counts)?;
+        if let Some(gate) = pipeline.suppress {
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.similar = gate.similar.load(Ordering::Relaxed);
+        }
+        Ok(converted)
+    })?;
+    if let Some(expected) = expected.filter(|expected| *expected != converted.records) {
+        return Err(Error::conflict(format!("expected {expected} records, found {}", converted.records))
+            .hint("the inputs have changed while they were read; run the command again"));
+    }
+    Ok((converted, duplicates))
+}
+
+/// Counts the records of each side by reading all inputs once before they are converted.
+fn counts(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mutex<Tally>) -> Result<Vec<u64>> {
+    job.context.observer.event(Event::Phase { name: "counting records", bytes: Some(plan.bytes) });
+    let own = Mutex::new(Tally::default());
+    let counted = with_pipeline(job, plan, outputs, |pipeline, input| {
+        // What there is to say is said by the run that writes.
+        let on_error = if pipeline.on_error == OnError::Fail { OnError::Fail } else { OnError::Skip };
+        let naming = pipeline.naming.clone();
+        let pipeline = Pipeline { on_error, rejects: None, observer: &Silent, naming, ..*pipeline };
+        count(&pipeline, input, &own)
+    });
+    let mut own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
+    tally.lock().unwrap_or_else(PoisonError::into_inner).mismatch = own.mismatch.take();
+    job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
+    Ok(counted?.0)
+}
+
+/// What the work of a pipeline gives, and the table of the duplicates that it found.
+type Worked<T> = (T, Option<(Staged, DuplicatesRef)>);
+
+/// Assembles the pipeline of a plan.
+fn with_pipeline<T>(
+    job: &Job<'_>,
+    plan: &ConvertPlan,
+    outputs: &Outputs<'_>,
+    work: impl FnOnce(&Pipeline<'_>, &PipelineInput<'_>) -> Result<T>,
+) -> Result<Worked<T>> {
     let schema = plan.schema();
     let read_plan;
     let (facts, input) = match &plan.inputs {
@@ -253,14 +300,10 @@ fn attempt(
         observer: job.context.observer,
         cancel: &job.context.cancel,
     };
-    let converted = run(&pipeline, &input, tally)?;
-    if let Some(gate) = &suppress {
-        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.similar = gate.similar.load(Ordering::Relaxed);
-    }
+    let worked = work(&pipeline, &input)?;
     let table = dedup.and_then(|gate| gate.table);
     let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
-    Ok((converted, table.transpose()?.flatten()))
+    Ok((worked, table.transpose()?.flatten()))
 }
 
 /// Returns the gate that leaves out erased records; `None` if nothing was erased.

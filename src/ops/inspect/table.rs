@@ -39,6 +39,7 @@ pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectRepor
     out.records = rows.map(|rows| rows.saturating_sub(deleted_rows));
     out.exact = true;
     out.formats.push(FormatReport {
+        at_least: false,
         format: "delta".to_owned(),
         files: out.files,
         bytes: out.bytes,

@@ -14,7 +14,7 @@ mod report;
 mod sources;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     mem::discriminant,
     time::Instant,
 };
@@ -160,6 +160,9 @@ impl Run<'_> {
         let shards: Vec<&ShardMeta> = chosen.stocks.iter().map(|stock| &stock.shard).collect();
         let types = TypeKinds::of_shards(snapshot, &shards)?;
         let groups = groups((store, &types), &id, &chosen.stocks, self.options.shuffle.is_some())?;
+        if let Some(Cut::Even(_)) = self.options.cut {
+            refuse_kinds(&groups, &chosen.stocks)?;
+        }
         chosen.stocks.par_iter_mut().try_for_each(|stock| stock.weigh(&rewrite::rewriter(context, snapshot)))?;
         let resharder = Resharder {
             rewriter: rewrite::rewriter(context, snapshot),
@@ -229,6 +232,7 @@ impl Run<'_> {
             let members: Vec<&Stock> = group.members.iter().map(|member| &stocks[*member]).collect();
             let ends = match cut {
                 Cut::Records(records) => (1..shards).map(|shard| shard * records).collect(),
+                Cut::Even(_) => marks(share.records, shards),
                 Cut::Target(_) | Cut::Shards(_) => ends(resharder, &members, share, shards)?,
             };
             let of_members: Vec<Share> = members.iter().map(|stock| stock.share).collect();
@@ -278,6 +282,7 @@ impl Run<'_> {
             let ends = match cut {
                 Cut::Target(_) => None,
                 Cut::Shards(_) => Some(ShardEnds::Parts(shards)),
+                Cut::Even(_) => Some(ShardEnds::Even(shards)),
                 Cut::Records(records) => Some(ShardEnds::Records(records)),
             };
             let first = members.iter().flat_map(|stock| stock.runs.iter().map(|run| run.first)).min().unwrap_or(0);
@@ -361,6 +366,10 @@ impl Run<'_> {
         match self.options.cut {
             Some(Cut::Target(target)) => add("target-shard", target.0.to_string()),
             Some(Cut::Shards(shards)) => add("shards", shards.to_string()),
+            Some(Cut::Even(shards)) => {
+                add("shards", shards.to_string());
+                add("even", "true".to_owned());
+            }
             Some(Cut::Records(records)) => add("records-per-shard", records.to_string()),
             None => {}
         }
@@ -486,6 +495,18 @@ fn groups(
     Ok(groups)
 }
 
+/// Returns an error if a part has shards that must not be mixed: its records cannot be dealt to even shards then.
+fn refuse_kinds(groups: &[Group], stocks: &[Stock]) -> Result<()> {
+    let mut parts = HashSet::new();
+    let part = |group: &Group| group.members.first().map(|member| rewrite::partition(&stocks[*member].shard.path));
+    match groups.iter().all(|group| parts.insert(part(group))) {
+        true => Ok(()),
+        false => Err(Error::usage("expected records that may be mixed for --even, found shards of different kinds")
+            .hint("shards of different constants, types or sort runs are never mixed: leave --even out")
+            .hint("with --shuffle, those of different sort runs are mixed")),
+    }
+}
+
 /// Returns the chosen records of a group.
 fn share_of(group: &Group, stocks: &[Stock]) -> Share {
     group.members.iter().fold(Share::default(), |sum, member| Share {
@@ -547,6 +568,7 @@ impl ReshardReport {
 }
 
 /// Returns the cut that options ask for, of which at most one is given.
-pub fn cut_of(target: Option<Size>, shards: Option<u64>, records: Option<u64>) -> Option<Cut> {
-    target.map(Cut::Target).or(shards.map(Cut::Shards)).or(records.map(Cut::Records))
+pub fn cut_of(target: Option<Size>, shards: Option<u64>, records: Option<u64>, is_even: bool) -> Option<Cut> {
+    let of_shards = if is_even { Cut::Even } else { Cut::Shards };
+    target.map(Cut::Target).or(shards.map(of_shards)).or(records.map(Cut::Records))
 }
