@@ -7,11 +7,13 @@ never the folder.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _program
+from .errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -52,11 +54,35 @@ class Dataset:
         return [f"{self.location.rstrip('/')}/{shard.path}" for shard in self.shards]
 
     def split(self, name: str) -> Dataset:
-        """The shards in folders `split=NAME`."""
-        return self.part(split=name)
+        """The shards in folders `split=NAME`. A name that the dataset does not have is an error that says which it has."""
+        division = self.settings.get("split")
+        known = [str(part) for part, _ in division["shares"]] if division else self._folders("split")
+        if not known:
+            raise UsageError(
+                f"expected a dataset that is divided, found one that is not: {self.location}",
+                hints=["`convert --split train=0.9,val=0.1` divides the records of a new dataset"],
+            )
+        if name not in known:
+            raise unknown("part", name, known)
+        return self._part({"split": name})
 
     def part(self, **values: str) -> Dataset:
-        """The shards in folders `key=value` of these keys and values."""
+        """The shards in folders `key=value` of these keys and values. Those that no shard has are an error that says which there are."""
+        for key, value in values.items():
+            known = self._folders(key)
+            if not known:
+                keys = {word.split("=", 1)[0] for shard in self.shards for word in shard.path.split("/")[:-1] if "=" in word}
+                raise unknown("folder", f"{key}=", [f"{one}=" for one in sorted(keys)])
+            if str(value) not in known:
+                raise unknown("folder", f"{key}={value}", [f"{key}={one}" for one in known])
+        return self._part(values)
+
+    def _folders(self, key: str) -> list[str]:
+        """The values of a key in the folders of the shards."""
+        words = (word.split("=", 1) for shard in self.shards for word in shard.path.split("/")[:-1] if "=" in word)
+        return sorted({value for one, value in words if one == key})
+
+    def _part(self, values: Mapping[str, str]) -> Dataset:
         wanted = {f"{key}={value}" for key, value in values.items()}
         shards = tuple(shard for shard in self.shards if wanted <= set(shard.path.split("/")))
         return dataclasses.replace(self, shards=shards)
@@ -67,11 +93,17 @@ class Dataset:
         import pyarrow.fs
 
         self._expect("parquet")
-        if "://" not in self.location:
-            return pyarrow.dataset.dataset(self.paths(), format="parquet")
-        system, root = pyarrow.fs.FileSystem.from_uri(self.location)
+        system, root = None, self.location
+        if "://" in self.location:
+            system, root = pyarrow.fs.FileSystem.from_uri(self.location)
         paths = [f"{root.rstrip('/')}/{shard.path}" for shard in self.shards]
-        return pyarrow.dataset.dataset(paths, format="parquet", filesystem=system)
+        shards = pyarrow.dataset.dataset(paths, format="parquet", filesystem=system)
+        if len(paths) < 2:
+            return shards
+        # By itself, pyarrow takes the columns of the first shard for those of all.
+        schemas = [shard.physical_schema for shard in shards.get_fragments()]
+        united = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        return pyarrow.dataset.dataset(paths, schema=united, format="parquet", filesystem=system)
 
     def polars(self) -> Any:
         """A `polars.LazyFrame` of Parquet shards."""
@@ -127,6 +159,14 @@ class Dataset:
     def _expect(self, format: str) -> None:
         if self.format != format:
             raise TypeError(f"expected shards of {format}, found {self.format}")
+
+
+def unknown(what: str, name: str, known: list[str]) -> UsageError:
+    """The error about a name that the dataset does not have."""
+    there = ", ".join(known) or "none"
+    near = difflib.get_close_matches(name, known, 1)
+    hints = [f"did you mean `{one}`?" for one in near]
+    return UsageError(f"expected a {what} of the dataset ({there}), found `{name}`", hints=hints)
 
 
 def open(location: str | os.PathLike[str], at: str | int | None = None) -> Dataset:

@@ -25,6 +25,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .dataset import unknown
+from .errors import UsageError
+
 if TYPE_CHECKING:
     from .dataset import Dataset, Shard
 
@@ -114,10 +117,31 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
         super().__init__()
         self.dataset, self.seed, self.shuffle = dataset, seed, shuffle
         self.columns = list(columns) if columns is not None else None
+        self._check_columns()
         self.rank = _of_environment("RANK", 0) if rank is None else rank
         self.ranks = _of_environment("WORLD_SIZE", 1) if ranks is None else ranks
         self.epoch = 0
         self._left: list[Range] | None = None
+
+    def _check_columns(self) -> None:
+        """Refuses columns that no shard has: readers would leave them out. Tar has no list of its parts, which differ from sample to sample."""
+        missing = set(self.columns or ())
+        if missing and self.dataset.format == "tfrecord":
+            raise UsageError("expected no columns: records of TFRecord are given as bytes")
+        if not missing or self.dataset.format != "parquet":
+            return
+        import pyarrow.parquet
+
+        known: dict[str, None] = {}
+        for path in self.dataset.paths():
+            with _opened(path) as file:
+                schema = pyarrow.parquet.read_schema(file)
+            known.update(dict.fromkeys(schema.names))
+            missing -= {*schema.names, *(one for one in missing if one.split(".", 1)[0] in schema.names)}
+            if not missing:
+                return
+        if self.dataset.shards:
+            raise unknown("column", min(missing), list(known))
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch; the one that `load_state_dict` has resumed stays as it is."""

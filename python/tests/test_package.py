@@ -369,7 +369,36 @@ class Readers(Folder):
         self.assertEqual((first.records, shardify.open(self.out).records), (5 * ROWS, 5 * ROWS + 1))
         self.assertEqual(shardify.open(self.out, at=1), first)
         self.assertEqual(shardify.open(self.out, at="v1"), first)
-        self.assertEqual(first.split("train").shards, ())
+        with self.assertRaisesRegex(shardify.UsageError, "found one that is not"):
+            first.split("train")
+
+    def test_names_that_do_not_exist_are_errors_that_say_what_does(self) -> None:
+        divided = self.convert(split="train=0.8,val=0.2")
+        self.assertEqual(divided.split("train").records + divided.split("val").records, 5 * ROWS)
+        with self.assertRaisesRegex(shardify.UsageError, r"\(train, val\), found `trian`") as wrong:
+            divided.split("trian")
+        self.assertEqual(wrong.exception.hints, ["did you mean `train`?"])
+        with self.assertRaisesRegex(shardify.UsageError, r"\(split=train, split=val\), found `split=dev`"):
+            divided.part(split="dev")
+        with self.assertRaisesRegex(shardify.UsageError, r"\(split=\), found `site=`"):
+            divided.part(site="A")
+        with self.assertRaisesRegex(shardify.UsageError, "v9"):
+            shardify.open(self.out, at=9)
+        with self.assertRaises(shardify.UsageError):
+            shardify.open(self.folder / "none")
+
+    @needs("pyarrow")
+    def test_columns_of_any_shard_are_there_and_others_are_errors(self) -> None:
+        self.convert()
+        (self.raw / "more.csv").write_text("id,who,value,extra\nmore,PAT-1,1.5,x\n")
+        shardify.convert(self.raw, out=self.out)
+        both = shardify.open(self.out)
+        table = both.pyarrow().to_table()
+        self.assertEqual((table.column_names[-1], table["extra"].null_count), ("extra", 5 * ROWS))
+        self.assertEqual(table["value"].to_pylist()[-1], 1.5)
+        self.assertEqual(sum("extra" in row for row in both.torch(columns=["id", "extra"])), 1)
+        with self.assertRaisesRegex(shardify.UsageError, r"\(id, who, value, extra\), found `valu`"):
+            both.torch(columns=["valu"])
 
     @needs("pyarrow")
     def test_pyarrow(self) -> None:
