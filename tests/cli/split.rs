@@ -280,7 +280,6 @@ fn what_cannot_be_divided_is_refused() {
         ("convert files --out new --split a=0.5,b=0.5 --split-by site", "by subject or id"),
         ("convert own.csv --out new --split a=0.5,b=0.5", "no column `split` beside --split"),
         ("convert b.csv --out new --split-by site", "--split"),
-        ("convert b.csv --out new --split a=0.5,b=0.5 --shards 3", "cannot be used with"),
         ("adopt shards --out divided", "records that are divided"),
     ] {
         let ran = folder.run(command);

@@ -194,10 +194,10 @@ pub(in crate::cli) struct OutputArgs {
     #[arg(long, value_name = "N", value_parser = count,
           conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]
     shards: Option<u64>,
-    /// With --shards: as many records in each shard, give or take one.
+    /// With --shards: even in records, not in bytes.
     ///
-    /// For ranks that each read one shard or as many. The inputs may be compressed: they are read twice, first to count the records;
-    /// with --shuffle, once.
+    /// Numbers of records differ by at most one, for ranks that wait for each other. The inputs may be compressed: they are read twice,
+    /// first to count the records; with --shuffle, once.
     #[arg(long, requires = "shards", hide_short_help = true)]
     even: bool,
     /// Number of records of each shard; the last shard has the rest.

@@ -58,14 +58,14 @@ pub(in crate::cli) struct ReshardArgs {
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, conflicts_with_all = ["shards", "records_per_shard"],
           help_heading = "Output")]
     target_shard: Option<Size>,
-    /// Number of shards, which are even in bytes; see --even.
+    /// Number of shards, which are even in bytes.
     ///
     /// The end of a Parquet shard is moved by up to 5 % to the end of a row group, which then needs no decoding.
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "records_per_shard", help_heading = "Output")]
     shards: Option<u64>,
-    /// With --shards: as many records in each shard, give or take one.
+    /// With --shards: even in records, not in bytes.
     ///
-    /// For ranks that each read one shard or as many. Each part of a split has so many shards.
+    /// Numbers of records differ by at most one, for ranks that wait for each other. Each part of a split has so many shards.
     #[arg(long, requires = "shards", help_heading = "Output")]
     even: bool,
     /// Records of each shard; the last one has the rest.
