@@ -444,3 +444,19 @@ fn parts_that_cannot_be_pulled_are_refused() {
     let other = pull(&folder, "data --split val --data-only");
     assert_eq!(other["files_deleted"], shards.len());
 }
+
+#[test]
+fn shards_of_older_versions_that_stay_are_told() {
+    let folder = dataset("");
+    assert_eq!(pull(&folder, "copy")["files_older"], 0);
+    let compacted = folder.run("compact --min-inputs 2").ok().stdout;
+    assert!(
+        compacted.contains("replaced   3 shards kept until `vacuum`: read what `manifest --list` names"),
+        "{compacted}"
+    );
+    let said = folder.run("pull shards copy").ok().stdout;
+    assert!(said.contains("older      3 files of older versions stay; --prune deletes them"), "{said}");
+    assert_eq!(folder.only_shards("copy").len(), 4);
+    assert_eq!(pull(&folder, "copy --prune")["files_older"], 0);
+    assert_eq!(folder.only_shards("copy").len(), 1);
+}

@@ -172,3 +172,14 @@ fn a_target_of_compact_is_the_datasets_from_then_on() {
         assert_eq!(target(&folder), 256 << 10);
     }
 }
+
+#[test]
+fn counts_of_compressed_files_are_lower_bounds() {
+    let folder = folder();
+    let inspected = folder.run("inspect packed.jsonl.gz").ok().stdout;
+    assert!(inspected.contains(", at least "), "{inspected}");
+    let planned = folder.run("convert packed.jsonl.gz --dry-run --json").ok().summary();
+    let estimate = &planned["estimate"];
+    assert!(estimate["records"].as_u64().unwrap() <= 60_000 && estimate["compressed"] == true, "{planned}");
+    assert_eq!(estimate["sampled"], true, "{planned}");
+}
