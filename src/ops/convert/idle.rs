@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Arguments that only concern how sources are read and what becomes of their records.
-const OF_SOURCES: [&str; 22] = [
+const OF_SOURCES: [&str; 23] = [
     "from",
     "where",
     "type",
