@@ -104,8 +104,10 @@ impl CsvSource {
             return;
         }
         let mut found = Suspects { source: self, text, ends: 0, any: false };
-        if let Ended::Exhausted { start, open: Some(_) } = scan(text, self.delimiter, 0, &mut found) {
-            found.any = self.is_suspect(&text[start..], 0);
+        if let Ended::Exhausted { start, open } = scan(text, self.delimiter, 0, &mut found)
+            && start < text.len()
+        {
+            found.any = self.is_suspect(&text[start..], if open.is_some() { 0 } else { found.ends + 1 });
         }
         if found.any {
             let fits = self.all_fit(text);
