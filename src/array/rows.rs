@@ -530,7 +530,7 @@ mod tests {
             let of: Vec<bool> = found.columns().iter().map(|column| is_coded(column.data_type())).collect();
             assert_eq!(of, [true, true, true, false]);
             assert!(expected.column(2).as_fixed_size_list().values().null_count() > 0);
-            let floats = expected.column(1).as_fixed_size_list().values().clone();
+            let floats = expected.column(1).as_fixed_size_list().values();
             assert!(
                 floats.null_count() == 0 && floats.as_primitive::<Float32Type>().values().iter().any(|v| v.is_nan())
             );

@@ -21,6 +21,7 @@ use crate::{
     error::Result,
     ops::head::{HeadOptions, HeadPart, HeadRecord, HeadReport, HeadSample, head},
     record::{
+        interval::{Interval, is_interval},
         json::{RowJson, text_of},
         media::{bytes_of, media_type},
     },
@@ -282,7 +283,14 @@ fn cell(field: &Field, column: &dyn Array, index: usize) -> String {
         let more = if values.len() > SHOWN_VALUES { ", …" } else { "" };
         return format!("{}{more}", some.collect::<Vec<_>>().join(", "));
     }
-    let text = text_of(column, index).unwrap_or_else(|| "null".to_owned());
+    let text = match Interval::of(column, index).filter(|_| is_interval(field)) {
+        Some(interval) => {
+            let mut text = Vec::new();
+            interval.push(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        }
+        None => text_of(column, index).unwrap_or_else(|| "null".to_owned()),
+    };
     text.chars().take(MAX_TEXT).map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
 }
 

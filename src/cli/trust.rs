@@ -3,13 +3,15 @@
 //! environment, and the user's own file ([`own_path`]).
 
 use std::{
-    fs::OpenOptions,
+    fs::File,
     io::{self, Read},
-    os::unix::fs::OpenOptionsExt,
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 
 use crate::error::{Error, Result};
 
@@ -40,10 +42,10 @@ pub(super) fn own_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<P
 /// Reads a file of settings: a file, not a pipe or a device, of at most [`MAX_BYTES`]; `None` if there is none.
 pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
     // Opening a pipe would wait for its writer.
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file: File = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        file => file?.into(),
     };
     let facts = file.metadata()?;
     if !facts.is_file() {
@@ -131,7 +133,8 @@ mod tests {
             for option in command.get_arguments() {
                 let Some(long) = option.get_long() else { continue };
                 let names = option.get_value_names().unwrap_or_default();
-                let names_a_place = names.iter().any(|name| name.contains("FILE") || name.contains("URL"));
+                let names_a_place = option.get_action().takes_values()
+                    && names.iter().any(|name| name.contains("FILE") || name.contains("URL"));
                 if names_a_place && allowed(command.get_name(), long, "x") {
                     let only_reads = read.contains(&long) || long == "ids" && command.get_name() == "reshard";
                     assert!(only_reads, "--{long} of {} writes, or nobody has said that it reads", command.get_name());

@@ -217,7 +217,8 @@ mod tests {
             ("list<null>", "list<struct<b: int64>>", "extends list<struct<b: int64>>"),
             ("struct<a: int64>", "struct<b: date>", "extends struct<a: int64, b: date>"),
         ] {
-            let bound = match bind(&field(known), &field(found)) {
+            let found_field = file::parse_type(found).unwrap().with_name("c");
+            let bound = match bind(&field(known), &found_field) {
                 Bound::Fits(field) => format!("fits {}", print_type(&field)),
                 Bound::Extends(field) => format!("extends {}", print_type(&field)),
                 Bound::Conflict(field) => format!("conflict {}", print_type(&field)),

@@ -9,8 +9,6 @@
 //! ```
 //!
 //! No path leads out of the root: see [`beneath`].
-#![expect(clippy::disallowed_methods, reason = "this is the one place that writes files")]
-
 use std::{
     any::Any,
     collections::BTreeSet,

@@ -391,7 +391,7 @@ fn floats_of_tensors_are_nan_where_they_are_missing_and_can_be_rounded() {
         let shard = folder.only_shards(dataset).remove(0).1;
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(shard)).unwrap().build().unwrap();
         let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
-        batches[0].column_by_name("t2m").unwrap().as_fixed_size_list().values().clone()
+        std::sync::Arc::clone(batches[0].column_by_name("t2m").unwrap().as_fixed_size_list().values())
     };
     let values = read("d");
     let floats = values.as_primitive::<Float32Type>();

@@ -77,10 +77,8 @@ fn datasets_of_format_4_are_read_and_their_proofs_hold() {
     let root = "a0af8953f748ba1dcc002b22046a8598222cabb9b62248504566511e6bf5bef5";
     let before = "09af7bcbe85d7e67f8a260c51766c17de2d0a0cdcd0e79d4b169e3349d0d3bf0";
     of_person_and_condition(&folder, "v4", (root, before), (0, &"plain".into()));
-    for (name, records) in [("samples", 8), ("inplace", 2)] {
-        let verified = folder.run(&format!("verify {} --read-data --json", stored("v4", name))).ok().summary();
-        assert_eq!(verified["records"].as_u64(), Some(records), "{name}");
-    }
+    let verified = folder.run(&format!("verify {} --read-data --json", stored("v4", "samples"))).ok().summary();
+    assert_eq!(verified["records"].as_u64(), Some(8));
 }
 
 fn stored(format: &str, name: &str) -> String {

@@ -53,11 +53,8 @@ fn quotes_far_apart_swallow_no_records() {
         let members = folder.members(&format!("o{number}"));
         for value in [first, second] {
             let text = serde_json::to_string(value).unwrap();
-            assert_eq!(
-                members.values().filter(|json| String::from_utf8_lossy(json).contains(&text)).count(),
-                1,
-                "{value}"
-            );
+            let found = members.values().filter(|json| String::from_utf8_lossy(json).contains(&text)).count();
+            assert_eq!(found, 1 + usize::from(first == second), "{value}");
         }
     }
     // If a line does not fit, nothing is guessed.

@@ -100,8 +100,8 @@ fn too_few_records_are_an_error_and_fewer_shards_are_said() {
         assert_eq!(ran.code, 2, "{ran:?}");
         assert!(ran.stderr.contains("expected at least 8 records for 8 even shards, found 5"), "{ran:?}");
     }
-    (0..5).for_each(|i| drop(folder.write(&format!("few/{i}.txt"), "x")));
-    let said = folder.run("convert few --out y --shards 8").ok().stderr;
+    (0..5).for_each(|i| drop(folder.write(&format!("texts/{i}.txt"), "x")));
+    let said = folder.run("convert texts --out y --shards 8").ok().stderr;
     assert!(said.contains("--shards 8 gave 5"), "{said}");
     assert_eq!(folder.run("convert few.csv --out z --even").code, 2);
 }

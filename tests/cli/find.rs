@@ -92,7 +92,7 @@ fn origins_of_sources_with_one_name_are_told_apart() {
     let folder = Folder::new();
     // Each table has rows that are rejected, at its begin, in the middle and at its end; one has nothing else.
     let table = |name: &str, bad: &dyn Fn(u64) -> bool| {
-        let rows = (1..=20).map(|row| if bad(row) { "1,2,3\n".to_owned() } else { format!("{name},{row}\n") });
+        let rows = (1..=20).map(|row| if bad(row) { "1,2,3,4\n".to_owned() } else { format!("{name},{row}\n") });
         folder.write(&format!("{name}/x.csv"), format!("name,value\n{}", rows.collect::<String>()));
     };
     table("a", &|row| row % 2 == 1);

@@ -133,7 +133,7 @@ fn equal_values_of_wider_types_are_no_change() {
     folder.write("in/a.csv", "id,n,t\na,1,2024-01-02\nb,2,2024-01-03\nc,,2024-01-04\n");
     folder.run("convert in --out d --id id").ok();
     folder.write("in/a.csv", "id,n,t,more\na,1.0,2024-01-02,\nb,2.5,2024-01-03,\nc,,2024-01-04,\n");
-    folder.run("convert in --out d --id id --on-changed replace").ok();
+    folder.run("convert in --out d --id id --on-changed replace --on-schema union").ok();
     let (counts, records) = compared(&folder, "v1 v2");
     assert_eq!((counts, &records["b"]), ((1, 2), &"changed".into()));
     // Of an id that is there several times, equal rows are matched first.

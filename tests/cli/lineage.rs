@@ -57,7 +57,7 @@ fn a_run_is_told_from_start_to_end() {
     let refused = folder.run("adopt d --out linked --quiet");
     assert!(refused.code == 2 && refused.stderr.contains("may not be set by the file of a folder"), "{refused:?}");
     assert!(!folder.path().join("more.jsonl").exists());
-    std::fs::remove_file(folder.path().join("shardify.toml")).unwrap();
+    folder.write("shardify.toml", "");
     folder.write(".config/shardify/shardify.toml", "[adopt]\nopenlineage = \"more.jsonl\"\n");
     folder.run("adopt d --out linked --quiet").ok();
     assert_eq!(self::events(&folder, "more.jsonl")[1]["job"]["name"], "shardify.adopt");

@@ -100,7 +100,7 @@ fn json_is_one_object_a_line_with_type_and_schema_first() {
 #[test]
 fn with_json_each_line_of_standard_error_is_an_object() {
     let folder = Folder::new();
-    folder.write("a.csv", "id,x\n1,2\n\"3,4\n");
+    folder.write("a.csv", "id,x\n1,2\n3,4,5\n");
     folder.write("b.parquet", "id,x\n1,2\n3,4\n");
     folder.write("key", "0123456789abcdef".repeat(4));
     for (command, code, kind) in [

@@ -348,7 +348,7 @@ fn a_plan_whose_sources_were_converted_meanwhile_says_to_plan_again() {
 fn a_plan_made_before_an_erasure_is_void_and_its_bytes_are_gone() {
     let folder = Folder::new();
     csv(&folder);
-    folder.write("first.csv", "id,who,score\nfirst,PAT-3,1\n");
+    folder.write("first.csv", "id,who,score\nfirst,PAT-3,1.5\n");
     folder.run("convert first.csv --out planned --id id --subject who").ok();
     let (plan, tasks) = plan(&folder, "--id id --subject who --task-size 10KiB");
     folder.run(&format!("run-task {plan} --task 0..{}", tasks - 2)).ok();
@@ -451,7 +451,7 @@ fn an_outcome_names_objects_of_its_plan_alone() {
 fn vacuum_keeps_what_an_open_plan_needs_for_a_week() {
     let folder = Folder::new();
     csv(&folder);
-    folder.write("first.csv", "id,who,score\nfirst,PAT-3,1\n");
+    folder.write("first.csv", "id,who,score\nfirst,PAT-3,1.5\n");
     folder.run("convert first.csv --out planned").ok();
     let (plan, tasks) = plan(&folder, "--task-size 10KiB");
     folder.run(&format!("run-task {plan} --task 0..{}", tasks - 2)).ok();

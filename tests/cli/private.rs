@@ -421,7 +421,7 @@ fn lineage_of_a_private_dataset_names_nobody() {
     folder.write("PAT-1/a.csv", "id,v\nPAT-1,1\n");
     folder.write("PAT-1/.git/HEAD", "ref: refs/heads/import/PAT-1\n");
     folder.write("PAT-1/.git/refs/heads/import/PAT-1", "0123456789abcdef0123456789abcdef01234567\n");
-    folder.write("PAT-1/b.csv", "id,v\nPAT-1,1\n\"PAT-2,2\n");
+    folder.write("PAT-1/b.csv", "id,v\nPAT-1,1\nPAT-2,2,3\n");
     let private = "--id id --id-mode hmac --id-key key --redact-source-paths --openlineage events.jsonl";
     assert_eq!(folder.run(&format!("convert PAT-1/b.csv {private}")).code, 6);
     folder.run(&format!("convert PAT-1/a.csv {private}")).ok();

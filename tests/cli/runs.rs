@@ -1,4 +1,5 @@
 //! Rules that hold within one run hold across the runs of a dataset: types, constants and divisions of its records.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;
 
@@ -76,8 +77,8 @@ fn a_column_without_values_takes_the_type_of_the_dataset() {
         ("d", "INT32 Some(Date)"),
         ("f", "DOUBLE None"),
         ("pr.a", "INT64 None"),
-        ("l.list.element.b", "INT64 None"),
-        ("tags.list.element", "INT64 None"),
+        ("l.list.item.b", "INT64 None"),
+        ("tags.list.item", "INT64 None"),
     ] {
         assert_eq!(merged.get(column).map(String::as_str), Some(expected), "{column}: {merged:?}");
     }
@@ -103,7 +104,7 @@ fn values_of_another_type_need_a_word() {
             ("id,v\n1,5\n", "id,v\n2,6\n3,abc\n", "int64", "`abc`"),
             ("id,v\n1,5\n", "id,v\n2,6\n3,1.5\n", "int64", "`1.5`"),
             ("id,v\n1,5\n", "id,v\n2,6\n3,007\n", "int64", "`007`"),
-            ("id,v\n1,2024-01-02\n", "id,v\n2,2024-01-03\n3,soon\n", "date", "`soon`"),
+            ("id,v\n1,2024-01-02\n", "id,v\n2,2024-01-03\n3,soon\n", "date (YYYY-MM-DD)", "`soon`"),
             ("id,v\n1,0.5\n", "id,v\n2,1\n3,many\n", "float64", "`many`"),
         ] {
             let folder = Folder::new();

@@ -214,11 +214,9 @@ impl Pipeline<'_> {
     /// Returns an error if there are fewer records than even shards.
     fn check_counts(&self, counts: &[u64]) -> Result<()> {
         let Some(ShardEnds::Even(shards)) = self.ends else { return Ok(()) };
-        for (side, count) in (0..).zip(counts).filter(|(_, count)| **count < shards) {
-            let of = self.sides.map_or_else(String::new, |gate| format!(" in {}", gate.sides.folder(side)));
-            return Err(too_few(*count, shards, &of));
-        }
-        Ok(())
+        let Some((side, count)) = (0..).zip(counts).find(|(_, count)| **count < shards) else { return Ok(()) };
+        let of = self.sides.map_or_else(String::new, |gate| format!(" in {}", gate.sides.folder(side)));
+        Err(too_few(*count, shards, &of))
     }
 
     /// Returns the number of sides: one if the dataset is not divided.

@@ -17,10 +17,7 @@ use ::parquet::{
     schema::types::{Type, TypePtr},
 };
 use arrow::{
-    datatypes::{
-        DataType, Field, FieldRef, Fields, Metadata, Schema,
-        TimeUnit as ArrowUnit,
-    },
+    datatypes::{DataType, Field, FieldRef, Fields, Metadata, Schema, TimeUnit as ArrowUnit},
     ipc,
 };
 

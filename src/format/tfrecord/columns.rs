@@ -190,6 +190,8 @@ impl<'a> Column<'a> {
             Self::Scalars(values) => values.push_only(feature, exact),
             Self::Lists { items, offsets, nulls, .. } => {
                 match feature {
+                    // What was written while the items had no type.
+                    Feature::Bytes(bytes) if bytes.is_empty() => {}
                     Feature::Bytes(bytes) if items.accepts_numbers() || exact.is_some_and(|exact| exact.json) => {
                         let [text] = bytes[..] else { return None };
                         let list: Vec<Option<&RawValue>> = serde_json::from_slice(text).ok()?;
@@ -201,9 +203,14 @@ impl<'a> Column<'a> {
                 offsets.push(offset(items.len));
                 Some(())
             }
-            Self::Nested { values, .. } => {
+            Self::Nested { field, values } => {
                 let Feature::Bytes(bytes) = feature else { return None };
-                let [text] = bytes[..] else { return None };
+                let text = match bytes[..] {
+                    [text] => text,
+                    // An empty list, as it was written while its items had no type.
+                    [] if item_of(field.data_type()).is_some() => b"[]",
+                    _ => return None,
+                };
                 values.push(Some(serde_json::from_slice(text).ok()?));
                 Some(())
             }
