@@ -40,7 +40,7 @@ use crate::{
     id::Version,
     record::{Payload, key_rule::KeyRule},
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
-    schema::{self, schema_of, unite_lists},
+    schema::{self, is_id, is_subject, schema_of, unite_lists},
     storage::{Location, Object},
     units::{Size, grouped},
 };
@@ -273,9 +273,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
             // There is nothing else to say of a single file that cannot be read.
             Err(e) if others.len() == 1 && shards.is_empty() => return Err(e),
             Err(e) => {
-                let place = e.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
-                let described = std::iter::once(format!("{place}{}", e.message())).chain(e.hints().iter().cloned());
-                note = Some(described.collect::<Vec<_>>().join("; "));
+                note = Some(described(&e));
                 report.formats.push(format_report("files", &others, None, false));
             }
         }
@@ -684,25 +682,11 @@ fn is_float(column: &ColumnReport) -> bool {
     column.data_type.starts_with("Float")
 }
 
-/// Returns whether a column's name suggests a subject id.
-pub(super) fn is_subject(name: &str) -> bool {
-    let whom = ["patient", "subject", "person", "participant", "user", "customer", "member"];
-    names_any(name, &whom) || name.eq_ignore_ascii_case("mrn")
-}
-
-/// Returns whether a column's name is one of some words, or its id, however it is written.
-pub(super) fn names_any(name: &str, words: &[&str]) -> bool {
-    let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
-    words.iter().any(|word| plain == *word || plain.strip_suffix("id") == Some(*word))
-}
-
-/// Returns whether a column's name suggests a record id.
-pub(super) fn is_id(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    let whole = ["id", "uuid", "guid", "key", "__key__", "uid", "accession"];
-    whole.contains(&lower.as_str())
-        || ["_id", "_uuid", "_key", "-id"].iter().any(|end| lower.ends_with(end))
-        || name.ends_with("Id")
+/// Returns an error and its hints on one line.
+fn described(error: &Error) -> String {
+    let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
+    let described = std::iter::once(format!("{place}{}", error.message())).chain(error.hints().iter().cloned());
+    described.collect::<Vec<_>>().join("; ")
 }
 
 /// Sets the command to run next, and states its assumptions.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use by_name::ByName;
 pub use logical::{Logical, changed, published, stated, with_open_intervals};
-pub use names::{hint_columns, nearest};
+pub use names::{hint_columns, is_id, is_subject, names_any, nearest};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,

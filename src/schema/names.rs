@@ -1,4 +1,4 @@
-//! Names of columns in errors: those that there are, and the one that was probably meant.
+//! Names of columns: what they suggest, and in errors those that there are, and the one that was probably meant.
 
 use crate::error::Error;
 
@@ -28,4 +28,25 @@ pub fn hint_columns(error: Error, wanted: &str, columns: &[impl AsRef<str>]) -> 
         n if n > SOME_COLUMNS => error.hint(format!("the columns are {shown} and {} more", n - SOME_COLUMNS)),
         _ => error.hint(format!("the columns are {shown}")),
     }
+}
+
+/// Returns whether a column's name suggests a subject id.
+pub fn is_subject(name: &str) -> bool {
+    let whom = ["patient", "subject", "person", "participant", "user", "customer", "member"];
+    names_any(name, &whom) || name.eq_ignore_ascii_case("mrn")
+}
+
+/// Returns whether a column's name is one of some words, or its id, however it is written.
+pub fn names_any(name: &str, words: &[&str]) -> bool {
+    let plain: String = name.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    words.iter().any(|word| plain == *word || plain.strip_suffix("id") == Some(*word))
+}
+
+/// Returns whether a column's name suggests a record id.
+pub fn is_id(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let whole = ["id", "uuid", "guid", "key", "__key__", "uid", "accession"];
+    whole.contains(&lower.as_str())
+        || ["_id", "_uuid", "_key", "-id"].iter().any(|end| lower.ends_with(end))
+        || name.ends_with("Id")
 }

@@ -1,5 +1,6 @@
 //! What is taken of folders and archives, and what is not: links, leftovers of systems, metadata and stores of other tools, names
 //! that are alike. What holds data and is not taken is named.
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::collections::BTreeMap;
 

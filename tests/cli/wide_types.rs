@@ -364,7 +364,8 @@ fn a_range_as_index_of_pandas_is_not_stated_for_other_rows() {
             let schema = batch.schema().as_ref().clone();
             let notes = HashMap::from([("pandas".to_owned(), note.value.unwrap())]);
             let schema = Arc::new(schema.with_metadata(notes));
-            let mut writer = ArrowWriter::try_new(Vec::new(), schema.clone(), Some(properties)).unwrap();
+            let mut writer =
+                ArrowWriter::try_new(Vec::new(), std::sync::Arc::clone(&schema), Some(properties)).unwrap();
             writer.write(&batch.with_schema(schema).unwrap()).unwrap();
             folder.write(&format!("{dataset}/{name}.parquet"), writer.into_inner().unwrap());
         }

@@ -11,7 +11,7 @@ use shardify::{
     format::OutputFormat,
     ops::{
         Context, compact,
-        convert::{ConvertOptions, convert},
+        convert::{ConvertOptions, OnSchema, convert},
         manifest::find_at,
         vacuum::{VacuumOptions, vacuum},
         verify::verify,
@@ -127,6 +127,8 @@ proptest! {
                 target_shard: Some(Size(target)),
                 id: vec!["rid".into()],
                 subject: Some("who".into()),
+                // The tables have columns of one name with different types.
+                on_schema: OnSchema::Union,
                 ..ConvertOptions::default()
             };
             let report = convert(&context, &out, &options).unwrap();

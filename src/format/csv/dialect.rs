@@ -114,32 +114,20 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         true if rows.len() > 0 => layout(&rows, options.tidy),
         _ => Layout { profile: Profile::of(&rows, 0, first.fields), ..Layout::default() },
     };
-    if !comments.lines.is_empty() {
-        layout.notes.insert(0, skipped("comment line", "(`#`) before the table", comments.lines.iter().copied()));
-    }
-    if quotes.swapped {
-        layout.notes.push("`'` was taken as the quote".to_owned());
-    }
-    if quotes.spaced {
-        layout.notes.push("spaces between delimiters and quotes were ignored".to_owned());
-    }
-    if single_quotes {
-        layout.notes.push("`'` encloses a value of one record and is doubled in it; it was kept as text".to_owned());
-    }
+    note_dialect(&mut layout.notes, &comments, quotes, single_quotes);
     let (record, next) = match layout.header {
         0 => (first.record, first.next),
         header => (rows.record(header), rows.next(header)),
     };
-    let columns = if options.has_header {
-        let mut names = header(&text[record.clone()], delimiter)?;
-        names.iter_mut().for_each(|name| *name = quotes.name(name));
-        if layout.labels {
-            names.insert(0, String::new());
-        }
-        distinct_names(names)
-    } else {
-        distinct_names(vec![String::new(); first.fields])
+    let mut names = match options.has_header {
+        true => header(&text[record.clone()], delimiter)?,
+        false => vec![String::new(); first.fields],
     };
+    names.iter_mut().for_each(|name| *name = quotes.name(name));
+    if layout.labels {
+        names.insert(0, String::new());
+    }
+    let columns = distinct_names(names);
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };
     let data = &text[head.len()..];
@@ -165,6 +153,22 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         source.settle_at_once(data);
     }
     Some(source)
+}
+
+/// Adds the notes about comment lines and quotes to those about the first lines.
+fn note_dialect(notes: &mut Vec<String>, comments: &Comments<'_>, quotes: Quotes, single_quotes: bool) {
+    if !comments.lines.is_empty() {
+        notes.insert(0, skipped("comment line", "(`#`) before the table", comments.lines.iter().copied()));
+    }
+    if quotes.swapped {
+        notes.push("`'` was taken as the quote".to_owned());
+    }
+    if quotes.spaced {
+        notes.push("spaces between delimiters and quotes were ignored".to_owned());
+    }
+    if single_quotes {
+        notes.push("`'` encloses a value of one record and is doubled in it; it was kept as text".to_owned());
+    }
 }
 
 /// How a text is delimited and quoted.

@@ -363,12 +363,7 @@ impl Contents {
             datasets.push(dataset);
         }
         name_dims(&mut header.variables);
-        let unnamed = header.variables.iter().zip(&datasets).flat_map(|(variable, dataset)| {
-            let growing = dataset.max_dims().unwrap_or_default();
-            variable.dims.iter().zip(growing).filter(|(_, most)| **most == u64::MAX).map(|(dim, _)| dim.clone())
-        });
-        let unnamed: Vec<String> = unnamed.filter(|dim| !header.unlimited.contains(dim)).collect();
-        header.unlimited.extend(unnamed);
+        add_growing(&mut header, &datasets);
         let (name, is_netcdf) = (name.to_owned(), self.is_netcdf);
         Ok(Hdf5Source {
             name,
@@ -387,6 +382,18 @@ impl Contents {
 
 /// Resolves a reference into a heap.
 type Resolve<'a> = dyn Fn(&[u8]) -> std::result::Result<Vec<u8>, Hdf5Error> + 'a;
+
+/// Adds the dimensions of datasets that may grow to the unlimited ones.
+fn add_growing(header: &mut Header, datasets: &[Dataset]) {
+    for (variable, dataset) in header.variables.iter().zip(datasets) {
+        let growing = dataset.max_dims().unwrap_or_default();
+        for (dim, _) in variable.dims.iter().zip(growing).filter(|(_, most)| **most == u64::MAX) {
+            if !header.unlimited.contains(dim) {
+                header.unlimited.push(dim.clone());
+            }
+        }
+    }
+}
 
 /// Fails on attributes whose texts are missing in their heap, which the crate ignores. `width` is the bytes of a
 /// reference.

@@ -15,9 +15,9 @@ use crate::{
         encode::{RowsAs, id_column},
     },
     format::{OutputFormat, Parsed},
-    ops::inspect::{is_id, is_subject, names_any},
     record::{Payload, RecordBlock, parts::KEY_COLUMN, side::SideBy},
     scan::{self, RecordSource, SourceFile},
+    schema::{is_id, is_subject, names_any},
     units::Size,
 };
 
