@@ -74,7 +74,7 @@ fn a_column_without_values_takes_the_type_of_the_dataset() {
     let merged = live_columns(&folder, "several-first-parquet").into_iter().next().unwrap();
     for (column, expected) in [
         ("v", "INT64 None"),
-        ("d", "INT32 Some(Date)"),
+        ("d", "BYTE_ARRAY Some(String)"),
         ("f", "DOUBLE None"),
         ("pr.a", "INT64 None"),
         ("l.list.item.b", "INT64 None"),
