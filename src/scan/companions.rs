@@ -91,7 +91,9 @@ const RECORDS: &[&str] = &[".parquet", ".jsonl", ".csv", ".tsv", ".arrow", ".tfr
 
 /// Removes files in which tools describe the records next to them; returns their names, each with its tool.
 fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
-    if !found.par_iter().any(|file| METADATA.iter().any(|known| names_metadata(known, file.name()))) {
+    let may_be = |name: &str| name.ends_with(".json") || name.ends_with(".txt");
+    let is_any = |file: &SourceFile| may_be(file.name()) && METADATA.iter().any(|k| names_metadata(k, file.name()));
+    if !found.par_iter().any(is_any) {
         return Vec::new();
     }
     let mut names = Vec::new();
@@ -112,8 +114,7 @@ fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
 }
 
 fn names_metadata(known: &Metadata, name: &str) -> bool {
-    let last = last(name);
-    if known.name.starts_with('.') { last.ends_with(known.name) } else { last == known.name }
+    name.ends_with(known.name) && (known.name.starts_with('.') || last(name) == known.name)
 }
 
 /// Returns the last component of a path.

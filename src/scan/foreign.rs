@@ -11,6 +11,8 @@
 //!
 //! Names alone state which tables and stores cannot be read: they never become samples unless the user says so.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::SourceFile;
@@ -157,6 +159,12 @@ const STORES: [Store; 4] = [
 /// What to do in any case.
 const AS_FILES: &str = "to store the files as they are, as samples: --from files; to leave them out: --exclude";
 
+/// Whether a name may be that of a file of a store: most names have no dot in a folder and another ending.
+fn may_be_of_store(name: &str) -> bool {
+    let (folder, last) = name.rsplit_once('/').unwrap_or(("", name));
+    folder.contains('.') || last.starts_with("chunk-") || last.contains(".mds") || last.ends_with(".lance")
+}
+
 /// Whether a file is in a folder whose name ends so.
 fn is_below(file: &SourceFile, end: &str) -> bool {
     let is_in = |path: &str| path.match_indices(end).any(|(at, _)| path[at + end.len()..].starts_with('/'));
@@ -174,9 +182,11 @@ fn has_file(files: &[SourceFile], folder: &str, name: &str) -> bool {
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input), naming the first file of one.
 pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
+    let of_root = |part: &&[SourceFile]| [".zarr", ".lance"].iter().any(|end| part[0].root.shown.contains(end));
+    let is_in_store = files.chunk_by(|one, next| Arc::ptr_eq(&one.root, &next.root)).any(|part| of_root(&part));
     let found = files
         .par_iter()
-        .filter(|file| !file.is_store())
+        .filter(|file| !file.is_store() && (is_in_store || may_be_of_store(file.name())))
         .find_map_first(|file| STORES.iter().find(|store| (store.has)(file, files)).map(|store| (file, store)));
     let Some((file, store)) = found else { return Ok(()) };
     let expected = "expected records or files of samples, found";
