@@ -101,7 +101,8 @@ class Ward:
     def convert(self, path, rows, broken=0, extra=(), removed=0):
         source = str(path)
         words = ["convert", path, "--out", self.dataset, "--to", self.form, "--id", "id", "--subject", "pid"]
-        words += ["--type", "id=text", "--type", "pid=text", "--on-error", "quarantine", *extra]
+        # Types change from file to file.
+        words += ["--type", "id=text", "--type", "pid=text", "--on-error", "quarantine", "--on-schema", "union", *extra]
         summary = self.run(REJECTS if broken else DONE, *words)[-1]
         into, out = self.model.take(source, rows)
         found = tuple(summary.get(name, 0) for name in ("records_in", "records_out", "records_erased", "records_removed"))
