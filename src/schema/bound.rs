@@ -54,6 +54,10 @@ pub fn bind(known: &Field, found: &Field) -> Bound {
     if tensor_dims(found).is_some() {
         return Bound::Fits(found.clone());
     }
+    // Parquet has dates in days alone, and dates in milliseconds are whole days.
+    if (known.data_type(), found.data_type()) == (&DataType::Date32, &DataType::Date64) {
+        return Bound::Fits(found.clone().with_data_type(DataType::Date32));
+    }
     let united = unite_fields(&alike(known, found), found);
     if print_type(&united) == print_type(known) {
         Bound::Fits(united)
@@ -207,6 +211,7 @@ mod tests {
             ("text", "int64", "fits text"),
             ("json", "int64", "fits json"),
             ("list<int64>", "list<null>", "fits list<int64>"),
+            ("date", "date_ms", "fits date"),
             ("struct<a: int64>", "struct<>", "fits struct<a: int64>"),
             ("int64", "float64", "conflict float64"),
             ("int64", "text", "conflict text"),
