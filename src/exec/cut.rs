@@ -319,7 +319,8 @@ struct OpenShard {
 }
 
 impl OpenShard {
-    /// Returns the bytes of input, or the records, at which the shard ends; `None` if it has so many records, or is the last one.
+    /// Returns the bytes of input, or the records, at which the shard ends; `None` if it has so many records, or is the
+    /// last one.
     fn end(&self) -> Option<u64> {
         match self.ends {
             ShardEnds::Parts(parts) | ShardEnds::Even(parts) if self.number + 1 < parts => {
@@ -414,7 +415,8 @@ impl Cut {
         }
     }
 
-    /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records of the side
+    /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records
+    /// of the side
     /// if its shards are to be even.
     #[must_use]
     pub fn ending(self, ends: Option<ShardEnds>, input: u64) -> Self {

@@ -95,7 +95,8 @@ pub fn of_shards<'a>(
     Ok(all)
 }
 
-/// Groups shards by types: those of one kind have a common type for each column that changes no value, and only they are merged.
+/// Groups shards by types: those of one kind have a common type for each column that changes no value, and only they
+/// are merged.
 #[derive(Debug, Clone, Default)]
 pub struct TypeKinds {
     /// Numbers of the kinds of shards that are not of the first one.
@@ -183,7 +184,8 @@ pub fn newest(settings: &Settings) -> Fields {
     schema::settle(&types.into_iter().flatten().filter(retyped).cloned().collect())
 }
 
-/// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds exactly the
+/// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds
+/// exactly the
 /// type of such integers.
 fn exact_in_floats(file: &ParquetFile<Object>) -> Fields {
     let exact = |field: &FieldRef| match field.data_type() {

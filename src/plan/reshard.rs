@@ -90,13 +90,15 @@ fn divided(groups: &[Share], shards: u64) -> Vec<u64> {
     out
 }
 
-/// Returns the error if there are fewer records than even shards; `of` tells which part of a dataset they are, after a space.
+/// Returns the error if there are fewer records than even shards; `of` tells which part of a dataset they are, after a
+/// space.
 pub fn too_few(records: u64, shards: u64, of: &str) -> Error {
     Error::usage(format!("expected at least {shards} records{of} for {shards} even shards, found {records}"))
         .hint(format!("a shard has at least one record: leave --even out, or say --shards {} at most", records.max(1)))
 }
 
-/// Returns the records before each new shard but the first, for `shards` shards whose numbers of records differ by at most one; the
+/// Returns the records before each new shard but the first, for `shards` shards whose numbers of records differ by at
+/// most one; the
 /// bytes, for shards that are even in bytes.
 pub fn marks(bytes: u64, shards: u64) -> Vec<u64> {
     let mark = |shard: u64| u128::from(bytes) * u128::from(shard) / u128::from(shards.max(1));

@@ -51,7 +51,8 @@ pub struct Split {
     pub content: Content,
     /// Whether the content hashes of its records are needed; otherwise they are 0.
     pub hashed: bool,
-    /// For each link among its entries, the content to which it leads, which is elsewhere in the source, or why there is none.
+    /// For each link among its entries, the content to which it leads, which is elsewhere in the source, or why there
+    /// is none.
     pub linked: Vec<Result<Bytes, String>>,
 }
 

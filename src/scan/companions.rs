@@ -1,4 +1,5 @@
-//! Files that are no records, but describe those next to them: indexes of shards, markers of jobs, metadata of other tools.
+//! Files that are no records, but describe those next to them: indexes of shards, markers of jobs, metadata of other
+//! tools.
 //!
 //! ```text
 //! train/data-00000.arrow  train/state.json  train/dataset_info.json    Hugging Face: the records are in the first one
@@ -20,7 +21,8 @@ pub struct Companions {
     pub metadata: Vec<(String, &'static str)>,
 }
 
-/// Removes files that only describe shards or records next to them, such as indexes, job markers and metadata of other tools.
+/// Removes files that only describe shards or records next to them, such as indexes, job markers and metadata of other
+/// tools.
 pub fn ignore_companions(found: &mut Vec<SourceFile>) -> Companions {
     let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
     let shards: HashSet<String> = found

@@ -81,7 +81,8 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"\xef\xbb\xbf<?xml", "an XML document", Kind::Page),
 ];
 
-/// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds no samples.
+/// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
+/// no samples.
 const UNREAD: [(&str, &str, Kind); 33] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),

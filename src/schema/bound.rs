@@ -102,7 +102,8 @@ pub fn is_fixed(known: &Field) -> bool {
     }
 }
 
-/// Whether a merge may give both columns one type: that of either, or a wider one in which every reader sees the same values.
+/// Whether a merge may give both columns one type: that of either, or a wider one in which every reader sees the same
+/// values.
 /// Text and documents that stand for other values are not.
 pub fn merges(a: &Field, b: &Field) -> bool {
     use DataType::{FixedSizeList, Int64, LargeList, List, Map, Null, Struct, UInt64};
@@ -134,7 +135,8 @@ pub fn merged(fields: &Fields, types: &Fields) -> Fields {
     fields.iter().map(one).collect()
 }
 
-/// Returns the columns of a shard, in which text is open where the dataset has another type: only a column without values was
+/// Returns the columns of a shard, in which text is open where the dataset has another type: only a column without
+/// values was
 /// stored as text there.
 pub fn opened(stored: &Fields, types: &Fields) -> Fields {
     let open = |field: &FieldRef| match types.find(field.name()) {

@@ -83,7 +83,8 @@ pub const INTERVAL: DataType = DataType::FixedSizeBinary(12);
 /// united; [`settle`] removes it.
 const WHOLE_MICROS: &str = "shardify:micros";
 
-/// Marks a column of timestamps in nanoseconds whose values are whole microseconds. Its source does not state a unit, so
+/// Marks a column of timestamps in nanoseconds whose values are whole microseconds. Its source does not state a unit,
+/// so
 /// that coarser timestamps with a wider range decide it.
 #[must_use]
 pub fn whole_micros(field: Field) -> Field {

@@ -1,5 +1,7 @@
-//! Names below the root of a local store. A path from a log, a list or an archive must not lead out of the store, neither by `..` nor
-//! by a link that somebody placed in it, so whatever is created, named or deleted is addressed by an open folder and a name in it.
+//! Names below the root of a local store. A path from a log, a list or an archive must not lead out of the store,
+//! neither by `..` nor
+//! by a link that somebody placed in it, so whatever is created, named or deleted is addressed by an open folder and a
+//! name in it.
 //!
 //! ```text
 //! ROOT / _shardify / log / 17.json
@@ -127,7 +129,8 @@ impl Name<'_> {
         Ok(rustix::fs::openat(self.folder, self.name, flags, Mode::from_raw_mode(0o666))?.into())
     }
 
-    /// Opens a file whose content does not matter; with `create`, a missing one is created. A pipe in its place delays nothing.
+    /// Opens a file whose content does not matter; with `create`, a missing one is created. A pipe in its place delays
+    /// nothing.
     pub(super) fn open_lock(self, create: bool) -> io::Result<File> {
         let access = if create { OFlags::RDWR | OFlags::CREATE } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

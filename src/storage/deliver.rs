@@ -23,7 +23,8 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
     file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
 }
 
-/// Posts JSON to a web server, with a bearer token if there is one. Redirects are not followed: the event and the token are for the
+/// Posts JSON to a web server, with a bearer token if there is one. Redirects are not followed: the event and the token
+/// are for the
 /// server that the user named.
 ///
 /// # Errors

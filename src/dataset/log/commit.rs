@@ -280,7 +280,8 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
     Ok(())
 }
 
-/// Fails if another run has given a column a type since that does not hold what this run has written, or the other way round.
+/// Fails if another run has given a column a type since that does not hold what this run has written, or the other way
+/// round.
 fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     let (mine, theirs) = (&transaction.settings.types, &parent.entry().settings.types);
     let (Some(mine), Some(theirs)) = (mine.as_ref().filter(|_| transaction.operation == "convert"), theirs) else {

@@ -402,7 +402,8 @@ impl<'a> ListWriter<'a> {
             };
             lists.iter().try_for_each(|list| table::read_batches(store, list, add))
         })?;
-        // What was written on the way is part of no version. `vacuum` finds it if the store does not allow deletions here.
+        // What was written on the way is part of no version. `vacuum` finds it if the store does not allow deletions
+        // here.
         let own = system_path(&self.own_names());
         for list in lists.iter().filter(|list| list.path.starts_with(&own)) {
             let _ = store.delete(&list.path);

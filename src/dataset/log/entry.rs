@@ -279,7 +279,8 @@ pub struct Settings {
     /// Columns that rows keep, in their order; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
-    /// Types of the columns of rows, which bind later runs; `null` for a column without a value so far. `None` for samples and
+    /// Types of the columns of rows, which bind later runs; `null` for a column without a value so far. `None` for
+    /// samples and
     /// adopted shards.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
     pub types: Option<Fields>,

@@ -306,7 +306,8 @@ pub fn run(
     })
 }
 
-/// Counts the records of each side, without encoding them: even shards need to know how many there are. Failures are recorded as by
+/// Counts the records of each side, without encoding them: even shards need to know how many there are. Failures are
+/// recorded as by
 /// [`run`].
 ///
 /// # Errors

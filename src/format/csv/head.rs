@@ -1,5 +1,7 @@
-//! Finds where the table of a source begins. By the standard reading, the first line has the names, and every other line
-//! is a record. Another reading is taken only where the standard one is impossible, because the records have another number
+//! Finds where the table of a source begins. By the standard reading, the first line has the names, and every other
+//! line
+//! is a record. Another reading is taken only where the standard one is impossible, because the records have another
+//! number
 //! of fields than the first line, and where it fits all records of the sample:
 //!
 //! ```text

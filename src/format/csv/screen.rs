@@ -54,7 +54,8 @@ pub(super) struct Screened {
     /// The other records, with reasons.
     pub(super) bad: Vec<(Origin, String)>,
     pub(super) blank: u64,
-    /// Line in the split and byte in the source of the first record that may be possible only if a quote is a character.
+    /// Line in the split and byte in the source of the first record that may be possible only if a quote is a
+    /// character.
     pub(super) suspect: Option<(u64, u64)>,
     pub(super) remarks: Vec<Remark>,
 }
@@ -383,7 +384,8 @@ impl Screen<'_> {
         }
     }
 
-    /// Returns the only reading of a damaged record that fits. If rejects are not allowed, it is used only where another
+    /// Returns the only reading of a damaged record that fits. If rejects are not allowed, it is used only where
+    /// another
     /// delimiter is all that differs, and so in all records that lack the usual one.
     fn repair(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
         let options = &self.source.options;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The decoder of the parquet crate wraps around silently. So the values of such columns are read once when a file is
-//! opened, and each column gets a unit that holds all of them: nanoseconds as far as possible, as other readers have it,
+//! opened, and each column gets a unit that holds all of them: nanoseconds as far as possible, as other readers have
+//! it,
 //! otherwise microseconds. A column of which no unit holds all values is refused.
 
 use std::{
@@ -117,7 +118,8 @@ impl Spans {
         Ok(Some(Self(spans)))
     }
 
-    /// Returns the fields of the file with units that hold all values: `wanted`, or the first that does of the unit that
+    /// Returns the fields of the file with units that hold all values: `wanted`, or the first that does of the unit
+    /// that
     /// the field has, nanoseconds and microseconds.
     ///
     /// # Errors

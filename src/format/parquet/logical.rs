@@ -79,7 +79,8 @@ fn has_units(fields: &Fields) -> bool {
     leaf_types(fields).iter().any(|leaf| leaf.is_decimal() || matches!(leaf, DataType::Timestamp(..)))
 }
 
-/// Returns whether the Arrow schema in a file states other units than its Parquet schema, so that it is not that of this
+/// Returns whether the Arrow schema in a file states other units than its Parquet schema, so that it is not that of
+/// this
 /// file: the decoder would take the numbers for ones of that unit. INT96 has no unit of its own.
 fn contradicts(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> bool {
     let digits = |data_type: &DataType| match data_type {
@@ -114,7 +115,8 @@ fn leaf_types(fields: &Fields) -> Vec<DataType> {
 /// Returns the metadata of a file with the types of its Parquet schema alone; INT96 timestamps are in microseconds.
 ///
 /// # Errors
-/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent, or microseconds do not hold all INT96
+/// [`Kind::Input`](crate::error::Kind::Input) if the schema has no Arrow equivalent, or microseconds do not hold all
+/// INT96
 /// timestamps.
 pub(super) fn stored_metadata<R: ChunkReader + 'static>(
     input: &Arc<R>,

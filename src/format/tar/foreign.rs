@@ -5,8 +5,10 @@
 //!          '- gap  -'----- record a -------'- gap  -'- rec b-'
 //! ```
 //!
-//! Samples are defined as in [`TarReader`](super::TarReader), and what that rejects is an error here, links included: training
-//! loaders skip them. Other members that are not files belong to the sample around them, or to none, so that the extents
+//! Samples are defined as in [`TarReader`](super::TarReader), and what that rejects is an error here, links included:
+//! training
+//! loaders skip them. Other members that are not files belong to the sample around them, or to none, so that the
+//! extents
 //! of the samples stay valid when archives are joined.
 
 use std::io::Read;

@@ -4,9 +4,12 @@
 //! 1.jpg -> d/2.jpg (symbolic) -> d/3.jpg (hard) -> content
 //! ```
 //!
-//! Targets may come before a link or after it, so the archive is opened again at its first link and its headers are read: once
-//! to list the links, and once to find what they lead to. Memory holds links and their targets alone. Of several members of
-//! one name, a hard link leads to the last one before it and a symbolic link to the last one of all, as if the archive were
+//! Targets may come before a link or after it, so the archive is opened again at its first link and its headers are
+//! read: once
+//! to list the links, and once to find what they lead to. Memory holds links and their targets alone. Of several
+//! members of
+//! one name, a hard link leads to the last one before it and a symbolic link to the last one of all, as if the archive
+//! were
 //! unpacked.
 
 use std::{
@@ -171,7 +174,8 @@ fn target_of(name: &[u8], link: &Link) -> Option<Vec<u8>> {
     plain(folder, &link.target)
 }
 
-/// Returns a name below a folder without empty components, `.` and `..`; `None` if it leads out of the archive or to its root.
+/// Returns a name below a folder without empty components, `.` and `..`; `None` if it leads out of the archive or to
+/// its root.
 fn plain(folder: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let mut out = folder.to_vec();
     for component in name.split(|byte| *byte == b'/') {

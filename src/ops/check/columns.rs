@@ -481,7 +481,8 @@ fn each_text(values: &ArrayRef, visit: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Returns whether values of a type are texts, or parts of samples, whose content may be one. A column of nulls may be of any type.
+/// Returns whether values of a type are texts, or parts of samples, whose content may be one. A column of nulls may be
+/// of any type.
 fn has_text(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -489,7 +490,8 @@ fn has_text(data_type: &DataType) -> bool {
     )
 }
 
-/// Returns the accepted values as the texts that values of a type have: 1 is `1.0` in a column of floating-point numbers, and -0.0 is 0.
+/// Returns the accepted values as the texts that values of a type have: 1 is `1.0` in a column of floating-point
+/// numbers, and -0.0 is 0.
 fn accepted_texts(accepted: &[String], data_type: &DataType) -> Result<HashSet<String>> {
     if matches!(data_type, DataType::LargeBinary) || data_type.is_nested() {
         return Ok(accepted.iter().cloned().collect());

@@ -60,7 +60,8 @@ pub fn compact(context: &Context<'_>, location: &Location, options: &Options) ->
     Ok(report)
 }
 
-/// Tells what becomes of the dataset's target size if the user asked for another one. It changes with the first shards that are made for it.
+/// Tells what becomes of the dataset's target size if the user asked for another one. It changes with the first shards
+/// that are made for it.
 fn tell_target(context: &Context<'_>, snapshot: &Snapshot, asked: Option<Size>, has_committed: bool) {
     let old = snapshot.entry().settings.target_shard;
     let Some(new) = asked.filter(|new| *new != old) else { return };

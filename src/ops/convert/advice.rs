@@ -96,7 +96,8 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     }
 }
 
-/// Returns a note that tables have few columns in common, so that most values of the one table that they become are null.
+/// Returns a note that tables have few columns in common, so that most values of the one table that they become are
+/// null.
 fn unlike(sources: &[RecordSource]) -> Option<String> {
     let tables: Vec<&RecordSource> =
         sources.iter().filter(|s| !s.yields_samples() && !s.format.is_array() && !s.fields.is_empty()).collect();
@@ -160,7 +161,8 @@ const GROUPS: [&str; 10] =
 /// Maximum number of sources whose first records are looked at for repeated values.
 const LOOKED_AT: usize = 8;
 
-/// Returns the column that looks like the name of a group, if the records are divided by their content because the user named nothing.
+/// Returns the column that looks like the name of a group, if the records are divided by their content because the user
+/// named nothing.
 fn split_group(job: &Job<'_>, plan: &ConvertPlan) -> Option<String> {
     let is_chosen = job.options.split.as_ref().is_none_or(|choice| choice.by.is_some());
     let by_content = plan.settings.split.as_ref().is_some_and(|sides| sides.by == SideBy::Content);

@@ -72,7 +72,8 @@ impl GivenTypes {
         }
     }
 
-    /// Returns the names of the columns of the dataset whose types cannot change in any way: a record with another value is
+    /// Returns the names of the columns of the dataset whose types cannot change in any way: a record with another
+    /// value is
     /// rejected.
     pub(super) fn bound_names(&self) -> Vec<String> {
         let given = self.names();
@@ -80,7 +81,8 @@ impl GivenTypes {
         self.bound.iter().filter(is_fixed).map(|field| field.name().clone()).collect()
     }
 
-    /// Returns an error if types that the user gave, or that a source or its folders state, do not fit those of the dataset; with
+    /// Returns an error if types that the user gave, or that a source or its folders state, do not fit those of the
+    /// dataset; with
     /// `--on-schema fail`, also for inferred types.
     ///
     /// # Errors

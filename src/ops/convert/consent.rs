@@ -68,7 +68,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Returns the types of the columns of rows that the dataset has, if only its shards state them, as those of other programs do;
+    /// Returns the types of the columns of rows that the dataset has, if only its shards state them, as those of other
+    /// programs do;
     /// `None` if there are none.
     ///
     /// # Errors
@@ -153,7 +154,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Returns an error if packed numbers of arrays would be stored in another way than before: decoded, or as they are.
+    /// Returns an error if packed numbers of arrays would be stored in another way than before: decoded, or as they
+    /// are.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the log cannot be read.
@@ -182,7 +184,8 @@ impl Job<'_> {
     /// Returns an error if arrays have other constants than those of the dataset, as two sources of one run must not.
     ///
     /// # Errors
-    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the constants of the dataset cannot be read.
+    /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the constants of the dataset cannot be
+    /// read.
     pub(super) fn check_constants(&self, found: Option<&Bytes>) -> Result<()> {
         let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
         let (Some(last), Some(found)) = (shards.last(), found) else { return Ok(()) };

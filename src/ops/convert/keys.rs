@@ -52,7 +52,8 @@ pub(super) fn check(observer: &dyn Observer, keys: &KeyRule, files: &[SourceFile
     Ok(())
 }
 
-/// Returns a note that files become one sample although they may be samples of their own, because parts of it have one ending.
+/// Returns a note that files become one sample although they may be samples of their own, because parts of it have one
+/// ending.
 pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &Samples) -> Option<String> {
     // Who names the parts by a pattern wants several of one ending, but not very many.
     let is_pattern = matches!(keys, KeyRule::Pattern(_));

@@ -202,7 +202,8 @@ pub struct Estimate {
     pub bytes: u64,
     /// Shards.
     pub shards: u64,
-    /// Whether columns, types and counts are those of the first records of the sources: what follows may widen types, add columns or be
+    /// Whether columns, types and counts are those of the first records of the sources: what follows may widen types,
+    /// add columns or be
     /// rejected.
     pub sampled: bool,
     /// Whether there may be many more, because sources are compressed.

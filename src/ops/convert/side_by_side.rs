@@ -1,4 +1,5 @@
-//! Parts of samples that are in folders side by side, such as `images/7.jpg` and `labels/7.txt`: the rule for keys that joins them.
+//! Parts of samples that are in folders side by side, such as `images/7.jpg` and `labels/7.txt`: the rule for keys that
+//! joins them.
 
 use crate::{
     record::key::{cut, extension_of},
@@ -13,7 +14,8 @@ const SAMPLED: usize = 20;
 /// What names of folders contain that hold what is to be learnt about files of the same kind elsewhere.
 const TARGETS: [&str; 7] = ["mask", "label", "annot", "seg", "target", "gt", "depth"];
 
-/// Returns a note that names the folders and the rule, if most of the first files of one folder have a namesake in another one, whose
+/// Returns a note that names the folders and the rule, if most of the first files of one folder have a namesake in
+/// another one, whose
 /// path differs in one component. `files` are sorted by name.
 pub(in crate::ops) fn note(files: &[SourceFile]) -> Option<String> {
     let folders = folders(files);

@@ -77,10 +77,12 @@ pub(super) fn chosen(
     Ok(Some(sides))
 }
 
-/// Returns how records are divided, given the datasets among the sources: a division is kept, or given up with a word of consent.
+/// Returns how records are divided, given the datasets among the sources: a division is kept, or given up with a word
+/// of consent.
 ///
 /// # Errors
-/// [`Kind::Changed`](crate::error::Kind::Changed) if the records of a source are divided in another way, without consent.
+/// [`Kind::Changed`](crate::error::Kind::Changed) if the records of a source are divided in another way, without
+/// consent.
 pub(super) fn inherited(job: &Job<'_>, settings: &Settings, live: &[Live]) -> Result<Option<Sides>> {
     let Some((place, sides)) = live.iter().find_map(|source| Some((source.place(), source.split()?))) else {
         return Ok(settings.split.clone());

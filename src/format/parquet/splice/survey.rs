@@ -148,7 +148,8 @@ fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
 }
 
 /// Returns the description of a table of pandas without an index that is a range of numbers, if it has one: the range
-/// is that of the file, and readers would give other rows its numbers, or fail because there are more rows. The serialised
+/// is that of the file, and readers would give other rows its numbers, or fail because there are more rows. The
+/// serialised
 /// Arrow schema has the same description, so it cannot be kept then.
 fn without_range(key: &str, value: &str) -> Option<String> {
     let mut described: Value = (key == "pandas").then(|| serde_json::from_str(value).ok())??;
