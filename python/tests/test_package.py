@@ -391,7 +391,7 @@ class Readers(Folder):
     def test_columns_of_any_shard_are_there_and_others_are_errors(self) -> None:
         self.convert()
         (self.raw / "more.csv").write_text("id,who,value,extra\nmore,PAT-1,1.5,x\n")
-        shardify.convert(self.raw, out=self.out)
+        shardify.convert(self.raw, out=self.out, on_schema="union")
         both = shardify.open(self.out)
         table = both.pyarrow().to_table()
         self.assertEqual((table.column_names[-1], table["extra"].null_count), ("extra", 5 * ROWS))

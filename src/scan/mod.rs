@@ -110,8 +110,6 @@ pub struct SourceFile {
     etag: Option<Box<str>>,
     /// Length of the key of its sample, where that is the beginning of the name.
     key_bytes: u32,
-    /// Key and part, where they are not: the part after a dot.
-    joined: Option<Box<(String, String)>>,
     /// Whether it is a folder that is one source.
     is_store: bool,
     /// What is known beforehand; `None` for most files.
@@ -119,12 +117,14 @@ pub struct SourceFile {
 }
 
 /// What is known of a source before it is opened.
-#[derive(Debug)]
-enum KnownFacts {
+#[derive(Debug, Default, Clone)]
+struct KnownFacts {
     /// How it is read as a data file of a Delta table.
-    Table(DataFile),
+    table: Option<DataFile>,
     /// Paths of the metadata within a Zarr store, in order.
-    Store(Vec<String>),
+    store: Option<Vec<String>>,
+    /// Key and ending, where the name does not begin with the key.
+    joined: Option<(String, String)>,
 }
 
 /// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none is later.
@@ -137,7 +137,6 @@ impl SourceFile {
         let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
         Self {
             key_bytes: usual_key(&name),
-            joined: None,
             name: name.into(),
             root: Arc::clone(root),
             bytes: facts.bytes,
@@ -168,7 +167,6 @@ impl SourceFile {
             modified: 0,
             etag: None,
             key_bytes: usual_key(name),
-            joined: None,
             is_store: false,
             facts: None,
         })
@@ -255,27 +253,34 @@ impl SourceFile {
 
     /// Applies a rule for keys: that of a path which has none is the whole path.
     pub fn key_by(&mut self, rule: &KeyRule) {
-        self.joined = None;
+        if self.joined().is_some() {
+            self.known().joined = None;
+        }
         match rule.cut(&self.name) {
             Some(Cut::At(end)) => self.key_bytes = u32::try_from(end).unwrap_or(u32::MAX),
-            Some(Cut::Joined { key, part }) => self.joined = Some(Box::new((key, format!(".{part}")))),
+            Some(Cut::Joined { key, part }) => self.known().joined = Some((key, format!(".{part}"))),
             None => self.key_bytes = u32::try_from(self.name.len()).unwrap_or(u32::MAX),
         }
+    }
+
+    fn known(&mut self) -> &mut KnownFacts {
+        Arc::make_mut(self.facts.get_or_insert_default())
+    }
+
+    fn joined(&self) -> Option<&(String, String)> {
+        self.facts.as_ref()?.joined.as_ref()
     }
 
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
     #[must_use]
     pub fn in_table(mut self, file: DataFile) -> Self {
-        self.facts = Some(Arc::new(KnownFacts::Table(file)));
+        self.known().table = Some(file);
         self
     }
 
     /// Returns how it is read as a data file of a Delta table; `None` for other files.
     pub fn table(&self) -> Option<&DataFile> {
-        match self.facts.as_deref() {
-            Some(KnownFacts::Table(file)) => Some(file),
-            _ => None,
-        }
+        self.facts.as_ref()?.table.as_ref()
     }
 
     /// Returns the path within its store.
@@ -388,14 +393,14 @@ impl TreeFile for SourceFile {
     }
 
     fn key(&self) -> &str {
-        match &self.joined {
+        match self.joined() {
             Some(joined) => &joined.0,
             None => &self.name[..self.key_bytes as usize],
         }
     }
 
     fn ending(&self) -> &str {
-        match &self.joined {
+        match self.joined() {
             Some(joined) => &joined.1,
             None => &self.name[self.key_bytes as usize..],
         }

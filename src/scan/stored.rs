@@ -73,7 +73,6 @@ impl<'a> Reopener<'a> {
         let name = format!("{}{}", key.1, listed.path);
         Ok(SourceFile {
             key_bytes: super::usual_key(&name),
-            joined: None,
             name: name.into(),
             root,
             bytes: listed.bytes,

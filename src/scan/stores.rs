@@ -114,14 +114,13 @@ fn source(folder: &str, root: Arc<Root>, mut store: Store) -> SourceFile {
     };
     SourceFile {
         key_bytes: super::usual_key(&name),
-        joined: None,
         root,
         name: name.into(),
         bytes: store.bytes,
         modified: store.modified,
         etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
         is_store: true,
-        facts: Some(Arc::new(KnownFacts::Store(store.metadata))),
+        facts: Some(Arc::new(KnownFacts { store: Some(store.metadata), ..KnownFacts::default() })),
     }
 }
 
@@ -133,10 +132,7 @@ impl SourceFile {
 
     /// Returns the paths of the metadata in a Zarr store, if the store was listed.
     pub fn store_metadata(&self) -> Option<&[String]> {
-        match self.facts.as_deref() {
-            Some(KnownFacts::Store(paths)) => Some(paths),
-            _ => None,
-        }
+        self.facts.as_ref()?.store.as_deref()
     }
 
     /// Returns the folder of the source.
