@@ -210,6 +210,7 @@ class EraseReport(Report):
     dataset: str = ""
     version: int | None = None
     records_erased: int = 0
+    left_out: int = 0
     shards_rewritten: int = 0
     objects_deleted: int = 0
     receipt: str | None = None

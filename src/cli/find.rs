@@ -11,6 +11,7 @@ use super::{
     read_ids,
 };
 use crate::{
+    dataset::State,
     error::{Error, Result},
     ops::{
         self,
@@ -85,11 +86,15 @@ fn duplicate(report: &DuplicateReport) -> String {
     let (id, source) = (clean(&report.id), clean(&report.source));
     let origin = report.row.map_or_else(|| source.to_string(), |row| format!("{source} row {row}"));
     let of = match &report.of {
-        None => "a record that is no longer known".to_owned(),
+        None => "a record that the dataset no longer has".to_owned(),
         Some(hit) => {
             let (first, shard) = (clean(&hit.record_id), clean(&hit.shard));
             format!("`{first}`, {} in shard {shard}, row {}", hit.state.name(), hit.ordinal)
         }
     };
-    format!("`{id}` ({origin}) was left out in {} as a duplicate of {of}", report.version)
+    let again = match &report.of {
+        Some(hit) if hit.state == State::Live => String::new(),
+        _ => format!("; `shardify convert` takes it from {source} again"),
+    };
+    format!("`{id}` ({origin}) was left out in {} as a duplicate of {of}{again}", report.version)
 }

@@ -599,18 +599,18 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
         }
         more(w, carried.count(), limit, "id")?;
         writeln!(w, "would erase {records}, in {}", plural(report.shards_rewritten, "shard"))?;
-    } else if report.records_erased > 0 {
+    } else if report.records_erased > 0 || report.left_out > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
         let bytes = Size(report.bytes_copied + report.bytes_reencoded);
-        line(w, "erased", &records)?;
-        line(
-            w,
-            "rewritten",
-            format_args!("{}, {bytes} read, compared after writing", plural(report.shards_rewritten, "shard")),
-        )?;
+        if report.records_erased > 0 {
+            line(w, "erased", &records)?;
+            let shards = plural(report.shards_rewritten, "shard");
+            line(w, "rewritten", format_args!("{shards}, {bytes} read, compared after writing"))?;
+        }
     } else {
         writeln!(w, "nothing to erase, still at {}", report.version)?;
     }
+    count(w, "blocked", report.left_out, "record", "that had been left out as a duplicate")?;
     let before: Vec<String> =
         report.ids.iter().filter(|id| id.records == 0).filter_map(|id| id.erased_in).map(|v| v.to_string()).collect();
     if let (Some(first), count) = (before.first(), before.len() as u64) {

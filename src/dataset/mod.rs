@@ -72,7 +72,7 @@ pub use self::{
     },
     log::{
         commit::commit,
-        duplicates::{DuplicateRow, DuplicatesRef, DuplicatesWriter, First, erase_duplicates},
+        duplicates::{DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, erase_duplicates},
         entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
@@ -93,7 +93,7 @@ pub use self::{
         transaction::{Numbers, SegmentMerge, Transaction},
     },
     lookup::{
-        duplicates::{Duplicate, find_duplicates},
+        duplicates::{CameFrom, Duplicate, LeftOut, Replaced, each_left_out, find_duplicates, orphaned},
         find::{Hit, Place, State, find, find_each, find_vacuumed, has_origin},
         placed::places_of,
         prefix::find_prefix,

@@ -12,7 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Context;
 use crate::{
-    dataset::{Pseudonymizer, Snapshot, SourceRow, check_folders, is_beside_shards, is_shard_name},
+    dataset::{
+        CameFrom, IdQuery, Pseudonymizer, Replaced, Snapshot, SourceRow, check_folders, is_beside_shards,
+        is_shard_name, orphaned, pseudonymizer_of,
+    },
     delta::log,
     error::{Error, Kind, Result},
     events::Event,
@@ -103,14 +106,15 @@ pub fn partition(
         find_moved(context, &found, snapshot, pseudonymizer.as_ref(), &mut states)?;
     }
     if on_changed == OnChanged::Replace {
-        replace(&found, &known, &mut states);
-        let stored = |file: &SourceFile| stored_uri(file, pseudonymizer.as_ref());
-        let changed = found.iter().zip(&states).filter(|(_, state)| matches!(state, State::Changed));
-        partition.replaced = changed.map(|(file, _)| stored(file)).collect();
+        spread(&found, &known, &mut states, State::Changed);
     }
+    partition.replaced = with_orphans(snapshot, pseudonymizer.as_ref(), (&found, &known), &mut states, on_changed)?;
+    tell_orphaned(context, &found, &states);
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
-            (State::New, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => partition.fresh.push(file),
+            (State::New | State::Orphaned, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => {
+                partition.fresh.push(file);
+            }
             (State::Same, _) => partition.unchanged += 1,
             (State::Moved, _) => partition.moved += 1,
             (State::Changed, OnChanged::Skip) => partition.changed += 1,
@@ -241,11 +245,13 @@ impl Live {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
     Same,
     Changed,
+    /// Unchanged, with records that were left out as duplicates of records which the dataset no longer has.
+    Orphaned,
     /// Known under another name.
     Moved,
 }
@@ -378,20 +384,109 @@ enum Known {
     Touched(Version, u64),
 }
 
-/// Marks all files of a sample as changed if one of them changed, because a sample is replaced as a whole.
-fn replace(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State]) {
+/// Gives all unchanged files of a sample the state of one of them that is to be replaced, because a sample is replaced as a whole.
+fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], state: State) {
     let key = |file: &SourceFile| file.key().to_owned();
     let changed: HashSet<String> = found
         .iter()
         .zip(known)
         .zip(states.iter())
-        .filter(|((_, (_, is_part)), state)| *is_part && matches!(state, State::Changed))
+        .filter(|((_, (_, is_part)), other)| *is_part && **other == state)
         .map(|((file, _), _)| key(file))
         .collect();
-    for ((file, (_, is_part)), state) in found.iter().zip(known).zip(states.iter_mut()) {
-        if *is_part && matches!(state, State::Same) && changed.contains(&key(file)) {
-            *state = State::Changed;
+    for ((file, (_, is_part)), other) in found.iter().zip(known).zip(states.iter_mut()) {
+        if *is_part && *other == State::Same && changed.contains(&key(file)) {
+            *other = state;
         }
+    }
+}
+
+/// Marks unchanged sources with records that were left out as duplicates of records which the dataset does not have any longer, or which
+/// are replaced. Returns the URIs of all that are replaced, as stored.
+fn with_orphans(
+    snapshot: &Snapshot,
+    pseudonymizer: Option<&Pseudonymizer>,
+    (found, known): (&[SourceFile], &[(Known, bool)]),
+    states: &mut [State],
+    on_changed: OnChanged,
+) -> Result<HashSet<String>> {
+    let came_from = |file: &SourceFile, is_part: bool| match is_part {
+        true => CameFrom::Sample(IdQuery::new(pseudonymizer, file.key()).text().to_owned()),
+        false => CameFrom::Source(match pseudonymizer {
+            Some(pseudonymizer) => pseudonymizer.source(file.name()).into_owned(),
+            None => file.name().to_owned(),
+        }),
+    };
+    loop {
+        let mut replaced = Replaced::default();
+        for ((file, (_, is_part)), state) in found.iter().zip(known).zip(&*states) {
+            if *state == State::Orphaned || *state == State::Changed && on_changed == OnChanged::Replace {
+                replaced.uris.insert(stored_uri(file, pseudonymizer));
+                if let (true, CameFrom::Sample(key)) = (*is_part, came_from(file, *is_part)) {
+                    replaced.samples.insert(key);
+                }
+            }
+        }
+        // What repeats records of a replaced source is read again together with it.
+        let orphaned = orphaned(snapshot, &replaced)?;
+        let mut more = false;
+        for ((file, (version, is_part)), state) in found.iter().zip(known).zip(states.iter_mut()) {
+            let is_new = || orphaned.contains_key(&(came_from(file, *is_part), version.version()));
+            if *state == State::Same && !orphaned.is_empty() && is_new() {
+                *state = State::Orphaned;
+                more = true;
+            }
+        }
+        if !more {
+            return Ok(replaced.uris);
+        }
+        spread(found, known, states, State::Orphaned);
+    }
+}
+
+/// Says which unchanged sources are read again.
+fn tell_orphaned(context: &Context<'_>, found: &[SourceFile], states: &[State]) {
+    let orphaned = found.iter().zip(states).filter(|(_, state)| **state == State::Orphaned);
+    let names: Vec<&str> = orphaned.map(|(file, _)| file.name()).collect();
+    if !names.is_empty() {
+        context.observer.event(Event::Note(format!(
+            "read again: {}; records were left out as duplicates of records that the dataset no longer has",
+            some_of(&names)
+        )));
+    }
+}
+
+/// Says which records were left out as duplicates of records that the dataset no longer has, and how they come back.
+///
+/// # Errors
+/// When a table of duplicates, the index or a sidecar cannot be read.
+pub fn tell_left_out(context: &Context<'_>, snapshot: &Snapshot) -> Result<()> {
+    // Without the key of private ids nobody can tell.
+    if pseudonymizer_of(snapshot).is_err() {
+        return Ok(());
+    }
+    let orphans = orphaned(snapshot, &Replaced::default())?;
+    let records: u64 = orphans.values().sum();
+    let names: Vec<&str> = orphans.keys().map(|(came_from, _)| came_from.name()).collect();
+    if records > 0 {
+        let (left_out, them) = match records {
+            1 => ("1 record was left out as a duplicate of a record that the dataset no longer has".to_owned(), "it"),
+            _ => (format!("{records} records were left out as duplicates of records that it no longer has"), "them"),
+        };
+        context.observer.event(Event::Note(format!(
+            "{left_out}: `shardify convert` takes {them} when it is given these sources again: {}",
+            some_of(&names)
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the first names, and how many others there are.
+fn some_of(names: &[&str]) -> String {
+    let some = names.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_LISTED) {
+        0 => some,
+        more => format!("{some} and {more} more"),
     }
 }
 

@@ -193,6 +193,7 @@ impl<'a> Removal<'a> {
         report.version = snapshot.version();
         report.records_left = snapshot.entry().totals.records;
         refresh(&snapshot, Prepared::default(), self.context.observer)?;
+        super::inputs::tell_left_out(self.context, &snapshot)?;
         Ok(report)
     }
 

@@ -167,6 +167,7 @@ impl<'a> Revert<'a> {
         report.version = snapshot.version();
         report.records_after = snapshot.entry().totals.records;
         refresh(&snapshot, Prepared::default(), self.context.observer)?;
+        super::inputs::tell_left_out(self.context, &snapshot)?;
         Ok(report)
     }
 

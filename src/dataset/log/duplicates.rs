@@ -6,7 +6,7 @@
 //! | `source`, `row` | text, u64 or null | its origin, as in a sidecar |
 //! | `first_record` | u64, null | number of the record that it repeats, if the dataset held that before the run |
 //! | `first_id` | text, null | else the record id of that record as stored, if the record is a sample of files |
-//! | `first_source`, `first_row` | text, u64, both null | else its origin |
+//! | `first_source`, `first_row` | text, u64, both null | else its origin; all null if that record was erased from all versions |
 //!
 //! Ids of duplicates may be those of a person, so an erasure from all versions removes rows. That is why log entries do not have the
 //! seals of these tables.
@@ -70,6 +70,8 @@ pub enum First {
     Id(String),
     /// It has this origin as stored: source, and row from 1.
     Origin(String, u64),
+    /// It was erased, and its name with it.
+    Unknown,
 }
 
 /// Writes the table of a run.
@@ -197,9 +199,10 @@ fn decode(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
     let first = |at| match (number_at(first_records, at), text_at(first_ids, at)) {
         (Some(record), _) => First::Record(record),
         (None, Some(id)) => First::Id(id),
-        (None, None) => {
-            First::Origin(text_at(first_sources, at).unwrap_or_default(), number_at(first_rows, at).unwrap_or_default())
-        }
+        (None, None) => match (text_at(first_sources, at), number_at(first_rows, at)) {
+            (Some(source), Some(row)) => First::Origin(source, row),
+            _ => First::Unknown,
+        },
     };
     let row = |at| DuplicateRow {
         record_id: text_at(ids, at),
@@ -211,28 +214,42 @@ fn decode(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
     Ok((0..batch.num_rows()).map(row).collect())
 }
 
-/// Removes rows from all tables of a dataset; returns their number. Tables that no version names yet, or any longer, count, too.
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowFate {
+    /// It stays as it is.
+    Kept,
+    /// It stays, without the name of the record that it repeats.
+    WithoutFirst,
+    /// It is removed.
+    Removed,
+}
+
+/// Removes rows, or names in them, from all tables of a dataset; returns the number of removed rows. Tables that no version names yet,
+/// or any longer, count, too.
 ///
 /// # Errors
 /// When the store fails or a table is damaged.
-pub fn erase_duplicates(store: &Arc<dyn Store>, is_erased: &dyn Fn(&DuplicateRow) -> bool) -> Result<u64> {
+pub fn erase_duplicates(store: &Arc<dyn Store>, fate: &dyn Fn(&DuplicateRow) -> RowFate) -> Result<u64> {
     let mut erased = 0;
     for object in store.list(&system_path(FOLDER))? {
         let properties = table::list_properties(&schema());
         let mut kept = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(table::failed)?;
-        let (mut pending, mut gone) = (Vec::new(), 0);
+        let (mut pending, mut gone, mut changed) = (Vec::new(), 0, false);
         each_duplicate(store, &object.path, &mut |row| {
-            if is_erased(&row) {
-                gone += 1
-            } else {
-                pending.push(row)
+            let fate = fate(&row);
+            changed |= fate != RowFate::Kept;
+            match fate {
+                RowFate::Kept => pending.push(row),
+                RowFate::WithoutFirst => pending.push(DuplicateRow { first: First::Unknown, ..row }),
+                RowFate::Removed => gone += 1,
             }
             if pending.len() < BATCH_ROWS {
                 return Ok(());
             }
             kept.write(&batch(&std::mem::take(&mut pending))?).map_err(table::failed)
         })?;
-        if gone > 0 {
+        if changed {
             kept.write(&batch(&pending)?).map_err(table::failed)?;
             store.put(&object.path, kept.into_inner().map_err(table::failed)?.into())?;
             erased += gone;
@@ -278,11 +295,19 @@ mod tests {
             out
         };
         assert_eq!((made.rows, read() == rows), (20_000, true));
-        let is_erased = |row: &DuplicateRow| row.subject_id.as_deref() == Some("s3");
-        let count = rows.iter().filter(|row| is_erased(row)).count() as u64;
-        assert_eq!(erase_duplicates(&store, &is_erased).unwrap(), count);
-        assert_eq!(read(), rows.into_iter().filter(|row| !is_erased(row)).collect::<Vec<_>>());
-        assert_eq!(erase_duplicates(&store, &|_| true).unwrap(), 20_000 - count);
-        assert_eq!((read(), erase_duplicates(&store, &|_| true).unwrap()), (Vec::new(), 0));
+        let fate = |row: &DuplicateRow| match (row.subject_id.as_deref(), &row.first) {
+            (Some("s3"), _) => RowFate::Removed,
+            (_, First::Id(id)) if id == "r8" => RowFate::WithoutFirst,
+            _ => RowFate::Kept,
+        };
+        let count = rows.iter().filter(|row| fate(row) == RowFate::Removed).count() as u64;
+        assert_eq!(erase_duplicates(&store, &fate).unwrap(), count);
+        let left = rows.into_iter().filter(|row| fate(row) != RowFate::Removed).map(|row| match fate(&row) {
+            RowFate::WithoutFirst => DuplicateRow { first: First::Unknown, ..row },
+            _ => row,
+        });
+        assert_eq!(read(), left.collect::<Vec<_>>());
+        assert_eq!(erase_duplicates(&store, &|_| RowFate::Removed).unwrap(), 20_000 - count);
+        assert_eq!((read(), erase_duplicates(&store, &|_| RowFate::Removed).unwrap()), (Vec::new(), 0));
     }
 }

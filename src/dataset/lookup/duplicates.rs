@@ -1,8 +1,14 @@
-//! Lookup of records that runs left out as duplicates: by record id or origin, in the tables of these runs.
+//! Lookup of records that runs left out as duplicates, in the tables of these runs: by id, subject or origin, and those whose
+//! first record has left the dataset.
 //!
 //! The tables are read in full, one after the other, so this is for ids that no record of the dataset has.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    ops::Range,
+};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     find::{Hit, Resolver},
@@ -38,40 +44,183 @@ pub struct Duplicate {
     pub first: Option<Hit>,
 }
 
-/// Returns the records with some ids or origins that runs up to a version left out, in the order of runs and rows.
+/// Returns the records with some ids, subjects or origins that runs up to a version left out, in the order of runs and rows.
 ///
 /// # Errors
 /// When a table, the index or a sidecar cannot be read, or the key of private ids is not known.
 pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Result<Vec<Duplicate>> {
-    let tables: Vec<_> = snapshot.entry().duplicates.iter().filter(|table| table.version <= at).collect();
-    if tables.is_empty() || ids.is_empty() {
-        return Ok(Vec::new());
-    }
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let queries: Vec<IdQuery<'_>> = ids.iter().map(|id| IdQuery::new(pseudonymizer.as_ref(), id)).collect();
-    let mut wanted: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut found: Vec<Duplicate> = Vec::new();
+    each_left_out(snapshot, &queries, at, &mut |left_out| {
+        let LeftOut { id, version, row, .. } = left_out;
+        // The subject of a record may be its id.
+        if found.last().is_none_or(|last| (last.id, last.version, &last.row) != (id, version, &row)) {
+            found.push(Duplicate { id, version, row, first: None });
+        }
+    })?;
+    resolve(snapshot, &mut found)?;
+    Ok(found)
+}
+
+/// A record that was left out and has one of some ids.
+#[derive(Debug, Clone)]
+pub struct LeftOut {
+    /// Index of the id.
+    pub id: usize,
+    /// What the id is of the record; `None` for its origin.
+    pub kind: Option<IdKind>,
+    /// Version of the run that left it out.
+    pub version: Version,
+    /// The record.
+    pub row: DuplicateRow,
+}
+
+/// Passes the records with some ids, subjects or origins that runs up to a version left out to `visit`: one that has an id in two ways
+/// twice, one after the other.
+///
+/// # Errors
+/// When a table cannot be read.
+pub fn each_left_out(
+    snapshot: &Snapshot,
+    queries: &[IdQuery<'_>],
+    at: Version,
+    visit: &mut dyn FnMut(LeftOut),
+) -> Result<()> {
+    let tables = snapshot.entry().duplicates.iter().filter(|table| table.version <= at);
+    let is_private = snapshot.entry().settings.private.is_some();
+    let mut ids: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut origins: HashMap<String, Vec<usize>> = HashMap::new();
     for (number, query) in queries.iter().enumerate() {
-        wanted.entry(query.text().to_owned()).or_default().push(number);
-        let origin = query.origin().filter(|origin| origin != query.text());
-        origin.into_iter().for_each(|origin| wanted.entry(origin).or_default().push(number));
+        ids.entry(query.text()).or_default().push(number);
+        query.origin().into_iter().for_each(|origin| origins.entry(origin).or_default().push(number));
     }
-    let mut found = Vec::new();
-    for table in tables {
+    for table in tables.filter(|_| !queries.is_empty()) {
         each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
-            let id = row.record_id.as_deref().map(|stored| match pseudonymizer {
-                Some(_) => token_of(stored),
-                None => stored,
-            });
-            let by_id = id.and_then(|id| wanted.get(id));
-            let by_origin = row.row.and_then(|number| wanted.get(&format!("{}#{number}", row.source)));
-            for number in by_id.into_iter().chain(by_origin).flatten() {
-                found.push(Duplicate { id: *number, version: table.version, row: row.clone(), first: None });
+            let known = |stored: &Option<String>| {
+                let text = stored.as_deref().map(|stored| if is_private { token_of(stored) } else { stored });
+                text.and_then(|text| ids.get(text)).map_or(&[][..], Vec::as_slice)
+            };
+            let by_origin = row.row.and_then(|number| origins.get(&format!("{}#{number}", row.source)));
+            let matches = (known(&row.record_id).iter().map(|id| (*id, Some(IdKind::Record))))
+                .chain(known(&row.subject_id).iter().map(|id| (*id, Some(IdKind::Subject))))
+                .chain(by_origin.into_iter().flatten().map(|id| (*id, None)));
+            let mut matches: Vec<(usize, Option<IdKind>)> = matches.collect();
+            matches.sort_unstable();
+            for (id, kind) in matches {
+                visit(LeftOut { id, kind, version: table.version, row: row.clone() });
             }
             Ok(())
         })?;
     }
-    resolve(snapshot, &mut found)?;
-    Ok(found)
+    Ok(())
+}
+
+/// Rows of tables that are looked up together.
+const CHUNK_ROWS: usize = 1 << 14;
+
+/// What a record that was left out came from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CameFrom {
+    /// A row of a source: its name as stored.
+    Source(String),
+    /// The files of a sample: its key as stored, without the sealed part.
+    Sample(String),
+}
+
+impl CameFrom {
+    /// Returns the text.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Source(name) | Self::Sample(name) => name,
+        }
+    }
+
+    fn of(row: &DuplicateRow, is_private: bool) -> Self {
+        match (&row.record_id, row.row) {
+            (Some(key), None) if is_private => Self::Sample(token_of(key).to_owned()),
+            (Some(key), None) => Self::Sample(key.clone()),
+            _ => Self::Source(row.source.clone()),
+        }
+    }
+}
+
+/// What a run is about to replace.
+#[derive(Debug, Default)]
+pub struct Replaced {
+    /// URIs of sources, as stored.
+    pub uris: HashSet<String>,
+    /// Keys of samples whose files are among them, as stored, without the sealed part.
+    pub samples: HashSet<String>,
+}
+
+impl Replaced {
+    fn has(&self, hit: &Hit, is_private: bool) -> bool {
+        let key = if is_private { token_of(&hit.record_id) } else { &hit.record_id };
+        let is_uri = hit.uri.as_ref().is_some_and(|uri| self.uris.contains(uri));
+        is_uri || hit.row.is_none() && self.samples.contains(key)
+    }
+}
+
+/// Returns what records came from that were left out as duplicates of records which the newest version does not have any longer, or
+/// will not have without those that are `replaced`; with the version that left them out, and their number. Read again, a source has
+/// these records, unless others repeat them.
+///
+/// # Errors
+/// When a table, the list of sources, the index or a sidecar cannot be read.
+pub fn orphaned(snapshot: &Snapshot, replaced: &Replaced) -> Result<BTreeMap<(CameFrom, Version), u64>> {
+    let entry = snapshot.entry();
+    let mut orphans: BTreeMap<(CameFrom, Version), u64> = BTreeMap::new();
+    // As long as all records that ever came are there, none is missing.
+    if entry.duplicates.is_empty() || entry.totals.records == entry.next_record && replaced.uris.is_empty() {
+        return Ok(orphans);
+    }
+    let (is_private, current) = (entry.settings.private.is_some(), current(snapshot)?);
+    let mut pending: Vec<Duplicate> = Vec::new();
+    let mut look = |pending: &mut Vec<Duplicate>| -> Result<()> {
+        resolve(snapshot, pending)?;
+        let has = |hit: &Hit| hit.is_live() && !replaced.has(hit, is_private);
+        for orphan in pending.drain(..).filter(|duplicate| !duplicate.first.as_ref().is_some_and(has)) {
+            *orphans.entry((CameFrom::of(&orphan.row, is_private), orphan.version)).or_default() += 1;
+        }
+        Ok(())
+    };
+    for table in &entry.duplicates {
+        each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
+            if current.contains(&(hash_of(&CameFrom::of(&row, is_private)), table.version)) {
+                pending.push(Duplicate { id: 0, version: table.version, row, first: None });
+            }
+            if pending.len() < CHUNK_ROWS { Ok(()) } else { look(&mut pending) }
+        })?;
+    }
+    look(&mut pending)?;
+    Ok(orphans)
+}
+
+/// Returns hashes of what the records of the newest version came from, with the versions that converted it.
+fn current(snapshot: &Snapshot) -> Result<HashSet<(u64, Version)>> {
+    let pseudonymizer = pseudonymizer_of(snapshot)?;
+    let rule = &snapshot.entry().settings.keys;
+    let mut current = HashSet::new();
+    snapshot.each_source(&mut |row| {
+        // Files that are parts of samples are listed without records.
+        let came_from = match row.records == 0 && row.hash == 0 {
+            true => {
+                let key = rule.key(&row.name);
+                CameFrom::Sample(IdQuery::new(pseudonymizer.as_ref(), &key).text().to_owned())
+            }
+            false => CameFrom::Source(row.name),
+        };
+        if row.removed.is_none() {
+            current.insert((hash_of(&came_from), row.version));
+        }
+        Ok(())
+    })?;
+    Ok(current)
+}
+
+fn hash_of(came_from: &CameFrom) -> u64 {
+    xxh3_64_with_seed(came_from.name().as_bytes(), u64::from(matches!(came_from, CameFrom::Sample(_))))
 }
 
 /// Finds the records that are repeated.
@@ -92,6 +241,7 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
                 ids.push((stored_hash(settings, &id), id, number));
             }
             First::Origin(source, row) => origin = format!("{source}#{row}"),
+            First::Unknown => {}
         }
         origins.push(origin);
     }
@@ -99,6 +249,13 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
         numbers[duplicate].push(record);
     }
     with_ids(snapshot, ids, &mut |duplicate, record| numbers[duplicate].push(record))?;
+    let runs = runs_of(snapshot, found)?;
+    for (duplicate, numbers) in found.iter().zip(&mut numbers) {
+        // A later record may have the same name.
+        if let (false, Some(run)) = (matches!(duplicate.row.first, First::Record(_)), runs.get(&duplicate.version)) {
+            numbers.retain(|number| run.contains(number));
+        }
+    }
     let candidates = numbers.iter().flatten().map(|record| (*record, IdKind::Record)).collect();
     let hits = Resolver::new(snapshot).resolve(&candidates)?;
     for (duplicate, numbers) in found.iter_mut().zip(numbers) {
@@ -106,6 +263,7 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
             First::Record(_) => true,
             First::Id(stored) => known(&hit.record_id) == known(stored),
             First::Origin(source, row) => hit.source == *source && hit.row == Some(*row),
+            First::Unknown => false,
         };
         let hit = numbers.iter().filter_map(|record| hits.get(&(*record, IdKind::Record))).rfind(is_first);
         duplicate.first = match hit.cloned() {
@@ -114,6 +272,19 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// Returns the numbers that the records of the runs have which left records out.
+fn runs_of(snapshot: &Snapshot, found: &[Duplicate]) -> Result<HashMap<Version, Range<u64>>> {
+    let versions: BTreeSet<Version> = found.iter().map(|duplicate| duplicate.version).collect();
+    let next_record = |version: Version| -> Result<u64> {
+        match version.0 {
+            0 => Ok(0),
+            _ => Ok(snapshot.dataset().entry(version)?.next_record),
+        }
+    };
+    let run = |version: Version| Ok((version, next_record(Version(version.0 - 1))?..next_record(version)?));
+    versions.into_iter().filter(|version| version.0 > 0).map(run).collect()
 }
 
 /// Passes the numbers that the id index has for record ids, or others with their hashes, to `visit`, each with what its id is given with.

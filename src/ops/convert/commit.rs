@@ -15,7 +15,7 @@ use crate::{
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
-    ops::{lineage, revision},
+    ops::{inputs::tell_left_out, lineage, revision},
     schema::bound,
     storage::{Staged, Store},
 };
@@ -83,6 +83,9 @@ pub(super) fn commit(
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
     live::refresh(&snapshot, indexes, job.context.observer)?;
+    if !plan.replaced.is_empty() {
+        tell_left_out(job.context, &snapshot)?;
+    }
     report.note_shares(&plan.settings, groups, job.context.observer);
     Ok(report)
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::{
-    dataset::{Hit, IdKind, SuppressList, SuppressedKind},
+    dataset::{Hit, IdKind, LeftOut, SuppressList, SuppressedKind},
     error::{Error, Result},
     id::Version,
 };
@@ -33,6 +33,15 @@ impl NameKind {
             IdKind::Subject => Self::Subject,
             IdKind::Record if is_origin(hit) => Self::Source,
             IdKind::Record => Self::Record,
+        }
+    }
+
+    /// Returns what an id is of a record that was left out as a duplicate.
+    pub(super) fn of_left_out(left_out: &LeftOut) -> Self {
+        match left_out.kind {
+            Some(IdKind::Record) => Self::Record,
+            Some(IdKind::Subject) => Self::Subject,
+            None => Self::Source,
         }
     }
 

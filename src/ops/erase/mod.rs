@@ -34,11 +34,11 @@ pub use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, NumberSet, Pseudonymizer,
+        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet, Pseudonymizer,
         Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, Suppressed, SuppressedKind, TaggedVersions,
-        Unfinished, Word, commit_erasure, content_text, delete_void_plans, folder_of, indexes, leases, leases::Lease,
-        leftovers, lookup, pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of, stored_hash,
-        token_of, tombstones,
+        Unfinished, Word, commit_erasure, content_text, delete_void_plans, each_left_out, folder_of, indexes, leases,
+        leases::Lease, leftovers, lookup, pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of,
+        stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -233,6 +233,8 @@ struct Run<'a> {
     sources: Vec<crate::dataset::ListRef>,
     /// Matching records of each id.
     hits: Vec<Vec<Hit>>,
+    /// Records that were left out as duplicates, by the ids that they have.
+    left_out: Vec<LeftOut>,
     /// Earlier erasure of each id: version and number of records.
     before: Vec<Option<(Version, u64)>>,
 }
@@ -257,6 +259,12 @@ impl<'a> Run<'a> {
         let queries = queries(ids, pseudonymizer.as_ref());
         let mut hits = lookup(&newest, &tagged, &segments, &queries, options.all_versions)?;
         ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.meant(hits))?;
+        let mut left_out = Vec::new();
+        each_left_out(&newest, &queries, newest.version(), &mut |found| {
+            if ids[found.id].kind.is_none_or(|kind| kind == NameKind::of_left_out(&found)) {
+                left_out.push(found);
+            }
+        })?;
         Ok(Self {
             context,
             dataset,
@@ -269,8 +277,14 @@ impl<'a> Run<'a> {
             segments,
             sources,
             hits,
+            left_out,
             before,
         })
+    }
+
+    /// Whether a duplicate that was left out has an id that is not blocked yet.
+    fn has_new_left_out(&self) -> bool {
+        self.left_out.iter().any(|left_out| self.before[left_out.id].is_none())
     }
 
     /// Returns the ids as the dataset stores them.
@@ -304,13 +318,12 @@ impl<'a> Run<'a> {
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
-        if affected_shards.is_empty() {
+        if affected_shards.is_empty() && !self.has_new_left_out() {
             let known = report.ids.iter().any(|id| id.erased_in.is_some());
             if known {
                 refresh(&self.newest, Prepared::default(), self.context.observer)?;
             }
-            // Records that were left out as duplicates have ids that no record has.
-            if known || (self.options.all_versions && !self.newest.entry().duplicates.is_empty()) {
+            if known {
                 self.clean_again(&mut report)?;
             }
             return Ok(report);
@@ -336,7 +349,9 @@ impl<'a> Run<'a> {
         report.version = snapshot.version();
         refresh(&snapshot, Prepared::default(), self.context.observer)?;
         // The commit records the remaining work: another attempt would find nothing to erase.
-        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report).map_err(after_commit)?;
+        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report)
+            .and_then(|()| super::inputs::tell_left_out(self.context, &snapshot))
+            .map_err(after_commit)?;
         Ok(report)
     }
 
@@ -347,13 +362,17 @@ impl<'a> Run<'a> {
             .iter()
             .zip(&self.hits)
             .zip(&self.before)
-            .map(|((id, hits), before)| {
+            .enumerate()
+            .map(|(at, ((id, hits), before))| {
+                let left_out = self.left_out.iter().filter(|left_out| left_out.id == at);
+                let left_out: HashSet<_> = left_out.map(|of| (of.version, &of.row.source, of.row.row)).collect();
                 let records: HashSet<u64> = hits.iter().map(|hit| hit.record).collect();
                 let erased_in = before.map(|(version, _)| version);
                 IdReport {
                     id: id.id.clone(),
                     records: records.len() as u64,
                     carried_as: kinds::counts(hits),
+                    left_out: left_out.len() as u64,
                     erased_in,
                 }
             })
@@ -368,6 +387,7 @@ impl<'a> Run<'a> {
             dry_run: self.options.dry_run,
             all_versions: self.options.all_versions,
             records_erased: numbers.len() as u64,
+            left_out: ids.iter().filter(|id| id.erased_in.is_none()).map(|id| id.left_out).sum(),
             kept_in,
             kept_by: self
                 .newest
@@ -466,6 +486,11 @@ impl<'a> Run<'a> {
         self.hits().for_each(|hit| {
             numbers.insert(hit.record);
         });
+        let mut numbers = numbers.ranges();
+        if numbers.is_empty() {
+            // Records that were left out have no numbers; the reason and the version are on record.
+            numbers.push((self.newest.entry().next_record, 0));
+        }
         let order = self.order(&rewrites, &reindexed, erased_ids, report)?;
         let unfinished = work.keep_order(&order)?;
         let erasure = Erasure {
@@ -482,7 +507,7 @@ impl<'a> Run<'a> {
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
             ids: self.queries().iter().map(|query| (query.hash, query.text().to_owned())).collect(),
             origins: self.queries().iter().filter_map(|query| query.source_of_origin()).collect(),
-            numbers: numbers.ranges(),
+            numbers,
             salt: self.salt,
             suppressed: self.suppressed(gone),
             unfinished,
@@ -519,6 +544,10 @@ impl<'a> Run<'a> {
         for hit in self.hits().filter(|hit| !is_origin(hit)) {
             all.insert(self.newest.shown_id(hit.record_id.clone())?);
             all.insert(self.stored(&hit.record_id).to_owned());
+        }
+        for stored in self.left_out.iter().filter_map(|left_out| left_out.row.record_id.as_ref()) {
+            all.insert(self.newest.shown_id(stored.clone())?);
+            all.insert(self.stored(stored).to_owned());
         }
         Ok(all.into_iter().collect())
     }
@@ -592,11 +621,12 @@ impl<'a> Run<'a> {
     /// records whose name contains an erased id.
     fn sources_to_drop(&self, report: &mut EraseReport) -> Result<HashSet<String>> {
         let mut gone = HashSet::new();
-        if report.records_erased == 0 {
+        if report.records_erased == 0 && self.left_out.is_empty() {
             return Ok(gone);
         }
         let stored = self.hits().filter(|hit| !is_origin(hit)).map(|hit| self.stored(&hit.record_id));
-        let keys: HashSet<&str> = stored.collect();
+        let left_out = self.left_out.iter().filter_map(|left_out| left_out.row.record_id.as_deref());
+        let keys: HashSet<&str> = stored.chain(left_out.map(|stored| self.stored(stored))).collect();
         let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).text());
         let erased_ids = self.erased_ids()?;
         let rule = &self.newest.entry().settings.keys;
@@ -692,6 +722,25 @@ impl<'a> Run<'a> {
                     rows.entry((similar, form.text().into())).or_insert((None, 0)).1 += 1;
                 }
             }
+        }
+        for left_out in &self.left_out {
+            let (query, row) = (&queries[left_out.id], &left_out.row);
+            let name = NameKind::of_left_out(left_out);
+            let (text, source): (Cow<'_, str>, _) = match (name, row.row) {
+                (NameKind::Source, Some(number)) => {
+                    (format!("{}#{number}", row.source).into(), Some(row.source.as_str()))
+                }
+                _ => (query.text().into(), None),
+            };
+            let kind = name.suppressed(has_subjects);
+            rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
+            if let Some(similar) = kind.similar() {
+                rows.entry((similar, forms[left_out.id].text().into())).or_insert((None, 0)).1 += 1;
+            }
+            let was = row.record_id.as_deref().map(|stored| (SuppressedKind::Was, self.stored(stored).into()));
+            was.into_iter().for_each(|was| {
+                rows.entry(was).or_insert((None, 1));
+            });
         }
         for hit in self.hits() {
             // Records about other subjects may have the same record id, so it blocks nothing.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     codec::base64::from_base64,
-    dataset::{DuplicateRow, First, Salt, Word, erase_duplicates},
+    dataset::{DuplicateRow, First, RowFate, Salt, Word, erase_duplicates},
     error::{Error, Result},
     record::spelling::{continues_word, possible_decodings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
@@ -69,14 +69,17 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<u64
     }
     let lines = erase(store.as_ref(), words)?;
     let names = |text: &Option<String>| text.as_ref().is_some_and(|text| words.are_in(text.as_bytes()));
-    let is_erased = |row: &DuplicateRow| {
-        let first = match &row.first {
-            First::Record(_) => false,
-            First::Id(id) | First::Origin(id, _) => words.are_in(id.as_bytes()),
-        };
-        first || names(&row.record_id) || names(&row.subject_id) || words.are_in(row.source.as_bytes())
+    let fate = |row: &DuplicateRow| {
+        if names(&row.record_id) || names(&row.subject_id) || words.are_in(row.source.as_bytes()) {
+            return RowFate::Removed;
+        }
+        match &row.first {
+            // The record is another person's, and is there again once its source is read again.
+            First::Id(first) | First::Origin(first, _) if words.are_in(first.as_bytes()) => RowFate::WithoutFirst,
+            _ => RowFate::Kept,
+        }
     };
-    Ok(lines + erase_duplicates(store, &is_erased)?)
+    Ok(lines + erase_duplicates(store, &fate)?)
 }
 
 /// Removes the lines that contain one of the texts as a word from all files of rejects; returns their number. A file
