@@ -13,8 +13,8 @@ use super::Context;
 use crate::{
     dataset::{
         Counts, Damage, Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlanTask,
-        PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, delete_plan, folder_of, is_of_plan, plan_of_path,
-        plan_path, plan_state, publish_plan, stored_plans,
+        PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, check_outcomes, delete_plan, folder_of,
+        is_of_plan, plan_of_path, plan_path, plan_state, publish_plan, stored_plans,
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
@@ -492,13 +492,15 @@ pub(super) fn fresh_calls() -> usize {
 /// Returns the outcomes of all tasks.
 ///
 /// # Errors
-/// [`Kind::Conflict`] naming the tasks without an outcome; when one is damaged, or the store fails.
+/// [`Kind::Conflict`] naming the tasks without an outcome; when one is damaged or does not add up, or the store fails.
 pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec<Outcome>> {
     let outcomes = Outcome::read_all(dataset, &record.id, record.tasks.len())?;
     let missing: Vec<usize> =
         outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_none()).map(|(task, _)| task).collect();
     if missing.is_empty() {
-        return Ok(outcomes.into_iter().flatten().collect());
+        let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        check_outcomes(dataset, record, &outcomes, Operation::of(record)? == Operation::Compact)?;
+        return Ok(outcomes);
     }
     Err(Error::conflict(format!(
         "expected outcomes of {} tasks, found {}; missing: {}",

@@ -6,6 +6,7 @@
 //! checksums, framing, CRCs, offsets and content hashes, decoded row counts and ids.
 
 mod ids;
+pub(in crate::ops) mod tasks;
 
 use std::{
     collections::{BTreeMap, HashSet},

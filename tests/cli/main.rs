@@ -7,6 +7,7 @@ mod older;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod adopt;
 mod array_datasets;
 mod arrays;

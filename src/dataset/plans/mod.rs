@@ -18,11 +18,13 @@
 //!
 //! A plan is *open* until it is committed, voided, or idle for [`MAX_IDLE`].
 
+mod accounts;
 mod outcome;
 mod record;
 mod sources;
 
 pub use self::{
+    accounts::check_outcomes,
     outcome::{
         Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources,
     },

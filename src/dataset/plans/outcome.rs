@@ -130,6 +130,21 @@ impl OutcomeShard {
         self.seal.bytes
     }
 
+    /// Returns the number of records.
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Returns the runs of record numbers: first number, count, and row of the first.
+    pub(super) fn runs(&self) -> &[(u64, u64, u64)] {
+        &self.runs
+    }
+
+    /// Returns the path of a sidecar that is not beside the shard.
+    pub(super) fn beside_at(&self) -> Option<&str> {
+        self.beside.as_ref()?.at.as_deref()
+    }
+
     /// Returns what must be equal in two attempts of one task: everything but names.
     fn content(&self) -> (u64, Seal) {
         (self.records, self.seal)
@@ -267,7 +282,7 @@ pub enum Recorded {
 }
 
 impl Outcome {
-    fn path(plan: &TransactionId, task: u64) -> String {
+    pub(super) fn path(plan: &TransactionId, task: u64) -> String {
         system_path(&format!("outcomes/{plan}-{task}.json"))
     }
 

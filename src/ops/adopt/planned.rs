@@ -23,6 +23,7 @@ use crate::{
         Context,
         stacked::Stacked,
         tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        verify::tasks::check_index,
     },
     plan,
     scan::SourceFile,
@@ -238,6 +239,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     } else {
         tasks::check_present(dataset, record, &outcomes)?;
     }
+    outcomes.iter().try_for_each(|outcome| check_index(dataset.store(), &work.settings, outcome))?;
     let parts = outcomes.iter().filter_map(|outcome| Some((1, outcome.absent.as_deref()?)));
     if let Some(column) = absent(parts).and_then(|absent| absent.into_iter().next()) {
         return Err(Error::input("expected a feature for ids, found none with this name in any record")

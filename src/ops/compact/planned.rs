@@ -5,7 +5,10 @@
 //! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by the
 //! commit, as by a compaction of one process.
 
-use std::{collections::HashSet, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Instant,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +20,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Damage, Dataset, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication, Settings,
-        ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
+        Damage, Dataset, NewShard, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication,
+        Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
     exec::{
@@ -33,6 +36,7 @@ use crate::{
         rewrite::partition,
         segments,
         tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        verify::tasks::check_merge,
     },
     plan,
     storage::Location,
@@ -293,6 +297,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         all.iter().map(|one| (one.product.shard.meta.path.clone(), one.paths.clone())).collect();
     let live = Live::of(dataset, record.base)?;
     all.retain(|one| live.has(&groups[one.product.group]));
+    check_records(&parent, &groups, &all, &work.settings)?;
     let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged).next();
     let damaged = damaged.map(|Damage { place, problem }| Error::integrity(problem.clone()).at(place.clone()));
     if all.is_empty() {
@@ -332,6 +337,45 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
             .with_effect(Effect::Certain)
             .hint(format!("shards of other merges are committed as {}", report.version))),
     }
+}
+
+/// Fails unless the shards that tasks made of a group have the records of its shards, each of them once, with their ids.
+fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], settings: &Settings) -> Result<()> {
+    let live: HashMap<&str, &ShardMeta> = parent.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+    let by_shard = parent.runs()?.by_shard(parent.version());
+    let mut found: BTreeMap<usize, Vec<&NewShard>> = BTreeMap::new();
+    made.iter().for_each(|one| found.entry(one.product.group).or_default().push(&one.product.shard));
+    for (group, new) in found {
+        let inputs = || groups[group].inputs.iter().map(String::as_str);
+        let old: Vec<&ShardMeta> = inputs().filter_map(|input| live.get(input).copied()).collect();
+        let runs = inputs().filter_map(|input| by_shard.get(input)).flatten();
+        let mut before: Vec<(u64, u64)> = runs.map(|run| (run.first, run.records)).collect();
+        let runs = new.iter().flat_map(|shard| &shard.runs);
+        let mut after: Vec<(u64, u64)> = runs.map(|(first, records, _)| (*first, *records)).collect();
+        if joined(&mut before) != joined(&mut after) {
+            let path = new.first().map_or("", |shard| &shard.meta.path);
+            return Err(Error::integrity(
+                "expected the records of the merged shards, found others in the outcome of a task",
+            )
+            .at(parent.dataset().store().location().join(path).to_string())
+            .hint("the outcome was damaged or made up: delete it, run its task again, and commit again"));
+        }
+        check_merge(parent, &old, &new, settings)?;
+    }
+    Ok(())
+}
+
+/// Returns runs in ascending order, with those that follow each other as one.
+fn joined(runs: &mut [(u64, u64)]) -> Vec<(u64, u64)> {
+    runs.sort_unstable();
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    for (first, records) in runs.iter().copied() {
+        match out.last_mut() {
+            Some(last) if last.0.checked_add(last.1) == Some(first) => last.1 = last.1.saturating_add(records),
+            _ => out.push((first, records)),
+        }
+    }
+    out
 }
 
 /// Deletes the shards of merges that are not committed, because their old shards were replaced.

@@ -11,7 +11,7 @@ use super::{
     job::Job,
     listing::Listing,
     plan::{ConvertPlan, Decision, decide},
-    stack,
+    stack::{self, RanBy},
     task::TaskRunner,
     work::{Work, obstacle, publish},
 };
@@ -79,7 +79,7 @@ pub fn run_tasks(
 /// # Errors
 /// When tasks have no outcome, or the plan is void; as a commit.
 pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<ConvertReport>> {
-    stack::commit(context, dataset, record, &Work::read(record)?).map_err(plan_again)
+    stack::commit(context, dataset, record, &Work::read(record)?, RanBy::Workers).map_err(plan_again)
 }
 
 /// Carries out a plan of several tasks in this process, and commits it; `None` if it has only one.
@@ -97,7 +97,7 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
         let committed = match stopped {
             // The other tasks would be run again.
             true => stack::widen(job, &record, plan)?,
-            false => stack::commit(job.context, job.dataset, &record, &Work::read(&record)?)?,
+            false => stack::commit(job.context, job.dataset, &record, &Work::read(&record)?, RanBy::ThisRun)?,
         };
         match committed {
             Committed::Version(report) => return Ok(Some(*report)),

@@ -22,6 +22,7 @@ use crate::{
         Context,
         stacked::Stacked,
         tasks::{self, Committed, Operation, described},
+        verify::tasks::check_index,
     },
     schema::{force_text, unite_lists, wire},
     storage::{SYSTEM_FOLDER, Staged},
@@ -37,15 +38,25 @@ pub(super) fn commit(
     dataset: &Dataset,
     record: &PlanRecord,
     work: &Work,
+    ran_by: RanBy,
 ) -> Result<Committed<ConvertReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record, work))
+    tasks::commit(dataset, record, || commit_once(context, dataset, record, (work, ran_by)))
+}
+
+/// Who ran the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RanBy {
+    /// Workers, whose ids are compared with their indexes.
+    Workers,
+    /// This run, or the one that it continues.
+    ThisRun,
 }
 
 fn commit_once(
     context: &Context<'_>,
     dataset: &Dataset,
     record: &PlanRecord,
-    work: &Work,
+    (work, ran_by): (&Work, RanBy),
 ) -> Result<Committed<ConvertReport>> {
     let started = Instant::now();
     let outcomes = tasks::all_outcomes(dataset, record)?;
@@ -53,6 +64,9 @@ fn commit_once(
         return Ok(next);
     }
     tasks::check_present(dataset, record, &outcomes)?;
+    if ran_by == RanBy::Workers {
+        outcomes.iter().try_for_each(|outcome| check_index(dataset.store(), &work.settings, outcome))?;
+    }
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
     let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;

@@ -23,8 +23,8 @@ use rayon::prelude::*;
 use crate::{
     codec::checksum::xxh3_64,
     dataset::{
-        IdColumn, IdKind, Run, SegmentRef, ShardMeta, Snapshot, SuppressList, each_pair, numbered, sidecar_batches,
-        stored_hash,
+        IdColumn, IdKind, Run, SegmentRef, Settings, ShardMeta, Snapshot, SuppressList, each_pair, numbered,
+        sidecar_batches, stored_hash,
     },
     error::{Error, Result},
     exec::sides::SideCheck,
@@ -33,21 +33,21 @@ use crate::{
 };
 
 /// Rows of a sidecar read at a time.
-const ROWS: usize = 1 << 16;
+pub(super) const ROWS: usize = 1 << 16;
 
 /// A pair of the index, with its kind.
 type Pair = (IdKind, IdHash, u64);
 
 /// An order-independent sum over pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Sum {
+pub(super) struct Sum {
     pairs: u64,
     mixed: u64,
 }
 
 impl Sum {
     /// Adds a pair of a record on a side; the side is empty where segments do not state it.
-    fn add(&mut self, (kind, hash, number): Pair, side: &str) {
+    pub(super) fn add(&mut self, (kind, hash, number): Pair, side: &str) {
         let mut bytes = [0; 17];
         bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -236,8 +236,9 @@ impl<'a> Index<'a> {
         for batch in sidecar_batches(store, &shard.sidecar(), ROWS)? {
             let batch = batch?;
             let kinds = [(0, IdKind::Record), (1, IdKind::Subject)];
-            let columns: Vec<(IdKind, StringArray, Vec<Option<IdHash>>)> =
-                kinds.into_iter().map(|(at, kind)| self.hashes(&batch, at, kind)).collect::<Result<_>>()?;
+            let settings = &self.snapshot.entry().settings;
+            let column = |(at, kind)| hashes_of(settings, &batch, at).map(|(ids, hashes)| (kind, ids, hashes));
+            let columns: Vec<_> = kinds.into_iter().map(column).collect::<Result<_>>()?;
             for row in 0..batch.num_rows() {
                 let (number, ordinal) = (numbers.next().transpose()?.flatten(), first + row as u64);
                 for (kind, ids, hashes) in &columns {
@@ -255,24 +256,22 @@ impl<'a> Index<'a> {
         }
         Ok(first)
     }
+}
 
-    /// Returns a column of ids with the hash of each, as the index has it.
-    fn hashes(
-        &self,
-        batch: &RecordBatch,
-        at: usize,
-        kind: IdKind,
-    ) -> Result<(IdKind, StringArray, Vec<Option<IdHash>>)> {
-        let ids = batch.column(at).as_any().downcast_ref::<StringArray>();
-        let ids = ids.ok_or_else(|| Error::integrity("expected ids in a sidecar, found another column"))?;
-        let settings = &self.snapshot.entry().settings;
-        let mut hashes = vec![None; ids.len()];
-        if settings.private.is_some() {
-            hashes = ids.iter().map(|id| id.map(|id| stored_hash(settings, id))).collect();
-        } else {
-            IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
-        }
-        hashes.iter_mut().flatten().for_each(|hash| *hash = settings.hashes.cut(*hash));
-        Ok((kind, ids.clone(), hashes))
+/// Returns a column of ids of a sidecar with the hash of each, as the index has it.
+pub(super) fn hashes_of(
+    settings: &Settings,
+    batch: &RecordBatch,
+    at: usize,
+) -> Result<(StringArray, Vec<Option<IdHash>>)> {
+    let ids = batch.column(at).as_any().downcast_ref::<StringArray>();
+    let ids = ids.ok_or_else(|| Error::integrity("expected ids in a sidecar, found another column"))?;
+    let mut hashes = vec![None; ids.len()];
+    if settings.private.is_some() {
+        hashes = ids.iter().map(|id| id.map(|id| stored_hash(settings, id))).collect();
+    } else {
+        IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
     }
+    hashes.iter_mut().flatten().for_each(|hash| *hash = settings.hashes.cut(*hash));
+    Ok((ids.clone(), hashes))
 }
