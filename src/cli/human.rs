@@ -632,6 +632,10 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
         line(w, "deleted", plural(report.objects_deleted, "object"))?;
     }
     count(w, "rejects", report.rejects_erased, "line", "removed")?;
+    for path in report.not_searched.iter().take(limit) {
+        let what = "is damaged and was not searched; restore it and erase again, or delete it";
+        line(w, "warning", format_args!("{} {what}", clean(path)))?;
+    }
     count(w, "sources", report.sources_erased, "source", "no longer listed")?;
     for name in report.names_kept.iter().take(limit) {
         line(w, "kept", format_args!("the name of {}: other records came from it", clean(name)))?;

@@ -72,7 +72,9 @@ pub use self::{
     },
     log::{
         commit::commit,
-        duplicates::{DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, erase_duplicates},
+        duplicates::{
+            DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, check_duplicates, erase_duplicates,
+        },
         entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},

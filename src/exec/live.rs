@@ -76,6 +76,7 @@ impl Prepared {
     /// type, or the card cannot name a split; [`Kind::Usage`](crate::error::Kind::Usage) if another program's log, or a
     /// card of the user's, is where a new dataset would have its own; also fails if the store fails.
     pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
+        check(dataset, snapshot, kinds)?;
         let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
         let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
         let database = Database::create(dataset.store().as_ref(), kinds, &shards)?;
@@ -83,6 +84,34 @@ impl Prepared {
         Ok(Self { database, footers: mirror::prepare(dataset, snapshot, adds, kinds)? })
     }
 }
+
+/// Checks that a new dataset would replace no file of somebody else by its indexes, before any work is done.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) that names the file; if the store fails.
+pub fn check(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]) -> Result<()> {
+    card::check(dataset, snapshot, kinds)?;
+    if snapshot.is_some() {
+        return Ok(());
+    }
+    let store = dataset.store();
+    let energon = REPLACED_BY_ENERGON.map(|name| format!("{ENERGON_FOLDER}/{name}"));
+    let replaced =
+        (kinds.contains(&IndexKind::Wids).then(|| WIDS_LIST.to_owned()).into_iter().map(|path| (path, "wids")))
+            .chain(energon.into_iter().filter(|_| kinds.contains(&IndexKind::Energon)).map(|path| (path, "energon")));
+    for (path, kind) in replaced {
+        // Another run may have made the dataset meanwhile.
+        if store.head(&path)?.is_some() && dataset.latest()?.is_none() {
+            return Err(Error::usage(format!("expected no {path}, which the index {kind} would replace, found one"))
+                .at(store.location().join(&path).to_string())
+                .hint(format!("move it away, name another dataset with --out, or leave {kind} out of --index")));
+        }
+    }
+    Ok(())
+}
+
+/// Files of Megatron-Energon that each version replaces.
+const REPLACED_BY_ENERGON: [&str; 4] = ["index.sqlite", "split.yaml", ".info.json", "index.uuid"];
 
 /// A database of samples.
 #[derive(Debug)]

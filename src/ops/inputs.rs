@@ -108,7 +108,8 @@ pub fn partition(
     if on_changed == OnChanged::Replace {
         spread(&found, &known, &mut states, State::Changed);
     }
-    partition.replaced = with_orphans(snapshot, pseudonymizer.as_ref(), (&found, &known), &mut states, on_changed)?;
+    partition.replaced =
+        with_orphans(context, snapshot, pseudonymizer.as_ref(), (&found, &known), &mut states, on_changed)?;
     tell_orphaned(context, &found, &states);
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
@@ -404,6 +405,7 @@ fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], s
 /// Marks unchanged sources with records that were left out as duplicates of records which the dataset does not have any longer, or which
 /// are replaced. Returns the URIs of all that are replaced, as stored.
 fn with_orphans(
+    context: &Context<'_>,
     snapshot: &Snapshot,
     pseudonymizer: Option<&Pseudonymizer>,
     (found, known): (&[SourceFile], &[(Known, bool)]),
@@ -428,7 +430,7 @@ fn with_orphans(
             }
         }
         // What repeats records of a replaced source is read again together with it.
-        let orphaned = orphaned(snapshot, &replaced)?;
+        let orphaned = orphans(context, snapshot, &replaced)?;
         let mut more = false;
         for ((file, (version, is_part)), state) in found.iter().zip(known).zip(states.iter_mut()) {
             let is_new = || orphaned.contains_key(&(came_from(file, *is_part), version.version()));
@@ -442,6 +444,22 @@ fn with_orphans(
         }
         spread(found, known, states, State::Orphaned);
     }
+}
+
+/// Returns [`orphaned`] sources; a damaged table is told and stops nothing that does not need it.
+fn orphans(
+    context: &Context<'_>,
+    snapshot: &Snapshot,
+    replaced: &Replaced,
+) -> Result<BTreeMap<(CameFrom, Version), u64>> {
+    orphaned(snapshot, replaced).or_else(|error| {
+        if error.kind() != Kind::Integrity {
+            return Err(error);
+        }
+        let note = format!("records that were left out as duplicates do not come back, because of damage: {error}");
+        context.observer.event(Event::Note(note));
+        Ok(BTreeMap::new())
+    })
 }
 
 /// Says which unchanged sources are read again.
@@ -465,7 +483,7 @@ pub fn tell_left_out(context: &Context<'_>, snapshot: &Snapshot) -> Result<()> {
     if pseudonymizer_of(snapshot).is_err() {
         return Ok(());
     }
-    let orphans = orphaned(snapshot, &Replaced::default())?;
+    let orphans = orphans(context, snapshot, &Replaced::default())?;
     let records: u64 = orphans.values().sum();
     let names: Vec<&str> = orphans.keys().map(|(came_from, _)| came_from.name()).collect();
     if records > 0 {

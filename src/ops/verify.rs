@@ -27,8 +27,8 @@ use crate::{
     codec::{checksum::xxh3_64, stream},
     dataset::{
         Audit, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList,
-        check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name, leftovers, numbered,
-        open_plans, pseudonymizer_of, read_places, read_sidecar,
+        check_duplicates, check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name, leftovers,
+        numbered, open_plans, pseudonymizer_of, read_places, read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -222,6 +222,7 @@ impl Verification<'_> {
             }
             self.numbers(shards, sorted, &mut report.problems)?;
         }
+        self.left_out(&mut report.problems)?;
         self.live_indexes(&mut report.problems)?;
         self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
@@ -291,6 +292,17 @@ impl Verification<'_> {
             }
             Err(e) => damage(e, problems),
         }
+    }
+
+    /// Verifies the tables of records that runs left out as duplicates.
+    fn left_out(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        for table in &self.snapshot.entry().duplicates {
+            self.context.cancel.check()?;
+            if let Err(error) = check_duplicates(self.dataset.store(), table) {
+                damage(error, problems)?;
+            }
+        }
+        Ok(())
     }
 
     /// Verifies that objects which an erasure replaced are deleted.

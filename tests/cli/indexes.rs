@@ -357,3 +357,27 @@ fn adopted_tfrecord_gets_offsets_of_its_records() {
     let verified = folder.run("verify shards --json --read-data").ok().summary();
     assert_eq!((&verified["unreferenced"], &verified["records"]), (&0.into(), &3.into()), "{verified}");
 }
+
+#[test]
+fn files_of_the_users_are_never_replaced() {
+    for (path, kind) in [
+        ("shardindex.json", "wids"),
+        (".nv-meta/split.yaml", "energon"),
+        (".nv-meta/.info.json", "energon"),
+        (".nv-meta/index.sqlite", "energon"),
+        (".nv-meta/index.uuid", "energon"),
+    ] {
+        let folder = Folder::new();
+        samples(&folder, "--out made --index wids,energon");
+        let command = "convert raw0 --to tar --out d --index wids,energon";
+        let mine = folder.write(&format!("d/{path}"), "mine");
+        let ran = folder.run(command);
+        assert!(ran.code == 2 && ran.stderr.contains(path) && ran.stderr.contains(kind), "{path}: {ran:?}");
+        assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
+        std::fs::remove_file(mine).unwrap();
+        folder.run(command).ok();
+        // What is the dataset's own is replaced.
+        folder.run("convert raw1 --out d").ok();
+        folder.run("verify d").ok();
+    }
+}

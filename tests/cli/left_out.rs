@@ -142,3 +142,33 @@ fn samples_of_files_come_back() {
         }
     }
 }
+
+#[test]
+fn damage_to_their_table_is_found_and_stops_nobody_else() {
+    let folder = dataset(WAYS[0], 2);
+    let tables = folder.path().join("d/_shardify/duplicates");
+    let table = std::fs::read_dir(tables).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&table).unwrap();
+    for at in (0..whole.len()).step_by(41) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&table, &damaged).unwrap();
+        let found = folder.run("verify d");
+        // Bytes that no reader of the rows looks at: statistics, names of the writer.
+        assert!(found.code == 0 || found.code == 1 && found.stdout.contains("duplicates/"), "{at}: {found:?}");
+        if found.code == 0 {
+            let found = folder.run("manifest d --find Q").ok();
+            assert!(found.stdout.contains("was left out in"), "{at}: {found:?}");
+        }
+    }
+    std::fs::write(&table, &whole[..whole.len() - 1]).unwrap();
+    assert_eq!(folder.run("verify d").code, 1);
+    assert_eq!(folder.run("manifest d --find Q").code, 5);
+    folder.write("c.csv", "rid,pat,mail\nR5,C,c@x\n");
+    folder.run("convert c.csv --out d").ok();
+    let erased = folder.run("erase d --subject Z --all-versions").ok();
+    assert!(erased.stdout.contains("is damaged and was not searched"), "{erased:?}");
+    let ran = folder.run("convert a.csv b.csv c.csv --out d").ok();
+    assert!(ran.stderr.contains("do not come back, because of damage"), "{ran:?}");
+    assert_eq!(records(&folder), set("R1 R4 R5"));
+}

@@ -9,7 +9,7 @@
 //! | `first_source`, `first_row` | text, u64, both null | else its origin; all null if that record was erased from all versions |
 //!
 //! Ids of duplicates may be those of a person, so an erasure from all versions removes rows. That is why log entries do not have the
-//! seals of these tables.
+//! seals of these tables: the metadata of each, under `shardify.rows`, has the BLAKE3 of its rows instead.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
-use parquet::arrow::ArrowWriter;
+use parquet::{arrow::ArrowWriter, file::metadata::KeyValue};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
         paths::{system_path, table_path},
         sealed::{Sealed, SealingSink},
     },
-    error::Result,
+    error::{Error, Kind, Result},
     id::{Version, Writer},
     record::BATCH_ROWS,
     storage::{Staged, Store},
@@ -79,7 +79,43 @@ pub struct DuplicatesWriter {
     writer: ArrowWriter<SealingSink>,
     path: String,
     pending: Vec<DuplicateRow>,
+    digest: RowDigest,
     rows: u64,
+}
+
+/// Key of the hash of all rows in the metadata of a table.
+const ROWS_KEY: &str = "shardify.rows";
+
+/// The hash of rows, one after the other.
+#[derive(Default)]
+struct RowDigest(blake3::Hasher);
+
+impl RowDigest {
+    fn add(&mut self, row: &DuplicateRow) {
+        let (first_text, first_number) = match &row.first {
+            First::Record(record) => (None, Some(*record)),
+            First::Id(id) => (Some(id.as_str()), None),
+            First::Origin(source, number) => (Some(source.as_str()), Some(*number)),
+            First::Unknown => (None, None),
+        };
+        for text in [row.record_id.as_deref(), row.subject_id.as_deref(), Some(row.source.as_str()), first_text] {
+            self.0.update(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
+            self.0.update(text.unwrap_or_default().as_bytes());
+        }
+        for number in [row.row, first_number] {
+            self.0.update(&[u8::from(number.is_some())]);
+            self.0.update(&number.unwrap_or_default().to_le_bytes());
+        }
+    }
+
+    fn text(&self) -> String {
+        self.0.finalize().to_hex().to_string()
+    }
+
+    /// Returns it as an entry of the metadata of a table.
+    fn entry(&self) -> KeyValue {
+        KeyValue::new(ROWS_KEY.to_owned(), self.text())
+    }
 }
 
 impl std::fmt::Debug for DuplicatesWriter {
@@ -98,7 +134,7 @@ impl DuplicatesWriter {
         let sink = SealingSink::in_blocks(store, &path)?;
         let properties = table::list_properties(&schema());
         let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
-        Ok(Self { writer, path, pending: Vec::new(), rows: 0 })
+        Ok(Self { writer, path, pending: Vec::new(), digest: RowDigest::default(), rows: 0 })
     }
 
     /// Adds a record.
@@ -107,6 +143,7 @@ impl DuplicatesWriter {
     /// When the store fails.
     pub fn push(&mut self, row: DuplicateRow) -> Result<()> {
         self.rows += 1;
+        self.digest.add(&row);
         self.pending.push(row);
         if self.pending.len() >= BATCH_ROWS { self.flush() } else { Ok(()) }
     }
@@ -125,6 +162,7 @@ impl DuplicatesWriter {
             return Ok(None);
         }
         self.flush()?;
+        self.writer.append_key_value_metadata(self.digest.entry());
         let made = DuplicatesRef { path: self.path, rows: self.rows, version: Version(0) };
         Ok(Some((table::finish(self.writer)?, made)))
     }
@@ -177,15 +215,28 @@ pub(in crate::dataset) fn each_duplicate(
     let table = Sealed::unknown(path.to_owned());
     let damaged = |e| table::damaged(e, "the table of duplicates is damaged", table.place(store.as_ref()));
     let builder = table::open(store, &table)?.with_batch_size(BATCH_ROWS);
+    let metadata = builder.metadata().file_metadata().key_value_metadata();
+    let stated = metadata.and_then(|all| all.iter().find(|one| one.key == ROWS_KEY)?.value.clone());
+    let mut digest = RowDigest::default();
     let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
-    while let Some(batch) =
-        table::guarded(|| Ok::<_, crate::error::Error>(reader.next().transpose()?)).map_err(damaged)?
-    {
+    while let Some(batch) = table::guarded(|| Ok::<_, Error>(reader.next().transpose()?)).map_err(damaged)? {
         for row in decode(&batch).map_err(damaged)? {
+            digest.add(&row);
             visit(row)?;
         }
     }
-    Ok(())
+    match stated {
+        Some(stated) if stated == digest.text() => Ok(()),
+        _ => Err(damaged(Error::integrity("expected the rows that its metadata have the hash of, found others"))),
+    }
+}
+
+/// Fails unless the table of a run is whole.
+///
+/// # Errors
+/// When it is missing or damaged; if the store fails.
+pub fn check_duplicates(store: &Arc<dyn Store>, table: &DuplicatesRef) -> Result<()> {
+    each_duplicate(store, &table.path, &mut |_| Ok(()))
 }
 
 fn decode(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
@@ -225,37 +276,50 @@ pub enum RowFate {
     Removed,
 }
 
-/// Removes rows, or names in them, from all tables of a dataset; returns the number of removed rows. Tables that no version names yet,
-/// or any longer, count, too.
+/// Removes rows, or names in them, from all tables of a dataset; returns the number of removed rows, and the paths of damaged tables,
+/// which stay as they are. Tables that no version names yet, or any longer, count, too.
 ///
 /// # Errors
-/// When the store fails or a table is damaged.
-pub fn erase_duplicates(store: &Arc<dyn Store>, fate: &dyn Fn(&DuplicateRow) -> RowFate) -> Result<u64> {
-    let mut erased = 0;
+/// When the store fails.
+pub fn erase_duplicates(store: &Arc<dyn Store>, fate: &dyn Fn(&DuplicateRow) -> RowFate) -> Result<(u64, Vec<String>)> {
+    let (mut erased, mut damaged) = (0, Vec::new());
     for object in store.list(&system_path(FOLDER))? {
         let properties = table::list_properties(&schema());
         let mut kept = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(table::failed)?;
-        let (mut pending, mut gone, mut changed) = (Vec::new(), 0, false);
-        each_duplicate(store, &object.path, &mut |row| {
+        let (mut pending, mut gone, mut changed, mut digest) = (Vec::new(), 0, false, RowDigest::default());
+        let read = each_duplicate(store, &object.path, &mut |row| {
             let fate = fate(&row);
             changed |= fate != RowFate::Kept;
-            match fate {
-                RowFate::Kept => pending.push(row),
-                RowFate::WithoutFirst => pending.push(DuplicateRow { first: First::Unknown, ..row }),
-                RowFate::Removed => gone += 1,
-            }
+            let row = match fate {
+                RowFate::Kept => row,
+                RowFate::WithoutFirst => DuplicateRow { first: First::Unknown, ..row },
+                RowFate::Removed => {
+                    gone += 1;
+                    return Ok(());
+                }
+            };
+            digest.add(&row);
+            pending.push(row);
             if pending.len() < BATCH_ROWS {
                 return Ok(());
             }
             kept.write(&batch(&std::mem::take(&mut pending))?).map_err(table::failed)
-        })?;
+        });
+        match read {
+            Err(error) if error.kind() == Kind::Integrity => {
+                damaged.push(object.path);
+                continue;
+            }
+            read => read?,
+        }
         if changed {
             kept.write(&batch(&pending)?).map_err(table::failed)?;
+            kept.append_key_value_metadata(digest.entry());
             store.put(&object.path, kept.into_inner().map_err(table::failed)?.into())?;
             erased += gone;
         }
     }
-    Ok(erased)
+    Ok((erased, damaged))
 }
 
 #[cfg(test)]
@@ -301,13 +365,13 @@ mod tests {
             _ => RowFate::Kept,
         };
         let count = rows.iter().filter(|row| fate(row) == RowFate::Removed).count() as u64;
-        assert_eq!(erase_duplicates(&store, &fate).unwrap(), count);
+        assert_eq!(erase_duplicates(&store, &fate).unwrap(), (count, Vec::new()));
         let left = rows.into_iter().filter(|row| fate(row) != RowFate::Removed).map(|row| match fate(&row) {
             RowFate::WithoutFirst => DuplicateRow { first: First::Unknown, ..row },
             _ => row,
         });
         assert_eq!(read(), left.collect::<Vec<_>>());
-        assert_eq!(erase_duplicates(&store, &|_| RowFate::Removed).unwrap(), 20_000 - count);
-        assert_eq!((read(), erase_duplicates(&store, &|_| RowFate::Removed).unwrap()), (Vec::new(), 0));
+        assert_eq!(erase_duplicates(&store, &|_| RowFate::Removed).unwrap().0, 20_000 - count);
+        assert_eq!((read(), erase_duplicates(&store, &|_| RowFate::Removed).unwrap().0), (Vec::new(), 0));
     }
 }

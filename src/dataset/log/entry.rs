@@ -21,7 +21,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
+        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -435,6 +435,7 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
     check_paths(&entry).map_err(|e| e.at(place()))?;
+    bounds::check_entry(&entry).map_err(|e| changed(e.message()))?;
     if checked.is_some() && entry.path() != path {
         return Err(changed(&format!("expected the version in its file name, found {}", entry.version)));
     }
@@ -444,7 +445,10 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
 /// Fails if an entry names an object outside of the dataset.
 fn check_paths(entry: &Entry) -> Result<()> {
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
-    let lists = lists.map(|list| &list.path);
+    let of_erasures = entry.erasures.iter().flat_map(|erasures| {
+        [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
+    });
+    let lists = lists.chain(of_erasures).map(|list| &list.path);
     let indexes = entry.segments.iter().map(|segment| &segment.path);
     let places = entry.places.iter().map(|place| &place.path);
     let duplicates = entry.duplicates.iter().map(|table| &table.path);

@@ -1,5 +1,6 @@
 //! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each version.
 
+pub(super) mod bounds;
 pub(super) mod cache;
 pub(super) mod clock;
 pub(super) mod commit;

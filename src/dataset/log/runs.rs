@@ -28,7 +28,7 @@ use arrow::{
 
 use crate::{
     dataset::{
-        log::cache::LogCache,
+        log::{bounds::bounded, cache::LogCache},
         table::{
             self,
             beside::{self, Beside},
@@ -327,6 +327,9 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
             Some(Scattered { span: spans.value(i), set: sets.value(i).to_owned(), shard: shards.value(i), base })
         };
         (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
+        for numbers in [first, records, ordinal] {
+            numbers.iter().flatten().try_for_each(|number| bounded("numbers of a run", number).map(drop))?;
+        }
         let beside = match batch.column_by_name(BESIDE) {
             None => vec![None; batch.num_rows()],
             Some(_) => read_beside(column(batch, BESIDE)?)?,

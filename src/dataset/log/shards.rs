@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use crate::{
     codec::{Codec, seal::Seal},
     dataset::{
-        log::{cache::LogCache, order::ShardOrder, runs::Scattered},
+        log::{bounds::bounded, cache::LogCache, order::ShardOrder, runs::Scattered},
         table::{
             self,
             beside::{self, Beside},
@@ -223,19 +223,19 @@ pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMet
             })?;
             out.push(ShardMeta {
                 path: if paths.value(i).is_empty() { "" } else { checked_path(paths.value(i))? }.to_owned(),
-                records: records.value(i),
-                bytes: bytes.value(i),
+                records: bounded("records of a shard", records.value(i))?,
+                bytes: bounded("bytes of a shard", bytes.value(i))?,
                 codec: codecs
                     .value(i)
                     .parse()
                     .map_err(|e: Error| Error::integrity("expected the name of a codec").cause(e))?,
-                raw_bytes: raw_bytes.value(i),
+                raw_bytes: bounded("bytes of a shard", raw_bytes.value(i))?,
                 checksum,
-                body_offset: body_offset.value(i),
-                body_bytes: body_bytes.value(i),
+                body_offset: bounded("the position of a body", body_offset.value(i))?,
+                body_bytes: bounded("bytes of a body", body_bytes.value(i))?,
                 body_crc32: crcs.value(i),
                 compacted_for: compacted_for.value(i),
-                first_record: first_record.value(i),
+                first_record: bounded("the first record of a shard", first_record.value(i))?,
                 version: Version(version.value(i)),
                 committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
                 order: match orders.filter(|orders| orders.is_valid(i)) {

@@ -15,10 +15,13 @@ use parquet::{
 };
 
 use crate::{
-    dataset::table::{
-        self, column,
-        fetch::{Parts, group_range, in_parallel},
-        list::ListRef,
+    dataset::{
+        log::bounds::bounded,
+        table::{
+            self, column,
+            fetch::{Parts, group_range, in_parallel},
+            list::ListRef,
+        },
     },
     error::{Error, Result},
     id::Version,
@@ -245,8 +248,8 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             modified: Timestamp::from_microsecond(modified.value(i)).unwrap_or_default(),
             etag: etag.is_valid(i).then(|| etag.value(i).to_owned()),
             hash: hash.value(i),
-            records: records.value(i),
-            first_record: first_record.value(i),
+            records: bounded("records of a source", records.value(i))?,
+            first_record: bounded("the first record of a source", first_record.value(i))?,
             other_firsts: other_firsts.map(|lists| firsts_at(lists, i)).unwrap_or_default(),
             arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),

@@ -27,7 +27,7 @@ use crate::{
             snapshot::Snapshot,
         },
     },
-    error::Result,
+    error::{Error, Kind, Result},
     id::{IdHash, Version},
 };
 
@@ -52,13 +52,17 @@ pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Resu
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let queries: Vec<IdQuery<'_>> = ids.iter().map(|id| IdQuery::new(pseudonymizer.as_ref(), id)).collect();
     let mut found: Vec<Duplicate> = Vec::new();
-    each_left_out(snapshot, &queries, at, &mut |left_out| {
+    let damaged = each_left_out(snapshot, &queries, at, &mut |left_out| {
         let LeftOut { id, version, row, .. } = left_out;
         // The subject of a record may be its id.
         if found.last().is_none_or(|last| (last.id, last.version, &last.row) != (id, version, &row)) {
             found.push(Duplicate { id, version, row, first: None });
         }
     })?;
+    if let Some(path) = damaged.first() {
+        return Err(Error::integrity("the table of duplicates is damaged, so who was left out is not known")
+            .at(snapshot.dataset().store().location().join(path).to_string()));
+    }
     resolve(snapshot, &mut found)?;
     Ok(found)
 }
@@ -77,16 +81,17 @@ pub struct LeftOut {
 }
 
 /// Passes the records with some ids, subjects or origins that runs up to a version left out to `visit`: one that has an id in two ways
-/// twice, one after the other.
+/// twice, one after the other. Returns the paths of damaged tables, of which not all rows are passed.
 ///
 /// # Errors
-/// When a table cannot be read.
+/// When the store fails.
 pub fn each_left_out(
     snapshot: &Snapshot,
     queries: &[IdQuery<'_>],
     at: Version,
     visit: &mut dyn FnMut(LeftOut),
-) -> Result<()> {
+) -> Result<Vec<String>> {
+    let mut damaged = Vec::new();
     let tables = snapshot.entry().duplicates.iter().filter(|table| table.version <= at);
     let is_private = snapshot.entry().settings.private.is_some();
     let mut ids: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -96,7 +101,7 @@ pub fn each_left_out(
         query.origin().into_iter().for_each(|origin| origins.entry(origin).or_default().push(number));
     }
     for table in tables.filter(|_| !queries.is_empty()) {
-        each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
+        let read = each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
             let known = |stored: &Option<String>| {
                 let text = stored.as_deref().map(|stored| if is_private { token_of(stored) } else { stored });
                 text.and_then(|text| ids.get(text)).map_or(&[][..], Vec::as_slice)
@@ -111,9 +116,13 @@ pub fn each_left_out(
                 visit(LeftOut { id, kind, version: table.version, row: row.clone() });
             }
             Ok(())
-        })?;
+        });
+        match read {
+            Err(error) if error.kind() == Kind::Integrity => damaged.push(table.path.clone()),
+            read => read?,
+        }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// Rows of tables that are looked up together.

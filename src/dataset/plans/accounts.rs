@@ -13,21 +13,22 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    outcome::{Outcome, each_source},
+    outcome::{Outcome, OutcomeShard, each_source},
     record::PlanRecord,
 };
 use crate::{
-    dataset::{index::SegmentRef, log::snapshot::Dataset, table::paths::is_adopted_sidecar},
+    dataset::{
+        index::SegmentRef,
+        log::{
+            bounds::{TOO_MANY, check_segment},
+            snapshot::Dataset,
+        },
+        table::paths::is_adopted_sidecar,
+    },
     error::{Error, Result},
     id::Writer,
     storage::Store,
 };
-
-/// Records, bytes and rows that no task has: sums of as many as there are tasks do not overflow.
-const TOO_MANY: u64 = 1 << 48;
-
-/// Most buckets of a segment.
-const MAX_BUCKETS: u64 = 1 << 16;
 
 /// Fails unless the outcomes of all tasks of a plan add up. `is_merge` says that record numbers are those of the merged shards, which the
 /// caller compares with them; `names_sources` that sources have the names of the plan's rows.
@@ -111,7 +112,7 @@ impl<'a> Account<'a> {
             counts.shards_removed,
             outcome.records,
         ];
-        let of_shards = outcome.shards.iter().flat_map(|shard| [shard.records(), shard.bytes()]);
+        let of_shards = outcome.shards.iter().flat_map(OutcomeShard::numbers);
         if let Some(number) = all.into_iter().chain(of_shards).find(|number| *number >= TOO_MANY) {
             return Err(wrong(format!("numbers below {TOO_MANY}"), &number.to_string()));
         }
@@ -151,18 +152,13 @@ impl<'a> Account<'a> {
     }
 
     fn segment(&self, segment: &SegmentRef) -> Result<()> {
-        let is_whole = segment.buckets.is_power_of_two()
-            && segment.buckets <= MAX_BUCKETS
-            && segment.seals.len() as u64 == segment.buckets
-            && segment.pairs <= self.outcome.records
-            && segment.record_base <= self.outcome.records;
-        match is_whole {
-            true => Ok(()),
-            false => Err(wrong(
-                format!("a segment of at most {} sealed ids of the task", self.outcome.records),
-                &format!("{} in {} buckets of {}", segment.pairs, segment.buckets, segment.path),
-            )),
+        check_segment(segment)?;
+        let outcome = self.outcome;
+        if segment.pairs <= outcome.records && segment.record_base <= outcome.records && !segment.seals.is_empty() {
+            return Ok(());
         }
+        let found = format!("{} ids in {} sealed buckets of {}", segment.pairs, segment.seals.len(), segment.path);
+        Err(wrong(format!("a segment of at most {} sealed ids of the task", outcome.records), &found))
     }
 
     /// Fails unless the sources are those of the task, each of them once at most.

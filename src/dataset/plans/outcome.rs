@@ -130,6 +130,11 @@ impl OutcomeShard {
         self.seal.bytes
     }
 
+    /// Returns all numbers of the shard but those of its runs.
+    pub(super) fn numbers(&self) -> [u64; 6] {
+        [self.records, self.seal.bytes, self.raw_bytes, self.body_offset, self.body_bytes, self.first_record]
+    }
+
     /// Returns the number of records.
     pub(super) fn records(&self) -> u64 {
         self.records

@@ -36,11 +36,10 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{
-        card,
         convert::infer_all,
         cut::ShardEnds,
         encode::{Encoder, RowsAs},
-        mirror,
+        live, mirror,
         names::PartsGate,
         subjects::SubjectResolver,
     },
@@ -296,7 +295,7 @@ impl Named {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
         }
-        card::check(job.dataset, job.snapshot, &settings.indexes)?;
+        live::check(job.dataset, job.snapshot, &settings.indexes)?;
         if !(inputs.give_samples() && job.options.media) {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
             fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;

@@ -90,7 +90,8 @@ pub(super) fn one(
             .observer
             .event(Event::Note(format!("objects not deleted because their paths now hold something else: {kept}")));
     }
-    receipt.rejects_erased = rejects::erase_all(dataset.store(), words)?;
+    let searched = rejects::erase_all(dataset.store(), words)?;
+    (receipt.rejects_erased, receipt.not_searched) = (searched.removed, searched.damaged);
     // The receipt states that they are deleted, so the deletions must survive a power failure.
     let others = ["rejects", "duplicates"].map(|folder| format!("{SYSTEM_FOLDER}/{folder}/x"));
     dataset.store().settle_deletions(&receipt.objects_deleted.iter().cloned().chain(others).collect::<Vec<_>>())?;

@@ -235,6 +235,8 @@ struct Run<'a> {
     hits: Vec<Vec<Hit>>,
     /// Records that were left out as duplicates, by the ids that they have.
     left_out: Vec<LeftOut>,
+    /// Damaged tables of such records.
+    not_searched: Vec<String>,
     /// Earlier erasure of each id: version and number of records.
     before: Vec<Option<(Version, u64)>>,
 }
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
         let mut hits = lookup(&newest, &tagged, &segments, &queries, options.all_versions)?;
         ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.meant(hits))?;
         let mut left_out = Vec::new();
-        each_left_out(&newest, &queries, newest.version(), &mut |found| {
+        let not_searched = each_left_out(&newest, &queries, newest.version(), &mut |found| {
             if ids[found.id].kind.is_none_or(|kind| kind == NameKind::of_left_out(&found)) {
                 left_out.push(found);
             }
@@ -278,6 +280,7 @@ impl<'a> Run<'a> {
             sources,
             hits,
             left_out,
+            not_searched,
             before,
         })
     }
@@ -402,6 +405,7 @@ impl<'a> Run<'a> {
             bytes_reencoded: 0,
             objects_deleted: 0,
             rejects_erased: 0,
+            not_searched: self.not_searched.clone(),
             sources_erased: 0,
             names_kept: Vec::new(),
             objects_unreferenced: 0,
@@ -769,6 +773,7 @@ impl<'a> Run<'a> {
         let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&erased_ids))?;
         report.objects_deleted = done.receipt.objects_deleted.len() as u64;
         report.rejects_erased = done.receipt.rejects_erased;
+        report.add_not_searched(done.receipt.not_searched);
         report.objects_unreferenced = done.receipt.objects_unreferenced.unwrap_or_default();
         self.hand_over(done.path, report)
     }
@@ -795,13 +800,16 @@ impl<'a> Run<'a> {
         }
         report.objects_deleted = deleted.len() as u64;
         if self.options.all_versions {
-            report.rejects_erased = rejects::erase_all(store, &Words::Known(&self.erased_ids()?))?;
+            let searched = rejects::erase_all(store, &Words::Known(&self.erased_ids()?))?;
+            report.rejects_erased = searched.removed;
+            report.add_not_searched(searched.damaged);
             report.objects_unreferenced = finish::unreferenced(self.context, self.dataset).unwrap_or_default();
         }
         if !deleted.is_empty() || report.rejects_erased > 0 {
             let mut receipt = Receipt::new(&self.queries(), &self.salt, report, self.newest.entry(), self.options);
             receipt.objects_deleted = deleted;
             receipt.rejects_erased = report.rejects_erased;
+            receipt.not_searched.clone_from(&report.not_searched);
             receipt.objects_unreferenced = Some(report.objects_unreferenced);
             return self.hand_over(receipt.write(store.as_ref(), &TransactionId::fresh())?, report);
         }

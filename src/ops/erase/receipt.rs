@@ -116,6 +116,9 @@ pub(super) struct Receipt {
     verified: bool,
     pub(super) objects_deleted: Vec<String>,
     pub(super) rejects_erased: u64,
+    /// Damaged objects that may name the erased, and were not searched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) not_searched: Vec<String>,
     sources_erased: u64,
     names_kept: u64,
     /// Objects that no version refers to; absent if not all locations of the dataset could be listed.
@@ -156,6 +159,7 @@ impl Receipt {
             verified: true,
             objects_deleted: Vec::new(),
             rejects_erased: 0,
+            not_searched: Vec::new(),
             sources_erased: report.sources_erased,
             names_kept: report.names_kept.len() as u64,
             objects_unreferenced: None,

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     codec::base64::from_base64,
     dataset::{DuplicateRow, First, RowFate, Salt, Word, erase_duplicates},
-    error::{Error, Result},
+    error::Result,
     record::spelling::{continues_word, possible_decodings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
 };
@@ -58,16 +58,25 @@ impl Words<'_> {
     }
 }
 
-/// Removes what contains one of the texts as a word: lines from all files of rejects, and rows from all tables of duplicates. Returns
-/// their number.
+/// What was searched for texts that must not remain.
+#[derive(Debug, Default)]
+pub(super) struct Searched {
+    /// Number of lines and rows that were removed.
+    pub(super) removed: u64,
+    /// Paths of damaged objects, which were not searched.
+    pub(super) damaged: Vec<String>,
+}
+
+/// Removes what contains one of the texts as a word: lines from all files of rejects, and rows from all tables of duplicates.
 ///
 /// # Errors
-/// When the store fails or an object is damaged.
-pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<u64> {
+/// When the store fails.
+pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<Searched> {
+    let mut searched = Searched::default();
     if words.is_empty() {
-        return Ok(0);
+        return Ok(searched);
     }
-    let lines = erase(store.as_ref(), words)?;
+    erase(store.as_ref(), words, &mut searched)?;
     let names = |text: &Option<String>| text.as_ref().is_some_and(|text| words.are_in(text.as_bytes()));
     let fate = |row: &DuplicateRow| {
         if names(&row.record_id) || names(&row.subject_id) || words.are_in(row.source.as_bytes()) {
@@ -79,36 +88,36 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<u64
             _ => RowFate::Kept,
         }
     };
-    Ok(lines + erase_duplicates(store, &fate)?)
+    let (rows, damaged) = erase_duplicates(store, &fate)?;
+    searched.removed += rows;
+    searched.damaged.extend(damaged);
+    Ok(searched)
 }
 
-/// Removes the lines that contain one of the texts as a word from all files of rejects; returns their number. A file
-/// without remaining lines is deleted.
+/// Removes the lines that contain one of the texts as a word from all files of rejects. A file without remaining lines is deleted.
 ///
 /// # Errors
-/// When the store fails or a file is damaged.
-fn erase(store: &dyn Store, words: &Words<'_>) -> Result<u64> {
-    if words.is_empty() {
-        return Ok(0);
-    }
-    let mut erased = 0;
+/// When the store fails.
+fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Result<()> {
     for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
         let Some(bytes) = store.get(&object.path)? else { continue };
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|e| Error::integrity("expected rejects in UTF-8").at(object.path.clone()).cause(e))?;
+        let Ok(text) = std::str::from_utf8(&bytes) else {
+            searched.damaged.push(object.path);
+            continue;
+        };
         let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, words)).collect();
         let gone = text.split_inclusive('\n').count() - kept.len();
         if gone == 0 {
             continue;
         }
-        erased += gone as u64;
+        searched.removed += gone as u64;
         if kept.is_empty() {
             store.delete(&object.path)?;
         } else {
             store.put(&object.path, Bytes::from(kept.concat()))?;
         }
     }
-    Ok(erased)
+    Ok(())
 }
 
 /// Returns whether a line contains one of the texts; a line that cannot be parsed is searched as it is.
@@ -182,19 +191,22 @@ mod tests {
             let expected = Words::Known(&known).are_in(text.as_bytes());
             assert_eq!(hidden(&words).are_in(text.as_bytes()), expected, "{text}");
         }
-        assert_eq!(erase(&RemoteStore::memory().unwrap(), &hidden(&[])).unwrap(), 0);
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        assert_eq!(erase_all(&store, &hidden(&[])).unwrap().removed, 0);
     }
 
     #[test]
     fn lines_that_contain_an_erased_id_are_removed() {
-        let store = RemoteStore::memory().unwrap();
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let line = |raw: &str| format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}\n");
         let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", base64(b"\xff,PAT-1"));
         let put = |path: &str, text: String| store.put(path, text.into()).unwrap();
         put("_shardify/rejects/a.jsonl", [line("x,PAT-1"), line("x,PAT-12"), packed.clone()].concat());
         put("_shardify/rejects/b.jsonl", packed);
+        store.put("_shardify/rejects/c.jsonl", b"\xff,PAT-1\n".as_slice().into()).unwrap();
         let words = ["PAT-1".to_owned(), "nobody".to_owned()];
-        assert_eq!(erase(&store, &Words::Known(&words)).unwrap(), 3);
+        let searched = erase_all(&store, &Words::Known(&words)).unwrap();
+        assert_eq!((searched.removed, searched.damaged), (3, vec!["_shardify/rejects/c.jsonl".to_owned()]));
         let left = store.get("_shardify/rejects/a.jsonl").unwrap().unwrap();
         assert_eq!(left, line("x,PAT-12"));
         assert!(store.get("_shardify/rejects/b.jsonl").unwrap().is_none());

@@ -62,6 +62,9 @@ pub struct EraseReport {
     pub objects_deleted: u64,
     /// Lines removed from files of rejects, and rows from tables of duplicates.
     pub rejects_erased: u64,
+    /// Paths of damaged files of rejects and tables of duplicates, which may name the erased and were not searched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_searched: Vec<String>,
     /// Sources that the dataset no longer lists, because their names identified the erased subject.
     pub sources_erased: u64,
     /// Names of sources and shards that contain an erased id, and are kept because of other records.
@@ -80,4 +83,12 @@ pub struct EraseReport {
     /// The affected shards.
     #[serde(skip)]
     pub shards: Vec<ShardReceipt>,
+}
+
+impl EraseReport {
+    pub(super) fn add_not_searched(&mut self, paths: Vec<String>) {
+        self.not_searched.extend(paths);
+        self.not_searched.sort_unstable();
+        self.not_searched.dedup();
+    }
 }
