@@ -35,7 +35,10 @@ use crate::{
     dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
-    exec::encode::{framing, id_column},
+    exec::{
+        encode::{framing, id_column},
+        separated::Separated,
+    },
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, key_rule::KeyRule},
@@ -266,6 +269,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                 let samples = files::group(&files);
                 report.formats.push(format_report("files", &files, Some(samples.len() as u64), true));
                 report.problems.extend(problems::of_samples(&files, &samples));
+                report.problems.extend(convert::layout_notes(&files, &[source.to_owned()]));
                 if let Some(note) = convert::collapsed(&KeyRule::FirstDot, &files, &samples) {
                     context.observer.event(Event::Note(note));
                 }
@@ -541,10 +545,13 @@ fn shard_format(
             }
         };
         let input = file.open(tap)?;
-        let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
+        let mut separated = Separated::default();
+        let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, key| {
             records += 1;
+            key.into_iter().for_each(|key| separated.add(key, std::iter::empty()));
             Ok(())
         });
+        problem = problem.or_else(|| separated.note(file.name()));
         // The end of the sample may cut a record in two, which is not damage.
         if let Err(e) = scanned
             && format == OutputFormat::Tar

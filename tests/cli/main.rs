@@ -44,6 +44,7 @@ mod indexes;
 mod inputs;
 mod keys;
 mod labels;
+mod layouts;
 mod lineage;
 mod manners;
 mod messages;

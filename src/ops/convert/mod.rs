@@ -21,6 +21,7 @@ mod inputs;
 mod job;
 mod keys;
 mod labels;
+mod layouts;
 mod listing;
 mod options;
 mod plan;
@@ -47,6 +48,7 @@ pub(super) use self::{
     advice::remarks,
     keys::collapsed,
     labels::leave_out_metadata,
+    layouts::notes as layout_notes,
     trial::{Start, Trial, trial},
 };
 use self::{
