@@ -73,6 +73,7 @@ ALL = [
     Check("reshard_check", "datasets that are cut anew hold the chosen records for other readers, and nothing of the others", "--rounds 16", "--rounds 600", cost=30),
     Check("training_check", "random sequences of all that makes a training set, against a model and other readers", "--sequences 12", "", cost=30),
     Check("runs_check", "a dataset made in several runs is that of one run for every reader, and merges change no type", "--rounds 12", "--rounds 200", cost=40),
+    Check("agree_check", "inspect, dry runs, history and report agree with convert about files of the corpus", "--every 20", "", ("corpus",), cost=30),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
     Check("report_check", "the numbers of a report are DuckDB's over the live shards, and its page fits 400 and 1,400 pixels", "--rows 150000", "--rows 2000000", cost=40),
     Check("rules_check", "rules of `check` hold where DuckDB counts no record that breaks them", "--rounds 2", "--rounds 40 --rows 50000", cost=15),

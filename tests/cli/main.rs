@@ -8,6 +8,7 @@ mod older;
 mod support;
 
 mod adopt;
+mod agree;
 mod array_datasets;
 mod arrays;
 mod bench;
