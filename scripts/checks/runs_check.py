@@ -6,7 +6,9 @@ Each round makes random days of rows, in which some columns have no value on som
 day, to every format. pyarrow, DuckDB and Polars (Parquet), tarfile (tar) and the reader of the package tfrecord (TFRecord) read the shards
 of both, before and after compact, sort, erase and reshard: they find the same rows and types, and the datasets converted back to Parquet have
 the same columns. A day with a value of another type is refused and changes nothing; if its type is accepted, merges change no value
-and no type of one.
+and no type of one. Days of arrays (NetCDF, Zarr, NPZ) agree in the same way, constants included; a day with other sizes, coordinates or
+constants is refused in one run and in several, and packing changes no value. Days of files with labels and a rule for keys make the same samples,
+as webdataset reads them; a table with another type of label, or another rule, is refused.
 
     python3 scripts/checks/runs_check.py --shardify target/release/shardify [--rounds N] [--seed N]
 """
@@ -17,15 +19,20 @@ import datetime
 import json
 import pathlib
 import random
+import subprocess
 import tarfile
 import tempfile
 
 import duckdb
+import netCDF4
+import numpy
 import polars
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
-from harness import FORMATS, INPUT, Failure, expect, finish, objects, run
+import webdataset
+import zarr
+from harness import FORMATS, INPUT, USAGE, Failure, expect, finish, objects, run
 from tfrecord.reader import tfrecord_loader
 
 VALUES = {
@@ -41,6 +48,9 @@ VALUES = {
 NESTED = ("s", "l", "tags")
 # A first value that shows each type, so that the runs agree on it whatever the days hold.
 FIRST = {"v": 7, "f": 0.25, "d": "2024-02-03", "t": "x", "b": True, "s": {"a": 1, "c": "p"}, "l": [{"n": 1}], "tags": [1]}
+# A later run disagrees with the dataset, and needs consent.
+CONSENT = 8
+KINDS = ("agree", "arrays", "differ", "files", "arrays", "agree")
 OTHER = {"v": ("abc", 1.5), "f": ("abc",), "d": ("soon", 7), "b": ("maybe", 3)}
 
 
@@ -101,14 +111,16 @@ class Round:
         rows = []
         for shard in self.live(dataset):
             with tarfile.open(shard) as tar:
-                rows += [(one.name if self.named else "", tar.extractfile(one).read().decode()) for one in tar]
+                rows += [(one.name if self.named else "", tar.extractfile(one).read()) for one in tar]
         return {"tarfile": sorted(rows)}
 
     def tfrecord(self, dataset):
         rows = []
         for shard in self.live(dataset):
             for row in tfrecord_loader(shard, None, compression_type="gzip" if shard.endswith(".gz") else None):
-                rows.append(sorted((name, str(value.dtype) if hasattr(value, "dtype") else "", str(value)) for name, value in row.items()))
+                # An empty list of a day before the first value has no type yet, and merges copy the bytes of records.
+                kind = lambda value: "" if not hasattr(value, "dtype") or getattr(self, "is_open", False) and value.size == 0 else str(value.dtype)
+                rows.append(sorted((name, kind(value), str(value)) for name, value in row.items()))
         return {"tfrecord": sorted(rows)}
 
     def back(self, dataset):
@@ -136,6 +148,7 @@ class Round:
         rng = self.rng
         text = rng.random() < 0.5
         columns, days, is_open = days_of(rng, text)
+        self.is_open = is_open
         names = [f"day{number}.{'csv' if text else 'jsonl'}" for number in range(len(days))]
         for name, rows in zip(names, days):
             write(self.folder / name, rows, text)
@@ -187,8 +200,10 @@ class Round:
     def differ(self):
         """A day with a value of another type."""
         rng = self.rng
-        kind = rng.choice(sorted(OTHER))
-        other, text = rng.choice(OTHER[kind]), rng.random() < 0.5
+        text = rng.random() < 0.5
+        # A date of JSON is text, which holds any word.
+        kind = rng.choice([kind for kind in sorted(OTHER) if text or kind != "d"])
+        other = rng.choice(OTHER[kind])
         rows = [{"id": number, "x": FIRST[kind] if number == 0 else VALUES[kind](rng)} for number in range(6)]
         bad = [{"id": 100 + number, "x": other if number == 3 else VALUES[kind](rng)} for number in range(6)]
         suffix = "csv" if text else "jsonl"
@@ -209,6 +224,161 @@ class Round:
             self.run("verify", dataset, "--read-data")
 
 
+    def constants(self, dataset):
+        """Constants beside the live shards, by name."""
+        files = {pathlib.Path(shard).parent / "_constants.arrow" for shard in self.live(dataset)}
+        tables = [pa.ipc.open_file(file).read_all() if file.exists() else None for file in sorted(files)]
+        rows = [None if table is None else {name: str(table[name].to_pylist()) for name in table.column_names} for table in tables]
+        return sorted({json.dumps(row, sort_keys=True) for row in rows})
+
+    def arrays(self):
+        """Days of arrays that agree, or one that does not."""
+        rng = self.rng
+        form, to = rng.choice(("nc", "zarr", "npz")), rng.choice(FORMATS)
+        base = rng.choice(({}, {"kind": "f4", "scale": None, "fill": -999.0}))
+        days = [f"day{number}.{form}" for number in range(rng.randrange(2, 5))]
+        different = rng.choice([None, None, *UNLIKE, *ALIKE] if form != "npz" else [None, "size", "coordinate"])
+        for number, name in enumerate(days):
+            last = number + 1 == len(days)
+            write_arrays(self.folder / name, form, number, **{**base, **({**UNLIKE, **ALIKE}.get(different, {}) if last else {})})
+        codes = (0, INPUT, CONSENT)
+        one = self.code("convert", *days, "--out", "one", "--to", to)
+        several = [self.code("convert", name, "--out", "several", "--to", to) for name in days]
+        what = f"{form} to {to}, {different or 'alike'}"
+        expect(f"codes of all days but the last ({what})", several[:-1], [0] * (len(days) - 1))
+        expect(f"a known code ({what}): {one}, {several[-1]}", one in codes and several[-1] in codes, True)
+        expect(f"whether the day is refused in several runs ({what})", several[-1] != 0, different in UNLIKE)
+        expect(f"whether the days are refused in one run ({what})", one != 0, different in UNLIKE)
+        if different in UNLIKE:
+            return
+        self.named = True
+        for step in (None, "compact"):
+            if step:
+                for dataset in ("one", "several"):
+                    self.run("compact", dataset, "--min-inputs", "2")
+            expect(f"constants, {what}", self.constants("several"), self.constants("one"))
+            self.same(to, "one", "several", f"{step or 'new'} arrays, {what}")
+        wanted = sum((expected_arrays(self.folder / name, form) for name in days), [])
+        found = pq.read_table(self.live("one"), partitioning=None) if to == "parquet" else None
+        if found is not None:
+            values = [numpy.asarray(one, "f8").ravel().round(6).tolist() for one in found["v"].to_pylist()]
+            expect(f"values of pyarrow, {what}", sorted(map(str, values)), sorted(map(str, wanted)))
+        self.run("verify", "several", "--read-data")
+
+    def code(self, *words):
+        """The exit code of a command."""
+        command = [str(self.shardify), *map(str, words), "--progress", "never"]
+        return subprocess.run(command, capture_output=True, cwd=self.folder, timeout=600).returncode
+
+    def samples(self, dataset):
+        """Samples as webdataset reads them."""
+        out = []
+        for shard in self.live(dataset):
+            for sample in webdataset.WebDataset(shard, shardshuffle=False, empty_check=False):
+                out.append(sorted((name, value if isinstance(value, str) else value.decode()) for name, value in sample.items() if name not in ("__url__", "__local_path__")))
+        return sorted(out)
+
+    def files(self):
+        """Days of files with labels, in folders side by side that a rule joins."""
+        rng = self.rng
+        joined, labelled = rng.random() < 0.5, rng.random() < 0.7
+        options = ["--key", "(?:images|masks)/(.*)"] if joined else []
+        kinds = {"n": lambda: rng.randrange(9), "w": lambda: rng.choice((1.5, 2)), "t": lambda: rng.choice(("x", "7")), "b": lambda: rng.random() < 0.5}
+        days, all_rows = [], []
+        for day in range(rng.randrange(2, 5)):
+            rows = []
+            for number in range(rng.randrange(1, 4)):
+                # Which indexes a dataset has follows from the names of its first run: dali takes no such names.
+                name = f"d{day}n{number}" + (" ä" if day == 0 and number == 0 else rng.choice(("", "-ä", " x")))
+                for folder, ending in (("images", "jpg"), ("masks", "png")) if joined else (("x", "jpg"), ("x", "seg.png")):
+                    content = f"{name} {ending} {rng.random()}"
+                    for place in (self.folder / f"in{day}" / folder, self.folder / "all" / folder):
+                        place.mkdir(parents=True, exist_ok=True)
+                        (place / f"{name}.{ending}").write_text(content)
+                none = day > 0 and rng.random() < 0.4
+                first = {"n": 7, "w": 1.5, "t": "x", "b": True}
+                row = {kind: first[kind] if day == 0 and number == 0 else None if none else make() for kind, make in kinds.items()}
+                rows.append({"file": f"{name}.jpg", **row})
+            days.append(f"in{day}")
+            all_rows += rows
+            write(self.folder / f"labels{day}.csv", rows, True)
+        write(self.folder / "labels.csv", all_rows, True)
+        self.named = True
+        labels = lambda table: ["--labels", table] if labelled else []
+        for to in FORMATS:
+            one, several = f"files-one-{to}", f"files-several-{to}"
+            self.run("convert", "all", "--out", one, "--to", to, *options, *labels("labels.csv"))
+            for number, day in enumerate(days):
+                self.run("convert", day, "--out", several, "--to", to, *(options if number == 0 else []), *labels(f"labels{number}.csv"))
+            for step in (None, "compact"):
+                if step:
+                    for dataset in (one, several):
+                        self.run("compact", dataset, "--min-inputs", "2")
+                self.same(to, one, several, f"{step or 'new'} samples (--key: {joined}, --labels: {labelled})")
+                if to == "tar":
+                    expect("samples of webdataset", self.samples(several), self.samples(one))
+            before = self.live(several)
+            if labelled:
+                (self.folder / "late/images").mkdir(parents=True, exist_ok=True)
+                (self.folder / "late/images/late.jpg").write_text("late")
+                (self.folder / "late.csv").write_text('file,n,w\nlate.jpg,many,1\n')
+                self.run("convert", "late", "--out", several, "--labels", "late.csv", codes=(INPUT,))
+            self.run("convert", days[0], "--out", several, "--key", "last-dot", *labels("labels0.csv"), codes=(USAGE,))
+            expect("shards after refused days", self.live(several), before)
+            self.run("verify", several, "--read-data")
+
+
+# What makes a day differ from the others: the first ones are refused, the others are read alike.
+UNLIKE = {"size": {"y": 4}, "coordinate": {"lat": 11.0}, "constant": {"constant": 2.5}, "no constant": {"constant": None}, "time": {"units": "furlongs"}}
+ALIKE = {"offset": {"offset": 5.0}, "epoch": {"units": "days since 2024-03-01"}, "unit": {"units": "hours since 2024-01-01"}, "fill": {"fill": -1}}
+
+
+def write_arrays(path, form, day, y=3, lat=10.0, scale=0.5, offset=0.0, kind="i2", constant=1.5, units="days since 2024-01-01", fill=-999):
+    """A day of `v(time, lat, lon)`, packed or not, with coordinates and a constant."""
+    values = numpy.random.default_rng(day).integers(0, 100, (2, y, 4)).astype(kind)
+    values[0, 0, 0] = fill
+    time, lats = numpy.arange(day * 2.0, day * 2 + 2), (lat + numpy.arange(y)).astype("f4")
+    packing = {"scale_factor": scale, "add_offset": offset} if scale else {}
+    if form == "npz":
+        numpy.savez(path, v=values, lat=lats)
+    elif form == "nc":
+        with netCDF4.Dataset(path, "w") as file:
+            for name, size in (("time", None), ("lat", y), ("lon", 4)):
+                file.createDimension(name, size)
+            file.createVariable("time", "f8", ("time",)).units = units
+            file["time"][:] = time
+            file.createVariable("lat", "f4", ("lat",))[:] = lats
+            v = file.createVariable("v", kind, ("time", "lat", "lon"), fill_value=fill)
+            v.set_auto_maskandscale(False)
+            v.setncatts(packing)
+            v[:] = values
+            if constant is not None:
+                file.createVariable("c", "f4", ())[...] = constant
+    else:
+        group = zarr.open_group(path, mode="w", zarr_format=2)
+        fill = {"_FillValue": fill}
+        of = [("time", time, ["time"], {"units": units}), ("lat", lats, ["lat"], {}), ("v", values, ["time", "lat", "lon"], {**packing, **fill})]
+        of += [("c", numpy.array(constant, "f4"), [], {})] if constant is not None else []
+        for name, content, dims, attributes in of:
+            array = group.create_array(name, shape=content.shape, dtype=content.dtype, chunks=content.shape)
+            array[...] = content
+            array.attrs.update({"_ARRAY_DIMENSIONS": dims, **attributes})
+
+
+def expected_arrays(path, form):
+    """The values of `v`, one list per record, as netCDF4 or numpy has them."""
+    if form == "npz":
+        found = numpy.load(path)["v"].astype("f8")
+    elif form == "nc":
+        with netCDF4.Dataset(path) as file:
+            found = numpy.ma.filled(file["v"][:].astype("f8"), numpy.nan)
+    else:
+        array = zarr.open_group(path, mode="r")["v"]
+        raw, attributes = array[...], dict(array.attrs)
+        found = numpy.where(raw == attributes["_FillValue"], numpy.nan, raw * attributes.get("scale_factor", 1) + attributes.get("add_offset", 0))
+    return [one.ravel().round(6).tolist() for one in found]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--shardify", default="target/release/shardify", type=pathlib.Path)
@@ -217,7 +387,7 @@ def main():
     options = parser.parse_args()
     kinds, failed = collections.Counter(), []
     for number in range(options.rounds):
-        kind = "differ" if number % 3 == 2 else "agree"
+        kind = KINDS[number % len(KINDS)]
         with tempfile.TemporaryDirectory() as folder:
             try:
                 getattr(Round(options.shardify.resolve(), folder, options.seed * 1_000_003 + number), kind)()

@@ -13,6 +13,7 @@ use super::{
     dedup::{DedupGate, Places},
     encode::{SourceBatch, SourceName},
     rejects::{RejectLine, RejectsFile},
+    separated::Separated,
     sides::SideRecords,
     suppress::{without, without_origins},
 };
@@ -271,8 +272,8 @@ struct Position {
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
-    /// Key of the first sample of an archive, until it comes again.
-    first_key: Option<String>,
+    /// Samples of an archive whose keys come again.
+    separated: Separated,
 }
 
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
@@ -407,7 +408,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         for remark in &block.remarks {
             self.remark(source, *remark);
         }
-        self.look_for_separated(source, &block.payload);
+        let of_sides = sides.iter().map(|part| &part.records.payload);
+        std::iter::once(&block.payload).chain(of_sides).for_each(|payload| self.look_for_separated(source, payload));
         // One more than is named says that there are others.
         let room = IGNORED_NAMES + 1 - self.ignored.len();
         self.ignored.extend(block.ignored_names.iter().take(room).cloned());
@@ -564,24 +566,17 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             let name = &self.setup.sources[source].name.name;
             self.setup.observer.event(Event::Note(format!("{name}, line {line}: {why}{more}")));
         }
+        if let Some(note) = std::mem::take(&mut self.position.separated).note(&self.setup.sources[source].name.name) {
+            self.setup.observer.event(Event::Note(note));
+        }
     }
 
-    /// Says so if the first sample of an archive comes again, as in archives that are sorted by extension.
+    /// Notes which samples of an archive come again.
     fn look_for_separated(&mut self, source: usize, payload: &Payload) {
         let facts = &self.setup.sources[source];
         let (Payload::Samples(samples), false) = (payload, facts.is_samples()) else { return };
-        let mut samples = samples.iter();
-        if self.position.records == 0 {
-            self.position.first_key = samples.next().map(|sample| sample.key.clone());
-        }
-        let Some(key) = &self.position.first_key else { return };
-        if samples.any(|sample| sample.key == *key) {
-            self.setup.observer.event(Event::Note(format!(
-                "{}: the sample `{key}` comes again later: members of an archive are parts of one sample only if they are neighbours; \
-                 if it is sorted by extension, unpack it and convert the folder, which joins files by name",
-                facts.name.name
-            )));
-            self.position.first_key = None;
+        for sample in samples {
+            self.position.separated.add(&sample.key, sample.parts.iter().map(|part| part.extension.as_str()));
         }
     }
 

@@ -37,6 +37,7 @@ pub mod rewrite;
 pub mod scatter;
 pub mod seen;
 pub mod select;
+pub mod separated;
 pub mod shard;
 pub mod shuffle;
 pub mod sides;

@@ -35,7 +35,10 @@ use crate::{
     dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_path, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
-    exec::encode::{framing, id_column},
+    exec::{
+        encode::{framing, id_column},
+        separated::Separated,
+    },
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, key_rule::KeyRule},
@@ -234,11 +237,14 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     scan::ignore_companions(&mut found.files);
     let listing = started.elapsed();
     if found.files.is_empty() {
-        return Err(Error::usage("expected files, found none").at(source));
+        return Err(Error::usage("expected something to inspect, found no files").at(source));
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = report(source, &sizes, SMALL_FILE);
     report.problems = problems::of_files(&found.files);
+    let refused = convert::refuse_tables(&found).err().map(|e| described(&e));
+    let small = (report.bytes <= convert::SMALL && refused.is_none()).then(|| found.files.clone());
+    report.problems.extend(refused);
     // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
     let forecast = found.tables.is_empty().then(|| Forecast::new(context, &found.files, listing)).flatten();
     let (shards, others) = by_format(found.files);
@@ -262,14 +268,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
                 tables(&sources, &mut report.formats, &mut sample)?;
                 sources_of_records = sources;
             }
-            Ok(Input::Files(files)) => {
-                let samples = files::group(&files);
-                report.formats.push(format_report("files", &files, Some(samples.len() as u64), true));
-                report.problems.extend(problems::of_samples(&files, &samples));
-                if let Some(note) = convert::collapsed(&KeyRule::FirstDot, &files, &samples) {
-                    context.observer.event(Event::Note(note));
-                }
-            }
+            Ok(Input::Files(files)) => of_files(context, &files, &mut report),
             // There is nothing else to say of a single file that cannot be read.
             Err(e) if others.len() == 1 && shards.is_empty() => return Err(e),
             Err(e) => {
@@ -279,6 +278,10 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         }
     }
     report.problems.extend(problems::of_names(&sources_of_records, &shards));
+    // What cannot be read at all is said in the advice.
+    if let (Some(files), true, None) = (small, shards.is_empty(), &note) {
+        report.problems.extend(cost::refusal(context, files).map(|e| described(&e)));
+    }
     sample.describe(&mut report)?;
     check_id(&mut report, &|id| {
         unique::unique_in(context, &sources_of_records, shards.get(&OutputFormat::Parquet), id)
@@ -293,6 +296,17 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         report.cost = forecast.cost(context, &options(&report));
     }
     Ok(report)
+}
+
+/// Adds files that are grouped into samples to a report.
+fn of_files(context: &Context<'_>, files: &[SourceFile], report: &mut InspectReport) {
+    let samples = files::group(files);
+    report.formats.push(format_report("files", files, Some(samples.len() as u64), true));
+    report.problems.extend(problems::of_samples(files, &samples));
+    report.problems.extend(convert::layout_notes(files, std::slice::from_ref(&report.source)));
+    if let Some(note) = convert::collapsed(&KeyRule::FirstDot, files, &samples) {
+        context.observer.event(Event::Note(note));
+    }
 }
 
 /// Describes a dataset or a Delta table; `None` if there is neither.
@@ -541,10 +555,13 @@ fn shard_format(
             }
         };
         let input = file.open(tap)?;
-        let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, _| {
+        let mut separated = Separated::default();
+        let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, key| {
             records += 1;
+            key.into_iter().for_each(|key| separated.add(key, std::iter::empty()));
             Ok(())
         });
+        problem = problem.or_else(|| separated.note(file.name()));
         // The end of the sample may cut a record in two, which is not damage.
         if let Err(e) = scanned
             && format == OutputFormat::Tar
@@ -684,7 +701,8 @@ fn is_float(column: &ColumnReport) -> bool {
 
 /// Returns an error and its hints on one line.
 fn described(error: &Error) -> String {
-    let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}: "));
+    let line = error.place().line.map_or_else(String::new, |line| format!(", line {line}"));
+    let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}{line}: "));
     let described = std::iter::once(format!("{place}{}", error.message())).chain(error.hints().iter().cloned());
     described.collect::<Vec<_>>().join("; ")
 }

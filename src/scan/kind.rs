@@ -312,7 +312,9 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         (Some((records, _)), Some((other, _))) => {
             let is_table = |s: &RecordSource| !is_label(s) && !s.yields_samples() && !s.format.is_array();
             let mut tables = read.iter().filter(|(_, s)| s.as_ref().is_some_and(is_table)).map(|(file, _)| file);
-            Err(records_beside_files(records, other, tables.next().filter(|_| tables.next().is_none())))
+            let of_bids = read.iter().any(|(file, _)| file.name().rsplit('/').next() == Some(BIDS));
+            let table = tables.next().filter(|_| tables.next().is_none());
+            Err(records_beside_files((records, other), table, of_bids))
         }
         _ => as_files(read.into_iter().map(|(file, _)| file).collect(), options),
     }
@@ -326,8 +328,20 @@ fn as_files(files: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
     Ok(Input::Files(files))
 }
 
+/// The document that every dataset in BIDS has.
+pub const BIDS: &str = "dataset_description.json";
+/// The options that convert its recordings, with their subjects.
+pub const BIDS_OPTIONS: &str = "--from files --include 'sub-*/**' --subject-from-path 'sub-{subject}/**'";
+
 /// Returns the error for files with records beside others, of which only `table` is a table, if there is one.
-fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<&SourceFile>) -> Error {
+fn records_beside_files(
+    (records, other): (&SourceFile, &SourceFile),
+    table: Option<&SourceFile>,
+    of_bids: bool,
+) -> Error {
+    let bids = format!(
+        "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; its tables are datasets of their own: --include participants.tsv"
+    );
     let labels = match table {
         Some(table) => format!("if it has the labels of the other files: --labels {}", table.uri()),
         None => "if a table has the labels of the other files: --labels FILE".to_owned(),
@@ -337,7 +351,7 @@ fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<
         records.name(),
         other.name()
     ))
-    .hint(labels)
+    .hint(if of_bids { bids } else { labels })
     .hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
     .hint("to convert all files as samples, grouped by name: --from files")
 }

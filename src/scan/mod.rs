@@ -33,7 +33,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 pub use companions::{Companions, ignore_companions};
 pub use foreign::is_foreign_archive;
-pub use kind::{First, Input, InputFormat, RecordSource, classify, names_records};
+pub use kind::{BIDS, BIDS_OPTIONS, First, Input, InputFormat, RecordSource, classify, names_records};
 pub use misnamed::{contradiction, misnamed, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};

@@ -485,3 +485,69 @@ fn content_of_files_is_recognized_whatever_the_labels() {
     let summary = again.summary();
     assert_eq!((summary["sources_moved"].clone(), summary["records_out"].clone()), (json!(1), json!(0)), "{summary}");
 }
+
+/// Returns the text of a member of any shard of a dataset, by GNU tar.
+fn label(folder: &Folder, dataset: &str, member: &str) -> String {
+    let shards = folder.run(&format!("manifest {dataset} --list --json")).ok().objects();
+    let read = |shard: &serde_json::Value| {
+        let path = folder.path().join(dataset).join(shard["path"].as_str()?);
+        let out = std::process::Command::new("tar").arg("xOf").arg(path).arg(member).output().unwrap();
+        out.status.success().then(|| String::from_utf8(out.stdout).unwrap())
+    };
+    shards.iter().find_map(read).unwrap_or_default()
+}
+
+#[test]
+fn types_of_labels_bind_the_tables_of_later_runs() {
+    let folder = Folder::new();
+    for name in ["a", "b", "c", "d"] {
+        folder.write(&format!("{name}/{name}.txt"), name);
+    }
+    folder.write("a.csv", "file,n,w,code\na.txt,7,1.5,x\n");
+    folder.write("b.csv", "file,n,w,code\nb.txt,,2,7\n");
+    folder.write("c.csv", "file,n,w,code\nc.txt,many,2,7\n");
+    folder.write("d.jsonl", "{\"file\":\"d.txt\",\"n\":8,\"w\":null,\"code\":\"z\",\"new\":true}\n");
+    folder.run("convert a --labels a.csv --out ds").ok();
+    folder.run("convert b --labels b.csv --out ds").ok();
+    assert_eq!(label(&folder, "ds", "b.json"), r#"{"n":null,"w":2.0,"code":"7"}"#);
+    let refused = folder.run("convert c --labels c.csv --out ds");
+    assert_eq!(refused.code, 6, "{}", refused.stderr);
+    for part in
+        ["expected int64, as labels of this dataset have, found text", "c.csv", "column `n`", "--on-schema union"]
+    {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    folder.run("convert d --labels d.jsonl --out ds").ok();
+    assert_eq!(label(&folder, "ds", "d.json"), r#"{"n":8,"w":null,"code":"z","new":true}"#);
+    let widened = folder.run("convert c --labels c.csv --out ds --on-schema union").ok();
+    assert!(widened.stderr.contains("types of labels change: `n` from int64 to text"), "{}", widened.stderr);
+    assert_eq!(label(&folder, "ds", "c.json"), r#"{"n":"many","w":2.0,"code":"7"}"#);
+    assert_eq!(label(&folder, "ds", "a.json"), r#"{"n":7,"w":1.5,"code":"x"}"#);
+}
+
+#[test]
+fn a_plan_reads_labels_with_the_types_of_the_dataset() {
+    let folder = Folder::new();
+    folder.write("a/a.txt", "a");
+    folder.write("b/b.txt", "b");
+    folder.write("a.csv", "file,w\na.txt,1.5\n");
+    folder.write("b.csv", "file,w\nb.txt,2\n");
+    folder.run("convert a --labels a.csv --out ds").ok();
+    let plan =
+        folder.run("plan convert b --labels b.csv --out ds --json").ok().summary()["plan"].as_str().unwrap().to_owned();
+    folder.run(&format!("run-task {plan} --task 0")).ok();
+    folder.run(&format!("commit {plan}")).ok();
+    assert_eq!(label(&folder, "ds", "b.json"), r#"{"w":2.0}"#);
+}
+
+#[test]
+fn the_metadata_of_several_folders_has_one_type() {
+    let folder = Folder::new();
+    folder.write("data/train/a.txt", "a");
+    folder.write("data/test/b.txt", "b");
+    folder.write("data/train/metadata.csv", "file_name,w\na.txt,1.5\n");
+    folder.write("data/test/metadata.csv", "file_name,w\nb.txt,2\n");
+    folder.run("convert data --out ds").ok();
+    assert_eq!(label(&folder, "ds", "train/a.json"), r#"{"w":1.5}"#);
+    assert_eq!(label(&folder, "ds", "test/b.json"), r#"{"w":2.0}"#);
+}

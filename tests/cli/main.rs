@@ -9,6 +9,7 @@ mod support;
 
 mod accounts;
 mod adopt;
+mod agree;
 mod array_datasets;
 mod arrays;
 mod bench;
@@ -46,6 +47,7 @@ mod inputs;
 mod keys;
 mod labels;
 mod left_out;
+mod layouts;
 mod lineage;
 mod manners;
 mod messages;

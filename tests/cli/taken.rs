@@ -118,7 +118,31 @@ fn archives_that_loaders_read_otherwise_are_not_adopted() {
         "{ran:?}"
     );
     let ran = folder.run("convert apart --out c").ok();
-    assert!(ran.stderr.contains("the sample `0` comes again later"), "{ran:?}");
+    assert!(ran.stderr.contains("2 of 4 samples have the key of an earlier sample, first `0`"), "{ran:?}");
+}
+
+#[test]
+fn members_of_one_name_are_named_wherever_they_are() {
+    let folder = Folder::new();
+    let mut members = vec![("first.jpg", FILE, "0"), ("a.jpg", FILE, "1"), ("a.txt", FILE, "x")];
+    members.extend([("b.jpg", FILE, "2"), ("c.jpg", FILE, "3"), ("a.jpg", FILE, "4"), ("a.txt", FILE, "y")]);
+    folder.write("far.tar", archive(&members));
+    for options in ["", "--to parquet", "--split train=0.5,val=0.5"] {
+        let ran = folder.run(&format!("convert far.tar --out o{} {options} --json", options.len())).ok();
+        assert_eq!(ran.summary()["records_out"], 5);
+        let told = "far.tar: 1 of 5 samples has the key of an earlier sample, first `a`; 2 members have the name of an earlier member, \
+                    first `a.jpg`: both hold data and are records of their own";
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    }
+    folder.write("near.tar", archive(&[("a.jpg", FILE, "1"), ("a.jpg", FILE, "4"), ("b.jpg", FILE, "2")]));
+    refused(&folder.run("convert near.tar --out n"), 6, &["for key `a`, found another, `a.jpg`", "near.tar"]);
+    let ran = folder.run("convert near.tar --out n --on-error quarantine --json");
+    assert_eq!(
+        (ran.code, &ran.summary()["records_rejected"], &ran.summary()["records_out"]),
+        (3, &1.into(), &1.into())
+    );
+    let inspected = folder.run("inspect far.tar --json").ok();
+    assert!(inspected.stdout.contains("1 of 5 samples has the key of an earlier sample, first `a`"), "{inspected:?}");
 }
 
 #[test]

@@ -223,6 +223,7 @@ pub fn transaction() -> Transaction<'static> {
         subjects_from: None,
         keys: shardify::record::key_rule::KeyRule::FirstDot,
         labels: None,
+        label_types: None,
         classes: None,
         indexes: Vec::new(),
         private: None,

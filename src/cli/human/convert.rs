@@ -76,6 +76,9 @@ fn planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
         let least = if estimate.compressed { "at least " } else { "" };
         line(w, "about", format_args!("{least}{records} in {shards}, {}", Size(estimate.bytes)))?;
     }
+    if let Some(rejected) = report.estimate.and_then(|estimate| estimate.rejected).filter(|rejected| *rejected > 0) {
+        line(w, "rejected", plural(rejected, "record"))?;
+    }
     if let Some(folder) = &report.folder {
         line(w, "into", format_args!("{dataset}/{folder}/"))?;
     }

@@ -25,7 +25,7 @@ use crate::{
     dataset::log::{
         clock,
         draft::Draft,
-        entry::{self, Counts, Entry},
+        entry::{self, Counts, Entry, Settings},
         erased,
         leases::CommitDelay,
         root,
@@ -283,15 +283,18 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 /// Fails if another run has given a column a type since that does not hold what this run has written, or the other way
 /// round.
 fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
-    let (mine, theirs) = (&transaction.settings.types, &parent.entry().settings.types);
-    let (Some(mine), Some(theirs)) = (mine.as_ref().filter(|_| transaction.operation == "convert"), theirs) else {
-        return Ok(());
-    };
-    let then = parent.dataset().find_entry(planned_on)?.and_then(|entry| entry.settings.types);
-    if then.as_ref() == Some(theirs) {
+    let (mine, theirs) = (&transaction.settings, &parent.entry().settings);
+    if transaction.operation != "convert" || (&mine.types, &mine.label_types) == (&None, &None) {
         return Ok(());
     }
-    let differs = bound::conflict(theirs, mine).or_else(|| bound::conflict(mine, theirs));
+    let then = parent.dataset().find_entry(planned_on)?.map(|entry| entry.settings);
+    let differs =
+        [|of: &Settings| of.types.clone(), |of: &Settings| of.label_types.clone()].into_iter().find_map(|of| {
+            let (mine, theirs) = (of(mine)?, of(theirs)?);
+            let is_as_planned = then.as_ref().and_then(of).as_ref() == Some(&theirs);
+            let differs = || bound::conflict(&theirs, &mine).or_else(|| bound::conflict(&mine, &theirs));
+            if is_as_planned { None } else { differs() }
+        });
     differs.map_or(Ok(()), |(column, one, other)| {
         Err(Error::conflict(format!("another run gave a column another type meanwhile, {one} beside {other}"))
             .column(column)
@@ -486,6 +489,7 @@ mod tests {
                 subjects_from: None,
                 keys: crate::record::key_rule::KeyRule::FirstDot,
                 labels: None,
+                label_types: None,
                 classes: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),

@@ -270,6 +270,9 @@ pub struct Settings {
     /// Hash of the tables that labels of samples came from last, keyed if ids are private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
+    /// Types of the columns of these tables, which bind later tables; `null` for a column without a value so far.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
+    pub label_types: Option<Fields>,
     /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from folders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,

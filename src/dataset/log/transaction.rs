@@ -128,8 +128,12 @@ impl Transaction<'_> {
             (None, _) => {}
         }
         settings.retyped.extend(parent.retyped.iter().cloned());
+        if let (Some(theirs), Some(mine)) = (&parent.label_types, &settings.label_types) {
+            settings.label_types = Some(bound::after(theirs, mine));
+        }
         if self.operation != "convert" {
             settings.labels.clone_from(&parent.labels);
+            settings.label_types.clone_from(&parent.label_types);
             settings.dedup.clone_from(&parent.dedup);
         }
         settings

@@ -337,7 +337,7 @@ impl Screen<'_> {
     /// Decides about a record with another number of fields than there are columns, or with misplaced quotes.
     fn damaged(&mut self, at: Range<usize>, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
-        if let Some((fields, why)) = self.repair(record) {
+        if let Some((fields, why)) = self.repair(record).or_else(|| self.repair_as_text(record)) {
             return self.repaired(at, &fields, why);
         }
         if let Some(open) = open {
@@ -385,11 +385,21 @@ impl Screen<'_> {
     }
 
     /// Returns the only reading of a damaged record that fits. If rejects are not allowed, it is used only where
-    /// another
-    /// delimiter is all that differs, and so in all records that lack the usual one.
+    /// another delimiter is all that differs, and so in all records that lack the usual one.
     fn repair(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
+        self.usable(self.expected.repair(record))
+    }
+
+    /// The same where columns that other records have made text accept any value. The number of records must not
+    /// depend on the types, so this cannot decide where a record ends.
+    fn repair_as_text(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
+        let profile = self.expected.profile.without(|column| !(self.is_open)(column));
+        self.usable(Expected { profile: &profile, ..self.expected }.repair(record))
+    }
+
+    fn usable(&self, repair: Option<(Vec<Field>, &'static str)>) -> Option<(Vec<Field>, &'static str)> {
         let options = &self.source.options;
-        let repair = self.expected.repair(record).filter(|_| options.tidy && !self.unquoted)?;
+        let repair = repair.filter(|_| options.tidy && !self.unquoted)?;
         (options.repair || repair.1 == repair::OTHER_DELIMITER).then_some(repair)
     }
 
@@ -535,6 +545,20 @@ mod tests {
         ] {
             assert_eq!(added(line), (vec![row.to_owned()], vec![], vec![why]), "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_column_that_other_records_have_made_text_accepts_any_value_of_a_repaired_record() {
+        let line = "30;2024-01-30;a, b;dry\n";
+        let options = CsvOptions::default();
+        let (_, rejects, _) = added_with(line, &options);
+        assert!(rejects[0].contains("expected 4 fields, found 2"), "{rejects:?}");
+        let (rows, rejects, remarks) = outcome_with(&table(&format!("29,2024-01-29,c,trace\n{line}")), &options);
+        assert_eq!((rows[21].as_str(), rejects.len()), ("30|2024-01-30|a, b|dry", 0));
+        assert_eq!(remarks, [(21, 1, repair::OTHER_DELIMITER)]);
+        let torn = "30,2024-01-30,\"a \"b\" c\",dry\n";
+        let (_, rejects, _) = outcome_with(&table(&format!("29,2024-01-29,c,trace\n{torn}")), &options);
+        assert_eq!(rejects.len(), 1);
     }
 
     #[test]

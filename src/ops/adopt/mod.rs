@@ -426,6 +426,7 @@ impl<'a> Adoption<'a> {
             subjects_from: None,
             keys: KeyRule::FirstDot,
             labels: None,
+            label_types: None,
             classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),

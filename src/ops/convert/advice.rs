@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use arrow::array::RecordBatch;
 use rayon::prelude::*;
 
-use super::{columns::unknown_column, inputs::Inputs, job::Job, plan::ConvertPlan, report::ConvertReport};
+use super::{columns::unknown_column, inputs::Inputs, job::Job, layouts, plan::ConvertPlan, report::ConvertReport};
 use crate::{
     codec::Codec,
     dataset::Settings,
@@ -70,6 +70,7 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
+            layouts::notes(files, &job.options.sources).into_iter().for_each(note);
             let archives: Vec<&str> =
                 files.par_iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name)).collect();
             if let [first, others @ ..] = &archives[..] {

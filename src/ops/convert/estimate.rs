@@ -42,7 +42,14 @@ impl ConvertPlan {
             Inputs::Samples { .. } => &[],
         };
         let sampled = sources.iter().any(|source| !source.format.is_typed());
-        Ok(Estimate { records, bytes, shards, sampled, compressed: sources.iter().any(|source| source.packed) })
+        Ok(Estimate {
+            records,
+            bytes,
+            shards,
+            rejected: None,
+            sampled,
+            compressed: sources.iter().any(|source| source.packed),
+        })
     }
 
     fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
@@ -51,6 +58,10 @@ impl ConvertPlan {
         let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
         let gate = self.given.selection.gate(&self.fields)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
+        // Where the sources state how many records they have, these are counted, and bytes follow from them.
+        let stated: Option<u64> = sources.iter().map(|source| source.reader.rows()).sum();
+        let stated = stated.filter(|_| gate.is_none());
+        let mut encoded = (0_usize, 0.0);
         let facts = source_facts(sources, &self.settings, self.subjects.as_ref(), self.keys.as_deref());
         for (source, facts) in sources.iter().zip(facts) {
             let Some(sample) = &source.sample else { continue };
@@ -62,7 +73,11 @@ impl ConvertPlan {
             // For a compressed source, only the stored size is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;
             let scale = (after_header / (sample.bytes_in() as f64).max(1.0)).max(1.0);
-            records += block.payload.len() as f64 * scale;
+            let count = block.payload.len();
+            if count == 0 {
+                continue;
+            }
+            records += count as f64 * scale;
             let batch = SourceBatch {
                 rows: Numbers::counting(1, block.payload.len()),
                 payload: block.payload,
@@ -72,16 +87,19 @@ impl ConvertPlan {
                 sidecar: None,
             };
             let unit = EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
-            bytes += scale
-                * match encoder.encode(unit)?.body {
-                    Body::RowGroup(group, _) => group.encoded_bytes as f64,
-                    Body::Stream(piece) => piece.bytes.len() as f64,
-                };
+            let written = match encoder.encode(unit)?.body {
+                Body::RowGroup(group, _) => group.encoded_bytes as f64,
+                Body::Stream(piece) => piece.bytes.len() as f64,
+            };
+            bytes += scale * written;
+            encoded = (encoded.0 + count, encoded.1 + written);
         }
         // If there are many sources, samples are kept only of some; the others are assumed to be alike.
         let others: u64 = sources.iter().skip(SAMPLES_KEPT).map(|source| source.file.bytes()).sum();
         let scale = if looked_at > 0 { 1.0 + others as f64 / looked_at as f64 } else { 1.0 };
+        let of_stated = |rows: u64| (rows as f64, encoded.1 / encoded.0.max(1) as f64 * rows as f64);
+        let (records, bytes) = stated.map_or((records * scale, bytes * scale), of_stated);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive estimates")]
-        Ok(((records * scale).round() as u64, (bytes * scale).round() as u64))
+        Ok((records.round() as u64, bytes.round() as u64))
     }
 }

@@ -5,20 +5,25 @@
 //!              cat.jpg,7       ->   cat.json  {"label":7}
 //! ```
 //!
+//! The types of labels are united over all tables of a run and bind those of later runs, as the types of columns do.
+//!
 //! Rows are joined with all listed files, also those that are in the dataset already: otherwise the name of a new file might
 //! seem to be unique. A plan stores the numbers of rows, and the dataset a hash of the tables, but no content of theirs, so
 //! that an erasure need not look for it.
 
 use std::collections::HashMap;
 
-use arrow::array::{Array as _, RecordBatch};
+use arrow::{
+    array::{Array as _, RecordBatch},
+    datatypes::{Field, Fields},
+};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     job::Job,
-    options::{Accept, ConvertOptions, LabelSource},
+    options::{Accept, ConvertOptions, LabelSource, OnSchema},
     side_table::{self, SideTable},
 };
 use crate::{
@@ -30,7 +35,7 @@ use crate::{
     ops::Context,
     record::json::RowJson,
     scan::{InputFormat, SourceFile, content_hash, names_records},
-    schema::hint_columns,
+    schema::{bound, file::print_type, hint_columns, unite_lists},
     storage::plain_urls,
     units::Size,
 };
@@ -65,6 +70,8 @@ pub(super) struct LabelTables {
 #[derive(Debug)]
 pub(super) struct Labels {
     pub(super) tables: LabelTables,
+    /// Types of the labels of the dataset, with these tables.
+    pub(super) types: Fields,
     /// The tables, as messages name them.
     shown: String,
     /// The hash of all tables, without a key.
@@ -83,13 +90,14 @@ pub(super) struct Labels {
 
 impl Labels {
     /// Reads the labels of the listed files: from the table that the user names, or from the metadata of an imagefolder
-    /// among the files. Tables are removed from the list; their number is added to `ignored`.
+    /// among the files. Tables are removed from the list; their number is added to `ignored`. `known` are the types of
+    /// the labels that the dataset has.
     ///
     /// # Errors
-    /// When a table cannot be read, or two rows name one sample.
+    /// When a table cannot be read, two rows name one sample, or a value does not fit the type that the dataset has.
     pub(super) fn read(
         context: &Context<'_>,
-        options: &ConvertOptions,
+        (options, known): (&ConvertOptions, &Fields),
         files: &mut Vec<SourceFile>,
         ignored: &mut u64,
     ) -> Result<Option<Self>> {
@@ -112,18 +120,20 @@ impl Labels {
         let key = if found { FILE_NAME.to_owned() } else { key_of(&first.table, column)? };
         let more = if tables.len() > 1 { format!(" and {} more", tables.len() - 1) } else { String::new() };
         let shown = format!("{}{more}", first.shown);
+        let types = types_of(&tables, &key, known, options.on_schema)?;
         let mut rows = Rows::new(context.memory.0 / SHARE);
         let (mut places, mut hashes) = (Vec::new(), Vec::new());
         for Opened { table, shown, hash } in tables {
             let folder = shown.rfind('/').map_or("", |slash| &shown[..=slash]);
             places.push(table.uri());
             hashes.extend_from_slice(&hash.to_le_bytes());
-            rows.add(table, &key, Some(folder).filter(|_| found))?;
+            rows.add(table.with_types(&types), &key, Some(folder).filter(|_| found))?;
         }
         let joined = join(&rows, files, !found)?;
         let unused = rows.unused(&joined.owners);
         Ok(Some(Self {
             tables: LabelTables { places, column: key },
+            types,
             shown,
             hash: xxh3_64(&hashes),
             contents: rows.contents(),
@@ -153,6 +163,12 @@ impl Labels {
         let old = job.snapshot.and_then(|snapshot| snapshot.entry().settings.labels.clone());
         if old.is_some_and(|old| old != hash) {
             note("the labels changed since an earlier run; samples that were converted before keep theirs".to_owned());
+        }
+        let known = job.snapshot.and_then(|snapshot| snapshot.entry().settings.label_types.clone()).unwrap_or_default();
+        let changes: Vec<String> = known.iter().filter_map(|then| type_change(then, &self.types)).collect();
+        if !changes.is_empty() {
+            let changes = changes.join(", ");
+            note(format!("types of labels change: {changes}; samples that were converted before keep theirs"));
         }
         hash
     }
@@ -251,7 +267,8 @@ impl LabelTables {
         for place in &self.places {
             let Opened { table, hash, .. } = Opened::new(side_table::locate(context, place, OPTION)?, String::new())?;
             hashes.extend_from_slice(&hash.to_le_bytes());
-            rows.add(table, &self.column, None)?;
+            let types = settings.label_types.clone().unwrap_or_default();
+            rows.add(table.with_types(&types), &self.column, None)?;
         }
         if settings.labels.as_ref() != Some(&stored_hash(xxh3_64(&hashes), pseudonymizer)) {
             let first = self.places.first().cloned().unwrap_or_default();
@@ -261,6 +278,35 @@ impl LabelTables {
         }
         Ok(rows.contents())
     }
+}
+
+/// Returns the types of the labels of a dataset with those of these tables: types of the dataset stay if they hold every
+/// value.
+///
+/// # Errors
+/// When one does not, unless types are widened.
+fn types_of(tables: &[Opened], key: &str, known: &Fields, on_schema: OnSchema) -> Result<Fields> {
+    let mut all = Fields::empty();
+    for Opened { table, .. } in tables {
+        let found: Fields = table.fields.iter().filter(|field| field.name() != key).cloned().collect();
+        if let Some((column, then, now)) = bound::conflict(known, &found).filter(|_| on_schema != OnSchema::Union) {
+            let message = format!("expected {then}, as labels of this dataset have, found {now}");
+            return Err(Error::input(message)
+                .at(table.uri())
+                .column(column)
+                .hint("correct the values in the table, or widen the type of later labels with --on-schema union")
+                .hint("or name another dataset with --out"));
+        }
+        all = unite_lists(&all, &found);
+    }
+    Ok(bound::after(known, &all))
+}
+
+/// Describes how the type of a label with values changes.
+fn type_change(then: &Field, now: &Fields) -> Option<String> {
+    let (_, now) = now.find(then.name()).filter(|_| !then.data_type().is_null())?;
+    let (before, after) = (print_type(then), print_type(now));
+    (before != after).then(|| format!("`{}` from {before} to {after}", then.name()))
 }
 
 /// Returns the hash of tables as the dataset stores it: keyed if ids are private, since a label may be guessed.

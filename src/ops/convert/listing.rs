@@ -8,6 +8,8 @@ use super::{
     side_table, subjects,
     tables::{self, TableSource},
 };
+use arrow::datatypes::Fields;
+
 use crate::{
     dataset::{Snapshot, SuppressList},
     error::{Error, Result},
@@ -64,7 +66,8 @@ impl Listing {
         options: &ConvertOptions,
     ) -> Result<(Self, Option<SuppressList>)> {
         let keys = options.key.as_ref().or_else(|| snapshot.map(|s| &s.entry().settings.keys));
-        let Inputs { mut found, live, tables, labels } = find(context, (out, keys), options)?;
+        let types = snapshot.and_then(|s| s.entry().settings.label_types.clone()).unwrap_or_default();
+        let Inputs { mut found, live, tables, labels } = find(context, (out, keys, &types), options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -129,8 +132,12 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
     count
 }
 
-/// Finds the inputs, including standard input.
-fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), options: &ConvertOptions) -> Result<Inputs> {
+/// Finds the inputs, including standard input, given the rule for keys and the types of labels that the dataset has.
+fn find(
+    context: &Context<'_>,
+    (out, keys, types): (&Location, Option<&KeyRule>, &Fields),
+    options: &ConvertOptions,
+) -> Result<Inputs> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
         exclude: options.exclude.clone(),
@@ -173,7 +180,7 @@ fn find(context: &Context<'_>, (out, keys): (&Location, Option<&KeyRule>), optio
     if let Some(rule) = keys {
         found.files.iter_mut().for_each(|file| file.key_by(rule));
     }
-    let labels = Labels::read(context, options, &mut found.files, &mut found.ignored)?;
+    let labels = Labels::read(context, (options, types), &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::Files) {
         found.ignored += leave_out_companions(context, &mut found.files);
     }

@@ -21,6 +21,7 @@ mod inputs;
 mod job;
 mod keys;
 mod labels;
+mod layouts;
 mod listing;
 mod options;
 mod plan;
@@ -47,7 +48,9 @@ pub(super) use self::{
     advice::remarks,
     keys::collapsed,
     labels::leave_out_metadata,
-    trial::{Start, Trial, trial},
+    layouts::notes as layout_notes,
+    tables::refuse_tables,
+    trial::{SMALL, Start, Trial, refusal, trial},
 };
 use self::{
     job::Job,
@@ -100,7 +103,7 @@ fn convert_onto(
         Decision::Convert(plan) => {
             advice::tell_of_plan(&job, &plan);
             if options.dry_run {
-                return forecast(&job, &plan);
+                return forecast(job, *plan);
             }
             let (bytes, stored) = (plan.bytes, advice::Stored::of(&plan));
             let report = execute(&job, *plan).map_err(|error| with_needs(error, bytes))?;
@@ -131,10 +134,17 @@ fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize)
 }
 
 /// Returns the report of a plan that is not carried out.
-fn forecast(job: &Job<'_>, plan: &ConvertPlan) -> Result<ConvertReport> {
-    let mut report = report_of(job, plan);
-    report.columns = plan.columns();
-    report.estimate = Some(plan.estimate(job)?);
+fn forecast(job: Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
+    let mut report = report_of(&job, &plan);
+    let estimate = if trial::is_small(&job, &plan) {
+        let (plan, estimate) = trial::whole(job, plan)?;
+        report.columns = plan.columns();
+        estimate
+    } else {
+        report.columns = plan.columns();
+        plan.estimate(&job)?
+    };
+    report.estimate = Some(estimate);
     Ok(report)
 }
 

@@ -139,7 +139,8 @@ pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Res
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
     let split = split::inherited(job, &settings, &live)?;
-    let settings = Settings { labels: label_hash.or(settings.labels), split, ..settings };
+    let label_types = labels.as_ref().map(|labels| labels.types.clone()).or(settings.label_types);
+    let settings = Settings { labels: label_hash.or(settings.labels), label_types, split, ..settings };
     let opened = Opened::new(job, settings, (fresh, of), (labels.as_ref(), &live))?;
     opened.check(job)?;
     let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };

@@ -202,6 +202,9 @@ pub struct Estimate {
     pub bytes: u64,
     /// Shards.
     pub shards: u64,
+    /// Rejected records; absent if only the first records were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<u64>,
     /// Whether columns, types and counts are those of the first records of the sources: what follows may widen types,
     /// add columns or be
     /// rejected.

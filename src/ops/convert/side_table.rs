@@ -72,6 +72,14 @@ impl SideTable {
         Ok(table)
     }
 
+    /// Reads columns with these types, where they are named.
+    #[must_use]
+    pub(super) fn with_types(self, types: &Fields) -> Self {
+        let of =
+            |field: &Arc<Field>| types.find(field.name()).map_or_else(|| Arc::clone(field), |(_, of)| Arc::clone(of));
+        Self { fields: self.fields.iter().map(of).collect(), ..self }
+    }
+
     /// Returns the path or URL of the table.
     pub(super) fn uri(&self) -> String {
         self.source.file.uri()

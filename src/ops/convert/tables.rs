@@ -36,9 +36,9 @@ pub(super) struct TableSource {
 /// # Errors
 /// If a source is a part of a table, options choose parts of one, or a log is damaged or not supported.
 pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOptions) -> Result<Vec<TableSource>> {
-    let is_whole = |table: &&Table| table.format == TableFormat::Delta && table.whole;
-    scan::refuse_foreign(found.tables.iter().filter(|table| !is_whole(table)), &found.files)?;
-    let roots: Vec<Location> = found.tables.iter().filter(is_whole).map(|table| table.root.clone()).collect();
+    refuse_tables(found)?;
+    let roots: Vec<Location> =
+        found.tables.iter().filter(|table| is_whole(table)).map(|table| table.root.clone()).collect();
     let Some(first) = roots.first() else {
         return match options.as_of {
             Some(_) => Err(Error::usage("expected a Delta table for --as-of, found none")
@@ -59,6 +59,19 @@ pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOp
         );
     }
     roots.into_iter().map(|root| TableSource::open(context, root, found, options)).collect()
+}
+
+/// Whether all files of a Delta table are among the sources.
+fn is_whole(table: &Table) -> bool {
+    table.format == TableFormat::Delta && table.whole
+}
+
+/// Returns an error if there are files of tables whose log decides which files are live, unless it is read.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage), naming the first of them.
+pub(in crate::ops) fn refuse_tables(found: &Found) -> Result<()> {
+    scan::refuse_foreign(found.tables.iter().filter(|table| !is_whole(table)), &found.files)
 }
 
 impl TableSource {

@@ -1,5 +1,5 @@
-//! Converts a sample of a source into memory, to measure what the whole will take. Everything is done as `convert` does it, up to the
-//! commit; nothing is kept.
+//! Converts a sample of a source into memory, to measure what the whole will take, or a small source as a whole, for a dry run that
+//! is right about everything. Everything is done as `convert` does it, up to the commit; nothing is kept.
 
 use std::{
     collections::HashMap,
@@ -10,10 +10,11 @@ use std::{
 use super::{
     inputs::Inputs,
     job::Job,
-    listing::{Listing, Skipped},
+    listing::{Listing, STDIN, Skipped},
     naming,
     options::ConvertOptions,
-    plan::{Decision, decide},
+    plan::{ConvertPlan, Decision, decide},
+    report::Estimate,
     run,
 };
 use crate::{
@@ -21,12 +22,15 @@ use crate::{
     error::{Error, Result},
     id::TransactionId,
     ops::Context,
-    scan::{First, SourceFile},
+    scan::{First, RecordSource, SourceFile},
     storage::RemoteStore,
 };
 
 /// Maximum bytes of files that are read whole: their shards are in memory.
 const MAX_WHOLE: u64 = 256 << 20;
+
+/// Maximum bytes of inputs that a dry run converts into memory.
+pub(in crate::ops) const SMALL: u64 = 1 << 20;
 
 /// The start of a file.
 #[derive(Debug, Clone)]
@@ -66,16 +70,8 @@ pub(in crate::ops) fn trial(
     let started = Instant::now();
     let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
     let (job, settings) = Job::new(context, (&dataset, None), options, None)?;
-    let listing = Listing {
-        fresh: sample.iter().map(|start| start.file.clone()).collect(),
-        of,
-        faults: Vec::new(),
-        live: Vec::new(),
-        replaced: std::collections::HashSet::new(),
-        skipped: Skipped::default(),
-        labels: None,
-    };
-    let Decision::Convert(mut plan) = decide(&job, settings, listing)? else {
+    let files = sample.iter().map(|start| start.file.clone()).collect();
+    let Decision::Convert(mut plan) = decide(&job, settings, listing(files, of))? else {
         return Err(Error::input("expected files in the sample, found none"));
     };
     plan.bytes = limit(&mut plan.inputs, sample)?;
@@ -89,7 +85,7 @@ pub(in crate::ops) fn trial(
     let read = match &plan.inputs {
         Inputs::Samples { .. } => plan.bytes,
         Inputs::Records(sources) => {
-            let read = |source: &crate::scan::RecordSource| match &source.first {
+            let read = |source: &RecordSource| match &source.first {
                 Some(first) => first.read().min(source.file.bytes()),
                 None => source.file.bytes(),
             };
@@ -102,6 +98,66 @@ pub(in crate::ops) fn trial(
     let written = made.converted.shards.iter().map(|finished| finished.shard.meta.bytes).sum();
     let (target, memory) = (plan.settings.target_shard.0, plan.memory.estimate());
     Ok(Trial { opening, converting, read, written, target, memory })
+}
+
+/// Returns why `convert` refuses small files, as [`is_small`] says; `None` if it does not, or if they are not small.
+pub(in crate::ops) fn refusal(context: &Context<'_>, files: &[SourceFile], options: &ConvertOptions) -> Option<Error> {
+    let attempt = || -> Result<()> {
+        let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
+        let (job, settings) = Job::new(context, (&dataset, None), options, None)?;
+        match decide(&job, settings, listing(files.to_vec(), files.len()))? {
+            Decision::Convert(plan) if is_small(&job, &plan) => whole(job, *plan).map(drop),
+            _ => Ok(()),
+        }
+    };
+    attempt().err()
+}
+
+/// Returns the listing of files that are all new.
+fn listing(fresh: Vec<SourceFile>, of: usize) -> Listing {
+    Listing {
+        fresh,
+        of,
+        faults: Vec::new(),
+        live: Vec::new(),
+        replaced: std::collections::HashSet::new(),
+        skipped: Skipped::default(),
+        labels: None,
+    }
+}
+
+/// Whether a dry run converts all inputs into memory: they are local, few bytes, and of formats whose records are no larger than what is
+/// stored of them.
+pub(super) fn is_small(job: &Job<'_>, plan: &ConvertPlan) -> bool {
+    let is_plain = |source: &RecordSource| !source.packed && (source.format.is_text() || source.yields_samples());
+    plan.bytes <= SMALL
+        && !job.options.sources.iter().any(|source| source == STDIN)
+        && plan.inputs.files().all(|file| !file.is_remote())
+        && match &plan.inputs {
+            Inputs::Records(sources) => sources.iter().all(is_plain),
+            Inputs::Samples { .. } => true,
+        }
+}
+
+/// Carries out a plan in memory; returns it with the types that hold all values, and what it gave.
+///
+/// # Errors
+/// As `convert`.
+pub(super) fn whole(job: Job<'_>, plan: ConvertPlan) -> Result<(ConvertPlan, Estimate)> {
+    let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
+    let job = Job { dataset: &dataset, ..job };
+    let transaction = TransactionId::fresh();
+    let naming = naming(&plan.settings, &transaction);
+    let (plan, made) = run::carry_out(&job, plan, &naming, &transaction.into())?;
+    let estimate = Estimate {
+        records: made.converted.records,
+        bytes: made.converted.shards.iter().map(|finished| finished.shard.meta.bytes).sum(),
+        shards: made.converted.shards.len() as u64,
+        rejected: Some(made.tally.rejected),
+        sampled: false,
+        compressed: false,
+    };
+    Ok((plan, estimate))
 }
 
 /// Limits sources of records to their starts; returns the bytes to be read.
@@ -120,7 +176,7 @@ fn limit(inputs: &mut Inputs, sample: &[Start]) -> Result<u64> {
                 let most = most.get(source.file.name()).copied().filter(|most| *most < source.file.bytes());
                 source.first = most.map(|most| Arc::new(First::new(most)));
             }
-            Ok(sources.iter().map(crate::scan::RecordSource::bytes).sum())
+            Ok(sources.iter().map(RecordSource::bytes).sum())
         }
     }
 }

@@ -20,13 +20,13 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     events::{Cancel, Silent},
     exec::convert::with_io_threads,
     format::files::TreeFile,
     ops::{
         Context,
-        convert::{ConvertOptions, Start, Trial, leave_out_metadata, trial},
+        convert::{ConvertOptions, Start, Trial, leave_out_metadata, refusal as refusal_of, trial},
     },
     plan::roll::shard_count,
     scan::{SourceFile, names_arrays, names_records},
@@ -395,6 +395,20 @@ fn within<T>(limit: Duration, whole: &Cancel, work: impl FnOnce(&Cancel) -> Resu
         drop(running);
         result
     })
+}
+
+/// Returns why `convert` refuses files of few bytes; `None` if it does not.
+pub(super) fn refusal(context: &Context<'_>, mut files: Vec<SourceFile>) -> Option<Error> {
+    let context = Context {
+        folder: context.folder.clone(),
+        settings: context.settings.clone(),
+        id_key: context.id_key.clone(),
+        observer: &Silent,
+        cancel: context.cancel.clone(),
+        ..*context
+    };
+    leave_out_metadata(None, &mut files).ok()?;
+    refusal_of(&context, &files, &ConvertOptions::default())
 }
 
 #[cfg(test)]
