@@ -58,7 +58,7 @@ use crate::{
     },
     schema,
     storage::{
-        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
+        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_argument,
         watched,
     },
     units::Size,
@@ -619,7 +619,7 @@ impl Scan {
             Ok(())
         })?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
-            let error = Error::usage("expected a file or folder, found nothing").at(plain_urls(text));
+            let error = Error::usage("expected a file or folder, found nothing").at(plain_argument(text));
             let error = match root.local_path().and_then(neighbour) {
                 Some(neighbour) => error.hint(format!("there is `{neighbour}` in the same folder")),
                 None => error,
