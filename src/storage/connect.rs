@@ -1,11 +1,12 @@
 //! Opens the clients of remote stores, which keep credentials with the host that the user named.
 //!
-//! A request to a store carries a session token, a signature or a key in its headers or its URL. A client that follows a redirect
-//! to another host hands them over. So the answer of a store is its own answer: a redirect within the named origin (scheme, host
-//! and port) is followed, any other is an error, and nothing is sent to its target. The same holds for the servers that credentials are requested
-//! from. Plain web servers are sent no credentials, and their redirects are followed.
+//! A request to a store carries a session token, a signature or a key in its headers or its URL. A client that follows
+//! a redirect to another host hands them over. So the answer of a store is its own answer: a redirect within the named
+//! origin (scheme, host and port) is followed, any other is an error, and nothing is sent to its target. The same holds
+//! for the servers that credentials are requested from. Plain web servers are sent no credentials, and their redirects
+//! are followed.
 
-use std::{future::Future, net::ToSocketAddrs, pin::Pin, str::FromStr, sync::Arc, time::Duration};
+use std::{future::Future, net::ToSocketAddrs, path::Path, pin::Pin, str::FromStr, sync::Arc, time::Duration};
 
 use object_store::{
     ClientConfigKey, ClientOptions, Error as StoreError, ObjectStore, ObjectStoreScheme,
@@ -19,7 +20,7 @@ use object_store::{
 use reqwest::{ClientBuilder, redirect::Policy};
 use url::{Position, Url};
 
-use super::{location::Location, settings::StoreSettings};
+use super::{given::SmallFile, location::Location, settings::StoreSettings};
 use crate::error::{Error, Result};
 
 /// Maximum redirects within one origin.
@@ -70,6 +71,28 @@ pub(super) fn check_servers(location: &Location, settings: &StoreSettings) -> Re
         }
     }
     Ok(())
+}
+
+/// Settings that name files with credentials, which the client reads.
+const FILES: [&str; 6] = [
+    "google_service_account",
+    "google_service_account_path",
+    "google_application_credentials",
+    "aws_web_identity_token_file",
+    "aws_container_authorization_token_file",
+    "azure_federated_token_file",
+];
+
+/// A file with credentials.
+const FILE: SmallFile = SmallFile::new("a file with credentials", 1 << 20);
+
+/// Fails if a setting names a pipe, a device or a large file, which the client would read to its end.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage).
+pub(super) fn check_files(settings: &StoreSettings) -> Result<()> {
+    let named = settings.iter().filter(|(name, _)| FILES.contains(&&*name.to_ascii_lowercase()));
+    named.map(|(_, path)| Path::new(path)).try_for_each(|path| FILE.check_path(path))
 }
 
 /// Opens the client of a store; returns it with the path that the URL names.
@@ -181,7 +204,8 @@ fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
     Ok(builder)
 }
 
-/// Resolves names and starts at a random one of the addresses, so that connections are spread over the servers of a store.
+/// Resolves names and starts at a random one of the addresses, so that connections are spread over the servers of a
+/// store.
 struct Spread;
 
 impl reqwest::dns::Resolve for Spread {
@@ -283,7 +307,6 @@ mod tests {
     use std::{
         io::{Read as _, Write as _},
         net::TcpListener,
-        path::Path,
         sync::Mutex,
     };
 

@@ -133,7 +133,8 @@ fn malformed(text: &str) -> Error {
 const OWN_NAME: &str =
     "a URL begins with its scheme, such as s3:// or https://; if this is the name of a file, put ./ before it";
 
-/// Returns where the host of a URL without a correct beginning may start, and whether the text can be nothing else: `http:me:pass@h`,
+/// Returns where the host of a URL without a correct beginning may start, and whether the text can be nothing else:
+/// `http:me:pass@h`,
 /// `//me:pass@h`, `me:pass@h:/x`.
 fn host_start(text: &str) -> Option<(usize, bool)> {
     let slashes = |text: &str| text.len() - text.trim_start_matches(['/', '\\']).len();

@@ -113,6 +113,7 @@ impl RemoteStore {
             lacking.check_metadata_service(location)?;
         }
         connect::check_servers(location, settings)?;
+        connect::check_files(settings)?;
         let timeout = if location.is_web() { WEB_TIMEOUT } else { TIMEOUT };
         let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {
@@ -644,7 +645,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
         .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())
         .as_ref()
         .map_err(|e| {
-            Error::internal("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
+            Error::storage("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
         })
 }
 
