@@ -121,7 +121,20 @@ impl Error {
             .map(|s| (*s).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "unknown".to_owned());
-        Self::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
+        Self::of_refused_thread(&text).unwrap_or_else(|| {
+            Self::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
+        })
+    }
+
+    /// Returns the error for a panic whose text says that the system refused to start a thread, for which the standard
+    /// library and
+    /// `rayon` have no other way.
+    pub fn of_refused_thread(text: &str) -> Option<Self> {
+        let refused = ["failed to spawn thread", "ThreadPoolBuildError"].iter().any(|known| text.contains(known));
+        refused.then(|| {
+            Self::storage("the system refused to start a thread")
+                .hint("fewer threads and less memory are needed with --jobs 1; `ulimit -u` and `ulimit -v` show limits of this shell")
+        })
     }
 
     /// Creates an error; `message` says what was expected and what was found.

@@ -4,7 +4,11 @@ use std::process::ExitCode;
 
 use shardify::{cli, events::Cancel, storage::sys};
 
+#[global_allocator]
+static ALLOCATOR: sys::NotingAllocator = sys::NotingAllocator;
+
 fn main() -> ExitCode {
+    sys::explain_refused_memory();
     sys::keep_freed_memory();
     sys::ignore_file_size_signal();
     let cancel = Cancel::default();

@@ -7,6 +7,7 @@ on Linux the kernel kills it when its parent dies, which a dataset survives.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -72,15 +73,16 @@ def run(
     arguments: Sequence[str],
     on_object: Callable[[dict[str, Any]], None] | None = None,
     progress: Callback | None = None,
+    given: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs a command; returns the objects that it printed, or passes them to `on_object` as they come, and how far it is to `progress`.
+    """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object` as they come, and how far it is to `progress`.
 
     Raises the exception of its exit code, what `progress` raises, and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
     """
     command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,6 +98,8 @@ def run(
         errors = _Errors(process, process.stderr, progress)
         reader = threading.Thread(target=errors.read, daemon=True)
         reader.start()
+        if given is not None:
+            threading.Thread(target=_give, args=(process, given), daemon=True).start()
         try:
             for one in _objects(process.stdout):
                 if one.get("type") == "error":
@@ -115,6 +119,13 @@ def run(
     if code not in ANSWERS:
         raise of_code(code, failures[-1] if failures else None, "".join(errors.said))
     return objects
+
+
+def _give(process: subprocess.Popen[str], text: str) -> None:
+    """Writes the standard input of a program, which may end before it has read all."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError, ValueError), process.stdin as stream:
+        stream.write(text)
 
 
 def _objects(lines: Iterable[str]) -> Iterable[dict[str, Any]]:

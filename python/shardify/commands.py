@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from . import _program
+from .errors import UsageError
 from .progress import Wanted, Watch
 from .reports import (
     AdoptReport,
@@ -40,12 +41,10 @@ Option = Union[None, bool, int, str, "os.PathLike[str]", Iterable[str], Mapping[
 
 # Options whose values are separated by commas; those of the others are repeated.
 _JOINED = frozenset({"id", "index", "patch", "stride", "var"})
-# Ids of a lookup that are given on the command line; more go through a file.
-_FEW_IDS = 100
 
 
 def flags(options: Mapping[str, Option]) -> list[str]:
-    """Options as words of a command line."""
+    """Options as words of a command line. A value is a part of its word, so that none is taken for an option."""
     words: list[str] = []
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
@@ -54,23 +53,29 @@ def flags(options: Mapping[str, Option]) -> list[str]:
         if value is True:
             words.append(flag)
         elif isinstance(value, (str, int, os.PathLike)):
-            words += [flag, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+            words.append(f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
         else:
             given = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else list(value)
             if name in _JOINED and given:
-                words += [flag, ",".join(given)]
+                words.append(f"{flag}={','.join(given)}")
             else:
-                words += [word for one in given for word in (flag, one)]
+                words += [f"{flag}={one}" for one in given]
     return words
 
 
-def _run(arguments: Sequence[str], progress: Wanted) -> list[dict[str, Any]]:
+def _run(arguments: Sequence[str], progress: Wanted, given: str | None = None) -> list[dict[str, Any]]:
     with Watch(progress) as watch:
-        return _program.run(arguments, progress=watch if watch else None)
+        return _program.run(arguments, progress=watch if watch else None, given=given)
 
 
-def _summary(arguments: Sequence[str], progress: Wanted = None) -> dict[str, Any]:
-    return _run(arguments, progress)[-1]
+def _summary(arguments: Sequence[str], progress: Wanted = None, given: str | None = None) -> dict[str, Any]:
+    return _run(arguments, progress, given)[-1]
+
+
+def _texts(value: Option) -> list[str]:
+    if value is None:
+        return []
+    return [str(value)] if isinstance(value, (str, int)) else [str(one) for one in value]
 
 
 def _paths(paths: Iterable[Path]) -> list[str]:
@@ -94,45 +99,51 @@ def compact(dataset: Path, progress: Wanted = None, **options: Option) -> Compac
 
 
 def find(dataset: Path, *ids: str, **options: Option) -> list[Hit]:
-    """Finds the records of record ids and subject ids. `PAT-000*` finds all ids that begin so, unless more than a hundred are given."""
+    """Finds the records of record ids and subject ids. `PAT-000*` finds all ids that begin so; a literal star at the end is `\\*`."""
     if not ids:
         return []
-    words = ["manifest", os.fspath(dataset), *flags(options)]
-    if len(ids) <= _FEW_IDS and not any(one.startswith("-") for one in ids):
-        return _hits([*words, "--find", *ids])
-    with _file_of(ids) as file:
-        return _hits([*words, "--find-file", file])
+    # Other users of the machine see command lines, so only the beginnings of ids stand there.
+    starts = [one for one in ids if one.endswith("*") and not one.endswith("\\*")]
+    whole = [one[:-2] + "*" if one.endswith("\\*") else one for one in ids if one not in starts]
+    words = ["manifest", *flags({"find": starts, **options})]
+    with _given("find_file", whole) as (option, given):
+        objects = _program.run([*words, *option, "--", os.fspath(dataset)], given=given)
+    return [Hit.of(one) for one in objects if one.get("type") == "hit"]
 
 
 @contextlib.contextmanager
-def _file_of(ids: Iterable[str]) -> Iterator[str]:
-    """A file with ids, one per line."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-        file.writelines(json.dumps(one) + "\n" for one in ids)
-        file.flush()
-        yield file.name
-
-
-def _hits(words: Sequence[str]) -> list[Hit]:
-    return [Hit.of(one) for one in _program.run(words) if one.get("type") == "hit"]
+def _given(option: str, ids: Sequence[str]) -> Iterator[tuple[list[str], str | None]]:
+    """The option for a list of ids, and the standard input that it is read from. Ids that are more than a line go through a file."""
+    if not ids:
+        yield [], None
+    elif all(one.strip() == one and one.isprintable() and one for one in ids):
+        yield flags({option: "-"}), "".join(f"{one}\n" for one in ids)
+    else:
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+            file.writelines(json.dumps(one) + "\n" for one in ids)
+            file.flush()
+            yield flags({option: file.name}), None
 
 
 def diff(dataset: Path, before: str, after: str, **options: Option) -> list[Report]:
     """What changed between two versions: shards, sources and records that were added, removed, changed or moved."""
-    objects = _program.run(["manifest", os.fspath(dataset), "--diff", before, after, *flags(options)])
+    for version in (before, after):
+        if version.startswith("-"):
+            raise UsageError(f"expected a version, found {version!r}")
+    objects = _program.run(["manifest", *flags(options), "--diff", before, after, "--", os.fspath(dataset)])
     return [Report.of(one) for one in objects]
 
 
 def verify(dataset: Path, progress: Wanted = None, **options: Option) -> VerifyReport:
     """Checks a dataset against its log. The report is false if something is damaged, and names it."""
-    objects = _run(["verify", os.fspath(dataset), *flags(options)], progress)
+    objects = _run(["verify", *flags(options), "--", os.fspath(dataset)], progress)
     problems = tuple(f"{one['object']}: {one['problem']}" for one in objects if one.get("type") == "problem")
     return VerifyReport(raw=objects[-1], problems=problems)
 
 
 def check(dataset: Path, rules: Path, progress: Wanted = None, **options: Option) -> CheckReport:
     """Checks the data of a version by a file of rules. The report is false if a rule fails, and has all rules with what was found."""
-    objects = _run(["check", os.fspath(dataset), *flags({"rules": rules, **options})], progress)
+    objects = _run(["check", *flags({"rules": rules, **options}), "--", os.fspath(dataset)], progress)
     return CheckReport.of({**objects[-1], "results": tuple(one for one in objects if one.get("type") == "rule")})
 
 
@@ -145,9 +156,19 @@ def erase(
     progress: Wanted = None,
     **options: Option,
 ) -> EraseReport:
-    """Erases records, or all records of a subject, and blocks their re-import."""
-    words = flags({"subject": subject, "record": record, "all_versions": all_versions, **options})
-    summary = _summary(["erase", *words, "--", os.fspath(dataset), *ids], progress)
+    """Erases records, or all records of a subject, and blocks their re-import.
+
+    Ids are passed by standard input, as other users of the machine see command lines; of ids of several kinds in one call, only those of
+    the first kind are.
+    """
+    of_kind = {"any": list(ids), "subject": _texts(subject), "record": _texts(record), "source": _texts(options.pop("source", None))}
+    first = next((kind for kind, texts in of_kind.items() if texts), "any")
+    others = {kind: texts for kind, texts in of_kind.items() if kind != first}
+    words = flags({"all_versions": all_versions, **options, **others})
+    if first != "any":
+        words += flags({"as": first})
+    with _given("ids", of_kind[first]) as (option, given):
+        summary = _summary(["erase", *words, *option, "--", os.fspath(dataset)], progress, given)
     return EraseReport.of({**summary, "missing": tuple(summary.get("missing", ()))})
 
 
@@ -160,11 +181,15 @@ def reshard(
     dataset: Path, out: Path, *, ids: Path | Iterable[str] | None = None, progress: Wanted = None, **options: Option
 ) -> ReshardReport:
     """Cuts a version into other shards, in a new dataset, with all of the records or some. `ids` are ids, or a file with one per line."""
-    words = ["reshard", *flags({"out": out, **options})]
+    words, given = ["reshard", *flags({"out": out, **options})], None
     with contextlib.ExitStack() as stack:
         if ids is not None:
-            words += ["--ids", os.fspath(ids) if isinstance(ids, (str, os.PathLike)) else stack.enter_context(_file_of(ids))]
-        return ReshardReport.of_objects(_run([*words, "--", os.fspath(dataset)], progress))
+            if isinstance(ids, (str, os.PathLike)):
+                words += flags({"ids": ids})
+            else:
+                option, given = stack.enter_context(_given("ids", list(ids)))
+                words += option
+        return ReshardReport.of_objects(_run([*words, "--", os.fspath(dataset)], progress, given))
 
 
 def report(source: Path, progress: Wanted = None, **options: Option) -> DatasetReport:
@@ -190,13 +215,13 @@ def plan_adopt(source: Path, progress: Wanted = None, **options: Option) -> Plan
 
 def run_task(plan: str, task: int, progress: Wanted = None, **options: Option) -> TaskReport:
     """Runs one task of a plan; a task that was run before ends at once."""
-    objects = _run(["run-task", plan, "--task", str(task), *flags(options)], progress)
+    objects = _run(["run-task", *flags({"task": task, **options}), "--", plan], progress)
     return TaskReport.of(next(one for one in objects if one.get("type") == "task"))
 
 
 def commit(plan: str, **options: Option) -> CommitReport:
     """Commits a plan whose tasks have all been run."""
-    return CommitReport.of(_summary(["commit", plan, *flags(options)]))
+    return CommitReport.of(_summary(["commit", *flags(options), "--", plan]))
 
 
 def version() -> str:

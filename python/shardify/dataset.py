@@ -172,11 +172,11 @@ def unknown(what: str, name: str, known: list[str]) -> UsageError:
 def open(location: str | os.PathLike[str], at: str | int | None = None) -> Dataset:
     """Opens a version of a dataset: a number, `v12`, a tag or a time; the newest by default."""
     place = os.fspath(location)
-    version = [] if at is None else ["--at", f"v{at}" if isinstance(at, int) else at]
-    summary = _program.run(["manifest", place, *version])[-1]
+    version = [] if at is None else [f"--at={f'v{at}' if isinstance(at, int) else at}"]
+    summary = _program.run(["manifest", *version, "--", place])[-1]
     # The newest version may change between the two calls.
-    exact = ["--at", f"v{summary['version']}"]
-    listed = [one for one in _program.run(["manifest", place, "--list", *exact]) if one.get("type") == "shard"]
+    exact = f"--at=v{summary['version']}"
+    listed = [one for one in _program.run(["manifest", "--list", exact, "--", place]) if one.get("type") == "shard"]
     listed.sort(key=lambda one: one["first_record"])
     names = [field.name for field in dataclasses.fields(Shard)]
     return Dataset(

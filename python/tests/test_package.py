@@ -70,21 +70,14 @@ class Commands(Folder):
         self.assertEqual(
             words,
             [
-                "--on-error",
-                "skip",
-                "--id",
-                "a,b",
-                "--include",
-                "*.csv",
-                "--include",
-                "x",
-                "--type",
-                "a=text",
+                "--on-error=skip",
+                "--id=a,b",
+                "--include=*.csv",
+                "--include=x",
+                "--type=a=text",
                 "--dry-run",
-                "--jobs",
-                "3",
-                "--from",
-                "csv",
+                "--jobs=3",
+                "--from=csv",
             ],
         )
 
@@ -122,6 +115,45 @@ class Commands(Folder):
         damaged = shardify.verify(self.out)
         self.assertFalse(damaged)
         self.assertIn("expected a shard", damaged.problems[0])
+
+    def test_values_are_never_options(self) -> None:
+        (self.raw / "6.csv").write_text("id,who,value\n-7,-8,1\n--tag=x,--json,2\n a\tb,c,3\nstar*,d,4\nstars,e,5\n")
+        dataset = self.convert()
+        with self.assertRaises(shardify.ShardifyError):
+            shardify.open("--tag=x")
+        for call in (lambda: shardify.open(self.out, at="--prune"), lambda: shardify.diff(self.out, "v1", "--tag=x")):
+            with self.assertRaises(shardify.UsageError):
+                call()
+        self.assertNotIn("tags", str(shardify.open(self.out).settings))
+        self.assertEqual([hit.record_id for hit in shardify.find(self.out, "-7", "--tag=x")], ["-7", "--tag=x"])
+        self.assertEqual([hit.record_id for hit in shardify.find(self.out, " a\tb")], [" a\tb"])
+        self.assertEqual([hit.record_id for hit in shardify.find(self.out, "star\\*")], ["star*"])
+        self.assertEqual(sorted(hit.record_id for hit in shardify.find(self.out, "star*")), ["star*", "stars"])
+        self.assertEqual(shardify.erase(self.out, subject="-8").records_erased, 1)
+        self.assertEqual(shardify.erase(self.out, "--tag=x", record=[" a\tb"], subject="d").records_erased, 3)
+        self.assertEqual(shardify.open(self.out).records, dataset.records - 4)
+        with contextlib.chdir(self.folder):
+            (self.folder / "--tag=x").mkdir()
+            shardify.convert("raw/0.csv", out="--tag=x/shards")
+            self.assertEqual(shardify.open("--tag=x/shards").records, ROWS)
+            self.assertTrue(shardify.verify("--tag=x/shards"))
+
+    def test_ids_do_not_stand_on_command_lines(self) -> None:
+        self.convert()
+        seen: list[str] = []
+        popen = subprocess.Popen
+
+        def noting(command, **options):
+            seen.extend(command)
+            return popen(command, **options)
+
+        with unittest.mock.patch.object(_program.subprocess, "Popen", noting):
+            shardify.find(self.out, "PAT-7")
+            shardify.reshard(self.out, self.folder / "some", ids=["PAT-7", "PAT-8"])
+            shardify.erase(self.out, subject="PAT-7")
+            shardify.erase(self.out, "PAT-8", "0-1")
+        self.assertTrue(seen)
+        self.assertFalse([word for word in seen if "PAT-" in word or "0-1" in word])
 
     def test_pull_fetches_what_is_new(self) -> None:
         self.convert(split="train=0.8,val=0.2", split_by="subject")
@@ -472,7 +504,7 @@ class Processes(Folder):
                     words = (entry / "cmdline").read_bytes().split(b"\0")
                 except OSError:
                     continue
-                if b"convert" in words and str(self.out).encode() in words:
+                if b"convert" in words and any(word.endswith(str(self.out).encode()) for word in words):
                     found.append(int(entry.name))
         return found
 

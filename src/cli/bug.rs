@@ -22,8 +22,10 @@ pub(super) fn note_panics() {
 pub(super) fn error() -> Error {
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let text = first.unwrap_or_else(|| "no reason given".to_owned());
-    Error::internal(format!("the program met a bug: {text}"))
-        .hint("please report this; `shardify verify` tells what is committed")
+    Error::of_refused_thread(&text).unwrap_or_else(|| {
+        Error::internal(format!("the program met a bug: {text}"))
+            .hint("please report this; `shardify verify` tells what is committed")
+    })
 }
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ pub(super) fn load(folder: &Path, own: Option<&Path>) -> Result<Config> {
     let mut files = Vec::new();
     for (path, own) in paths {
         let place = path.display().to_string();
-        let text = trust::read(path)
-            .map_err(|e| Error::usage("the configuration cannot be read").at(place.clone()).cause(e))?;
+        let text = trust::FILE.read(path)?.map(String::from_utf8).transpose();
+        let text = text.map_err(|e| Error::usage("expected settings in UTF-8").at(place.clone()).cause(e))?;
         files.extend(text.map(|text| parse(&text, &place, own)).transpose()?);
     }
     Ok(Config { files })

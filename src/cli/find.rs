@@ -8,7 +8,6 @@ use super::{
     exit::Outcome,
     found::{Form, Found},
     human::{self, clean},
-    read_ids,
 };
 use crate::{
     dataset::State,
@@ -29,7 +28,7 @@ impl Session<'_> {
         let mut wanted = Wanted { limit: args.limit.or((form == Form::Table).then_some(SHOWN)), ..Wanted::default() };
         args.find.iter().for_each(|text| wanted.add(text));
         if let Some(file) = &args.find_file {
-            let ids = read_ids(file)?;
+            let ids = self.read_ids(file)?;
             if ids.is_empty() {
                 return Err(
                     Error::usage("expected ids to find, one on each line, found none").at(file.display().to_string())

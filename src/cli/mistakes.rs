@@ -7,7 +7,8 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 
-use crate::error::Error;
+use super::human::clean;
+use crate::{error::Error, storage::plain_argument};
 
 /// Commands that delete, or take records out.
 const DELETING: [&str; 4] = ["erase", "remove", "revert", "vacuum"];
@@ -79,6 +80,21 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 11] = [
     ),
     (&["-o", "--out", "--output"], &["pull"], "the folder is the second argument: shardify pull DATASET FOLDER"),
 ];
+
+/// Returns the error with the user's words as they may be printed: without control characters and secrets of URLs.
+pub(super) fn printable(mut error: clap::Error) -> clap::Error {
+    let shown = |text: &str| clean(&plain_argument(text)).into_owned();
+    let kinds = [ContextKind::InvalidArg, ContextKind::InvalidValue, ContextKind::InvalidSubcommand];
+    for kind in kinds.into_iter().chain([ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand]) {
+        let value = match error.get(kind) {
+            Some(ContextValue::String(text)) => ContextValue::String(shown(text)),
+            Some(ContextValue::Strings(texts)) => ContextValue::Strings(texts.iter().map(|text| shown(text)).collect()),
+            _ => continue,
+        };
+        error.insert(kind, value);
+    }
+    error
+}
 
 /// Returns the error with suggestions that are safe to follow.
 pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {

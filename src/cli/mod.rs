@@ -16,6 +16,7 @@ mod head;
 mod help;
 mod html;
 mod human;
+mod ids;
 mod json;
 mod mistakes;
 mod plan;
@@ -59,7 +60,7 @@ use crate::{
         export::export,
         lineage::{self, Job},
     },
-    storage::{self, Location, StoreSettings},
+    storage::{self, Location, SmallFile, StoreSettings},
 };
 
 /// Shards below this size, in bytes, are small.
@@ -109,7 +110,7 @@ fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
         Err(e) => {
-            let e = mistakes::with_safe_suggestions(e);
+            let e = mistakes::printable(mistakes::with_safe_suggestions(e));
             if e.use_stderr() && wants_json {
                 return Err(mistakes::as_error(&e));
             }
@@ -226,6 +227,9 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     result
 }
 
+/// A file with the key of private ids.
+const KEY: SmallFile = SmallFile::new("the id key", 64 << 10);
+
 /// The key of private ids, for commands that may need one: from a file, or from the environment.
 fn id_key(command: &Command, json: bool) -> Result<Option<Arc<IdKey>>> {
     let file = match command {
@@ -256,7 +260,7 @@ fn id_key(command: &Command, json: bool) -> Result<Option<Arc<IdKey>>> {
     }
     let place = file.display().to_string();
     let bytes =
-        std::fs::read(file).map_err(|e| Error::usage("the id key cannot be read").at(place.clone()).cause(e))?;
+        KEY.read(file)?.ok_or_else(|| Error::usage("expected the file of the id key, found none").at(place.clone()))?;
     warn_of_readers(file, json);
     Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
 }
@@ -448,6 +452,7 @@ impl Session<'_> {
                 let root = snapshot.dataset().store().location().to_string();
                 let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
                 if args.urls {
+                    ops::manifest::check_literal(snapshot.dataset().store().location(), shards)?;
                     let patterns = ops::manifest::brace_patterns(shards);
                     json::places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
                 } else if args.paths {
@@ -550,7 +555,7 @@ impl Session<'_> {
         let (dataset, ids) = args.words();
         let mut ids: Vec<EraseId> = ids.iter().map(|id| args.meant(id)).chain(args.kinds()).collect();
         if let Some(file) = &args.ids {
-            ids.extend(read_ids(file)?.into_iter().map(|id| args.meant(id)));
+            ids.extend(self.read_ids(file)?.into_iter().map(|id| args.meant(id)));
         }
         let options = EraseOptions {
             ids,
@@ -605,7 +610,7 @@ impl Session<'_> {
     fn block(&self, args: &BlockArgs, lift: bool) -> Result<Outcome> {
         let mut ids: Vec<EraseId> = args.kinds().collect();
         if let Some(file) = &args.ids {
-            ids.extend(read_ids(file)?.into_iter().map(EraseId::any));
+            ids.extend(self.read_ids(file)?.into_iter().map(EraseId::any));
         }
         let options = BlockOptions { ids, reason: args.reason.clone(), lift, dry_run: args.dry_run };
         let dataset = self.dataset(args.dataset.as_deref())?;
@@ -687,26 +692,6 @@ fn counts_as_small(report: &ops::convert::ConvertReport) -> bool {
     let (shards, bytes) = (report.counts.shards_added, report.counts.bytes_out);
     let appended = report.version.is_some_and(|version| version.0 > 1);
     !report.dry_run && appended && shards > 0 && bytes / shards < SMALL_SHARD
-}
-
-/// Ids of a file: one per line, blanks and all; of a file `.jsonl` a JSON text per line, which may hold line breaks.
-fn read_ids(path: &Path) -> Result<Vec<String>> {
-    let unreadable = || Error::usage("the file of ids cannot be read").at(path.display().to_string());
-    let text = if path.as_os_str() == "-" { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
-        .map_err(|e| unreadable().cause(e))?;
-    let lines = text.strip_prefix('\u{feff}').unwrap_or(&text).lines();
-    if path.extension().is_some_and(|extension| extension == "jsonl") {
-        let id = |(number, line): (usize, &str)| {
-            serde_json::from_str(line).map_err(|e| {
-                unreadable()
-                    .line(number as u64 + 1)
-                    .cause(e)
-                    .hint("expected a JSON text on every line, such as \"PAT-1\"")
-            })
-        };
-        return lines.enumerate().filter(|(_, line)| !line.is_empty()).map(id).collect();
-    }
-    Ok(lines.filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -255,12 +255,30 @@ fn slurm(plan: &str, name: &str, tasks: usize) -> String {
     )
 }
 
+/// Returns a text as YAML and JSON have it, in ASCII: YAML takes some characters that JSON leaves for line ends, and
+/// refuses others.
+fn yaml_text(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    let mut out = String::with_capacity(quoted.len());
+    for c in quoted.chars() {
+        if c.is_ascii() && c != '\u{7f}' {
+            out.push(c);
+        } else {
+            let code = u32::from(c);
+            out.push_str(&if code > 0xffff { format!("\\U{code:08x}") } else { format!("\\u{code:04x}") });
+        }
+    }
+    out
+}
+
 /// Returns a Kubernetes Indexed Job. Exit codes that another attempt cannot change fail the index at once.
 fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
     let parallel = tasks.min(64);
     // Kubernetes replaces `$(NAME)` in a command.
-    let argument = serde_json::Value::from(plan.replace("$(", "$$("));
-    let plan = human::shell_word(plan);
+    let argument = yaml_text(&plan.replace("$(", "$$("));
+    // A comment ends with its line.
+    let ends = plan.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}'));
+    let plan = if ends { "PLAN".into() } else { human::shell_word(plan) };
     format!(
         "# Runs the tasks of a plan. Replace IMAGE, and give the pods access to the dataset and its sources.\n\
          # Then: shardify commit {plan}\n\
@@ -274,4 +292,28 @@ fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
          template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: task\n          image: IMAGE\n          \
          command: [\"shardify\", \"run-task\", {argument}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_jobs_are_yaml_whatever_the_path_contains() {
+        // The escapes are those of YAML 1.2, section 5.7.
+        for (path, argument) in [
+            ("/a'b\"c: #d", r#""/a'b\"c: #d""#),
+            ("/a\nb\tc\\", r#""/a\nb\tc\\""#),
+            ("/\u{85}\u{2028}\u{7f}\u{feff}\u{1b}", r#""/\u0085\u2028\u007f\ufeff\u001b""#),
+            ("/ä\u{1f600}", r#""/\u00e4\U0001f600""#),
+            ("/$(HOME)", r#""/$$(HOME)""#),
+        ] {
+            let job = manifest_of(Manifest::K8s, path, 3);
+            assert!(job.contains(&format!("command: [\"shardify\", \"run-task\", {argument}, ")), "{job}");
+            let comments = job.lines().take_while(|line| line.starts_with('#')).count();
+            assert_eq!((comments, job.lines().nth(2)), (2, Some("apiVersion: batch/v1")), "{job}");
+            let odd = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{2028}' | '\u{feff}');
+            assert!(!job.contains(odd), "{job}");
+        }
+    }
 }

@@ -5,6 +5,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use crate::storage::SmallFile;
+
 /// What is taken of a profile: the key in the file, and the variable that it stands for.
 const TAKEN: [(&str, &[&str]); 5] = [
     ("aws_access_key_id", &["AWS_ACCESS_KEY_ID"]),
@@ -13,6 +15,9 @@ const TAKEN: [(&str, &[&str]); 5] = [
     ("region", &["AWS_REGION", "AWS_DEFAULT_REGION"]),
     ("endpoint_url", &["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"]),
 ];
+
+/// A file of profiles.
+const FILE: SmallFile = SmallFile::new("a file of profiles", 1 << 20);
 
 /// Variables that say where credentials come from; profiles come after them.
 const FIRST: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE"];
@@ -23,7 +28,9 @@ pub(super) fn add(settings: &mut Vec<(String, String)>, environment: impl Fn(&st
         let usual = || environment("HOME").map(|home| PathBuf::from(home).join(".aws").join(name));
         environment(variable).map(PathBuf::from).or_else(usual)
     };
-    let text = |path: Option<PathBuf>| path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let text = |path: Option<PathBuf>| {
+        path.and_then(|path| String::from_utf8(FILE.read(&path).ok()??).ok()).unwrap_or_default()
+    };
     let profile = environment("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
     let mut found = section(&text(file("AWS_CONFIG_FILE", "config")), &profile);
     found.extend(section(&text(file("AWS_SHARED_CREDENTIALS_FILE", "credentials")), &profile));

@@ -7,7 +7,7 @@ use super::{
     args::ReshardArgs,
     exit::Outcome,
     human::{self, clean, plural},
-    json, read_ids,
+    json,
 };
 use crate::{
     error::{Error, Result},
@@ -22,7 +22,7 @@ impl Session<'_> {
     pub(super) fn reshard(&self, args: &ReshardArgs) -> Result<Outcome> {
         let parent = self.dataset(args.dataset.as_deref())?;
         let out = self.dataset(Some(&args.out))?;
-        let ids = args.ids.as_deref().map(read_ids).transpose()?;
+        let ids = args.ids.as_deref().map(|file| self.read_ids(file)).transpose()?;
         if let (Some(file), Some([])) = (&args.ids, ids.as_deref()) {
             return Err(Error::usage("expected ids of records to take, found none").at(file.display().to_string()));
         }

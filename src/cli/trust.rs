@@ -4,18 +4,12 @@
 //! line, the
 //! environment, and the user's own file ([`own_path`]).
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::{Component, Path, PathBuf},
-};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::{
-    fs::{Mode, OFlags},
-    io::Errno,
+use crate::{
+    error::{Error, Result},
+    storage::SmallFile,
 };
-
-use crate::error::{Error, Result};
 
 /// Commands that delete, or say who is deleted. Only the options of [`HARMLESS`] may be set for them.
 const DELETING: [&str; 6] = ["erase", "remove", "revert", "block", "unblock", "verify-proof"];
@@ -29,8 +23,8 @@ const OWN: [&str; 9] = ["html", "prometheus", "openlineage", "id-key", "receipt"
 /// Schemes of URLs that do not name a host.
 const BUCKETS: [&str; 5] = ["s3", "s3a", "gs", "az", "azure"];
 
-/// Largest file of settings in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+/// A file of settings.
+pub(super) const FILE: SmallFile = SmallFile::new("a file of settings", 1 << 20);
 
 /// Returns the path of the user's own file, which may set everything.
 pub(super) fn own_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
@@ -39,26 +33,6 @@ pub(super) fn own_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<P
         _ => PathBuf::from(environment("HOME")?).join(".config"),
     };
     Some(base.join("shardify/shardify.toml"))
-}
-
-/// Reads a file of settings: a file, not a pipe or a device, of at most [`MAX_BYTES`]; `None` if there is none.
-pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
-    // Opening a pipe would wait for its writer.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file: File = match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        file => file?.into(),
-    };
-    let facts = file.metadata()?;
-    if !facts.is_file() {
-        return Err(io::Error::other("expected a file, found a folder, pipe or device"));
-    }
-    let mut text = String::new();
-    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("expected at most {MAX_BYTES} bytes, found more")));
-    }
-    Ok(Some(text))
 }
 
 /// Checks an option that the file of a folder sets for a command.

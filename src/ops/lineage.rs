@@ -23,7 +23,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     id::{Version, run_uuid},
-    storage::{Location, append_line, plain_urls, post_json},
+    storage::{Location, append_line, plain_argument, post_json},
 };
 
 /// Identifies the program in events.
@@ -141,9 +141,8 @@ where
     let emitter =
         Emitter { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
     if emitter.to.local_path().is_none() && !matches!(emitter.to.url().scheme(), "http" | "https") {
-        return Err(
-            Error::usage("expected a file or an http(s) URL for --openlineage, found another store").at(plain_urls(to))
-        );
+        return Err(Error::usage("expected a file or an http(s) URL for --openlineage, found another store")
+            .at(plain_argument(to)));
     }
     emitter.emit("START", None, None);
     let result = run();

@@ -112,7 +112,8 @@ pub struct SummaryReport {
     pub sources: u64,
     /// Smallest, median and largest shard in bytes.
     pub shard_bytes: [u64; 3],
-    /// Shards of older versions that are stored beside the live ones, in the same folder: a reader of the folder finds both.
+    /// Shards of older versions that are stored beside the live ones, in the same folder: a reader of the folder finds
+    /// both.
     pub older_shards: u64,
     /// Column of the subject id; absent if there is none.
     pub subject: Option<String>,
@@ -608,6 +609,26 @@ pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     }
     out.extend(open.map(|range| range.to_string()));
     out
+}
+
+/// Checks that training tools take the paths of brace patterns as they are: WebDataset runs what follows `::pipe:` as a
+/// command, and its patterns may stand for other files.
+///
+/// # Errors
+/// [`Kind::Usage`](crate::error::Kind::Usage) for the first path with such characters.
+pub fn check_literal(root: &Location, shards: &[ShardMeta]) -> Result<()> {
+    // The tools pass URLs to a shell.
+    let of_shell = |c: char| root.local_path().is_none() && "'\"$`;|&<>".contains(c) || c.is_whitespace() && c != ' ';
+    let is_special = |c: char| matches!(c, '{' | '}' | '\\') || c.is_control() || of_shell(c);
+    let paths = std::iter::once(root.to_string()).chain(shards.iter().map(|shard| shard.path.clone()));
+    for path in paths {
+        if path.contains("::") || path.contains(is_special) {
+            return Err(Error::usage("expected paths that stand for themselves, found one that training tools expand or run")
+                .at(path)
+                .hint("`::`, braces, backslashes and control characters have a meaning in patterns: use --paths, or rename the folder"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns a part of a path and its number, so that the folders of tasks follow in order: `tag`, `tag-2`, `tag-10`.

@@ -29,7 +29,7 @@ use rayon::{
     iter::{IntoParallelRefIterator, ParallelIterator},
     slice::{ParallelSlice, ParallelSliceMut},
 };
-use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use companions::{Companions, ignore_companions};
 pub use foreign::is_foreign_archive;
@@ -38,7 +38,7 @@ pub use misnamed::{contradiction, misnamed, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
 pub use sniff::SniffOptions;
-pub use stored::{Listed as ListedSource, Reopener};
+pub use stored::{Listed as ListedSource, Reopener, content_hash};
 pub use tables::{Table, TableFormat, refuse_foreign};
 
 use self::{
@@ -58,7 +58,7 @@ use crate::{
     },
     schema,
     storage::{
-        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_urls,
+        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_argument,
         watched,
     },
     units::Size,
@@ -619,7 +619,7 @@ impl Scan {
             Ok(())
         })?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
-            let error = Error::usage("expected a file or folder, found nothing").at(plain_urls(text));
+            let error = Error::usage("expected a file or folder, found nothing").at(plain_argument(text));
             let error = match root.local_path().and_then(neighbour) {
                 Some(neighbour) => error.hint(format!("there is `{neighbour}` in the same folder")),
                 None => error,
@@ -771,23 +771,6 @@ impl<F: FnMut(&[u8])> Read for Tap<F> {
         let n = self.inner.read(buffer)?;
         (self.tap)(&buffer[..n]);
         Ok(n)
-    }
-}
-
-/// Returns the XXH3-64 of the stored bytes of a file.
-///
-/// # Errors
-/// Fails if it cannot be read.
-pub fn content_hash(file: &SourceFile) -> Result<u64> {
-    let mut hasher = Xxh3Default::new();
-    let mut input = file.object().read()?;
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let n = input.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(hasher.digest());
-        }
-        hasher.update(&buffer[..n]);
     }
 }
 

@@ -1,12 +1,17 @@
 //! Sources that were listed by another process: where each is, so that it can be opened again.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{collections::HashMap, io::Read, path::Path, sync::Arc};
+
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Root, SourceFile};
 use crate::{
     error::{Error, Result},
     storage::{self, Location, StoreSettings},
 };
+
+/// What to do about a source that has changed.
+const AGAIN: &str = "nothing of it was committed: convert it, or plan again, when nothing writes to it any more";
 
 /// Place of a source and the state in which it was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,29 +90,48 @@ impl<'a> Reopener<'a> {
 }
 
 impl SourceFile {
-    /// Fails if the source is no longer as it was listed. Objects of remote stores with entity tags are not looked at:
-    /// each read of them states the tag. Neither are folders that are one source.
+    /// Fails if the source is no longer as it was listed: somebody writes to it, so what was read may end within a
+    /// record. Objects of remote stores with entity tags are not looked at: each read of them states the tag. Neither
+    /// are streams and folders that are one source.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it has changed or vanished; if the store fails.
     pub fn check_unchanged(&self) -> Result<()> {
-        if self.is_store || (self.is_remote() && self.etag.is_some()) {
+        if self.is_store || self.root.stream.is_some() || (self.is_remote() && self.etag.is_some()) {
             return Ok(());
         }
         let now = self.root.store.head(self.path())?;
         let is_same = |facts: &storage::ObjectFacts| {
-            facts.bytes == self.bytes
-                && facts.modified.as_microsecond() == self.modified
-                && facts.etag.as_deref() == self.etag()
+            // Without entity tags, the times of a web server may be those of its answers.
+            let is_time = self.is_remote() || facts.modified.as_microsecond() == self.modified;
+            facts.bytes == self.bytes && is_time && facts.etag.as_deref() == self.etag()
         };
         match now {
             Some(facts) if is_same(&facts) => Ok(()),
-            Some(_) => Err(Error::input("expected the source as it was when the plan was made, found it changed")
-                .at(self.uri())
-                .hint("plan again; what other tasks have written is not used then")),
-            None => Err(Error::input("expected the source of the plan, found none")
-                .at(self.uri())
-                .hint("restore it and run the task again, or plan again")),
+            Some(facts) => {
+                let size = if facts.bytes == self.bytes { String::new() } else { format!(" to {} bytes", facts.bytes) };
+                let was =
+                    format!("expected the source of {} bytes as it was listed, found it changed{size}", self.bytes);
+                Err(Error::input(was).at(self.uri()).hint(AGAIN))
+            }
+            None => Err(Error::input("expected the source as it was listed, found none").at(self.uri()).hint(AGAIN)),
         }
+    }
+}
+
+/// Returns the XXH3-64 of the stored bytes of a file.
+///
+/// # Errors
+/// Fails if it cannot be read.
+pub fn content_hash(file: &SourceFile) -> Result<u64> {
+    let mut hasher = Xxh3Default::new();
+    let mut input = file.object().read()?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = input.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(hasher.digest());
+        }
+        hasher.update(&buffer[..n]);
     }
 }

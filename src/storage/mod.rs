@@ -18,12 +18,14 @@ mod back;
 mod beneath;
 mod cache;
 mod checks;
+mod connect;
 mod credentials;
 mod deliver;
 mod durable;
 mod entry;
 mod folder;
 mod full;
+mod given;
 mod listing;
 mod local;
 mod location;
@@ -55,8 +57,9 @@ pub use deliver::{append_line, post_json};
 pub use entry::NewEntry;
 pub use folder::Folder;
 pub use full::{explained, is_full};
+pub use given::SmallFile;
 pub use local::LocalStore;
-pub use location::{Location, plain_urls};
+pub use location::{Location, plain_argument, plain_urls};
 pub use object::{Object, RangeReader};
 pub use pin::Pin;
 pub use ranges::Prefetched;
@@ -81,6 +84,25 @@ pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Sto
     match location.local_path() {
         Some(path) => Ok(Arc::new(LocalStore::new(path.to_owned()))),
         None => Ok(Arc::new(RemoteStore::open(location, settings)?)),
+    }
+}
+
+/// Reads a small file that the user names, at any location; `None` if there is none.
+///
+/// # Errors
+/// As [`SmallFile::read`], and when the store fails.
+pub fn read_small(file: SmallFile, location: &Location, settings: &StoreSettings) -> Result<Option<Bytes>> {
+    if let Some(path) = location.local_path() {
+        return Ok(file.read(path)?.map(Bytes::from));
+    }
+    let Some((folder, name)) = location.split_name() else { return Ok(None) };
+    let store = open(&folder, settings)?;
+    match store.head(&name)? {
+        Some(facts) if facts.bytes > file.max => {
+            Err(file.too_large(&crate::units::Size(facts.bytes).to_string()).at(location.to_string()))
+        }
+        Some(_) => store.get(&name),
+        None => Ok(None),
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::{
     beneath::stays_below,
+    connect,
     credentials::Credentials,
     listing::Listing,
     location::Location,
@@ -111,19 +112,23 @@ impl RemoteStore {
         if let Some(lacking) = lacking {
             lacking.check_metadata_service(location)?;
         }
+        connect::check_servers(location, settings)?;
+        connect::check_files(settings)?;
         let timeout = if location.is_web() { WEB_TIMEOUT } else { TIMEOUT };
         let mut options = vec![("timeout".to_owned(), timeout.to_owned())];
         if location.url().scheme() == "http" {
             options.push(("allow_http".to_owned(), "true".to_owned()));
         }
-        options.extend(settings.iter().map(|(k, v)| (k.to_ascii_lowercase(), v.clone())));
-        let (inner, prefix) = object_store::parse_url_opts(location.url(), options).map_err(|e| {
+        // As for other programs, an empty setting is none.
+        let given = settings.iter().filter(|(_, value)| !value.is_empty());
+        options.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        let (inner, prefix) = connect::open(location.url(), &options).map_err(|e| {
             Error::usage("opening the store failed")
                 .at(location.to_string())
                 .cause(secrets.hidden(&e))
                 .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
         })?;
-        let store = Self::of(Arc::from(inner), prefix, location.clone(), secrets);
+        let store = Self::of(inner, prefix, location.clone(), secrets);
         Ok(Self { endpoint: endpoint_of(settings), lacking, ..store })
     }
 
@@ -170,9 +175,7 @@ impl RemoteStore {
     }
 
     fn failed(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
-        let error = Error::storage(format!("{doing} failed"))
-            .at(self.location.join(path).to_string())
-            .cause(self.secrets.hidden(cause));
+        let error = self.secrets.failed(doing, cause).at(self.location.join(path).to_string());
         match self.lacking {
             Some(lacking) => lacking.hinted(error),
             None => error,
@@ -642,7 +645,7 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
         .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())
         .as_ref()
         .map_err(|e| {
-            Error::internal("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
+            Error::storage("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
         })
 }
 

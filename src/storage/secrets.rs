@@ -5,9 +5,11 @@ use std::sync::Arc;
 use url::Url;
 
 use super::{
+    connect::Redirected,
     location::{Location, plain_urls},
     settings::StoreSettings,
 };
+use crate::error::Error;
 
 /// Settings whose names contain one of these have secret values.
 const SECRET_NAMES: &[&str] = &["SECRET", "KEY", "TOKEN", "SAS", "PASSWORD", "CREDENTIAL"];
@@ -64,6 +66,14 @@ impl Secrets {
     /// Replaces all secrets in a text.
     pub(super) fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
+    }
+
+    /// Describes what a client could not do; a redirect to another host is the message itself.
+    pub(super) fn failed(&self, doing: &str, cause: &(dyn std::error::Error + 'static)) -> Error {
+        match Redirected::below(cause) {
+            Some(redirected) => redirected.explained(),
+            None => Error::storage(format!("{doing} failed")).cause(self.hidden(cause)),
+        }
     }
 
     /// Formats an error and its causes as one text without secrets, and without queries and user names of URLs.

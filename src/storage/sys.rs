@@ -1,6 +1,11 @@
 //! System calls without a safe wrapper.
 #![expect(unsafe_code, reason = "the one place that calls the C library")]
 
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
 /// Size in bytes above which the allocator requests a separate mapping for each buffer.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPING_THRESHOLD: libc::c_int = 1 << 30;
@@ -26,6 +31,68 @@ pub fn ignore_file_size_signal() {
     unsafe {
         // On failure the signal keeps its default effect and ends the process.
         let _ = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// What is printed when memory is refused.
+const REFUSED: &[u8] = b"error: the system refused more memory; nothing of this run was committed\n hint: lower --memory and --jobs, or raise the limit (ulimit -v, cgroup)\n";
+
+/// Whether the system has refused memory.
+static MEMORY_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// The allocator of the system, which notes when memory is refused: the process then ends with a sentence and the exit
+/// code of a lack of resources, see [`explain_refused_memory`].
+#[derive(Debug)]
+pub struct NotingAllocator;
+
+/// Notes a refusal.
+fn noted(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        MEMORY_REFUSED.store(true, Ordering::Relaxed);
+    }
+    memory
+}
+
+// SAFETY: all calls are those of the allocator of the system, with the same arguments.
+unsafe impl GlobalAlloc for NotingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as required of the caller.
+        noted(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as required of the caller.
+        noted(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as required of the caller.
+        noted(unsafe { System.realloc(memory, layout, bytes) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as required of the caller.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// Makes an abort for lack of memory end the process with exit code 5 and a sentence. Must be called before any thread
+/// starts.
+pub fn explain_refused_memory() {
+    extern "C" fn aborted(_signal: libc::c_int) {
+        if MEMORY_REFUSED.load(Ordering::Relaxed) {
+            // SAFETY: both calls may be made in the handler of a signal; the text is static.
+            unsafe {
+                let _ = libc::write(2, REFUSED.as_ptr().cast(), REFUSED.len());
+                libc::_exit(5);
+            }
+        }
+        // Returning ends the process as an abort does.
+    }
+    let handler: extern "C" fn(libc::c_int) = aborted;
+    // SAFETY: the handler calls only functions that are allowed in one, and no other thread exists yet.
+    unsafe {
+        let _ = libc::signal(libc::SIGABRT, handler as libc::sighandler_t);
     }
 }
 

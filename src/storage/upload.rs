@@ -190,7 +190,7 @@ enum State {
 
 impl StagedUpload {
     fn failed(&self, doing: &str, cause: &StoreError) -> Error {
-        Error::storage(format!("{doing} failed")).at(self.name.clone()).cause(self.uploads.0.secrets.hidden(cause))
+        self.uploads.0.secrets.failed(doing, cause).at(self.name.clone())
     }
 
     fn attributes(&self) -> Attributes {
@@ -222,11 +222,11 @@ impl StagedUpload {
         let secrets = &self.uploads.0.secrets;
         while parts.len() > most {
             let sent = match runtime()?.block_on(parts.join_next()) {
-                Some(Ok(sent)) => sent.map_err(|e| secrets.hidden(&e)),
-                Some(Err(e)) => Err(secrets.hidden(&e)),
+                Some(Ok(sent)) => sent.map_err(|e| secrets.failed("uploading", &e)),
+                Some(Err(e)) => Err(secrets.failed("uploading", &e)),
                 None => Ok(()),
             };
-            sent.map_err(|e| Error::storage("uploading failed").at(self.name.clone()).cause(e))?;
+            sent.map_err(|e| e.at(self.name.clone()))?;
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::{
     },
     plan,
     scan::SourceFile,
-    storage::plain_urls,
+    storage::plain_argument,
     units::Size,
 };
 
@@ -111,7 +111,7 @@ fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
     };
     let tasks: Vec<PlanTask> = plan::tasks::cut(&units, task_size).into_iter().map(task).collect();
     let work = Work {
-        source: plain_urls(&adoption.options.source),
+        source: plain_argument(&adoption.options.source),
         in_place: adoption.options.out.is_none(),
         settings,
         skip_errors: adoption.options.skip_errors,

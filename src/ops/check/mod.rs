@@ -199,14 +199,7 @@ pub fn read_rules(context: &Context<'_>, file: &str) -> Result<Rules> {
         let error = Error::usage("expected a file of rules, found nothing").at(file.to_owned());
         error.hint("`shardify help check` shows a file with all rules")
     };
-    let (folder, name) = location.split_name().ok_or_else(missing)?;
-    let store = storage::open(&folder, &context.settings)?;
-    let bytes = store.get(&name)?.ok_or_else(missing)?;
-    if bytes.len() as u64 > rules::MAX_BYTES {
-        return Err(
-            Error::usage(format!("expected a file of rules, found {} bytes", grouped(bytes.len() as u64))).at(file)
-        );
-    }
+    let bytes = storage::read_small(rules::FILE, &location, &context.settings)?.ok_or_else(missing)?;
     let text = std::str::from_utf8(&bytes).map_err(|e| Error::usage("expected rules in UTF-8").at(file).cause(e))?;
     Rules::parse(file, text)
 }

@@ -24,14 +24,15 @@ use toml::{Spanned, Value};
 
 use crate::{
     error::{Error, Result},
+    storage::SmallFile,
     units::parse_duration,
 };
 
 /// Word for the version before records were added last.
 pub(super) const PREVIOUS: &str = "previous";
 
-/// Maximum bytes of a file of rules.
-pub(super) const MAX_BYTES: u64 = 4 << 20;
+/// A file of rules.
+pub(super) const FILE: SmallFile = SmallFile::new("a file of rules", 4 << 20);
 
 /// Whether a rule that does not hold fails the check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,8 +25,11 @@ use crate::{
         file::print_type,
         print_dims, tensor_dims, unite_lists,
     },
-    storage,
+    storage::{self, SmallFile},
 };
+
+/// A file with the columns of a dataset. Of a Parquet file, all bytes are read.
+const SCHEMA: SmallFile = SmallFile::new("a schema file", 256 << 20);
 
 /// Types that the user gave and that are not inferred.
 #[derive(Debug, Clone)]
@@ -228,9 +231,7 @@ fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
         let error = Error::usage("expected a schema file, found nothing").at(path.clone());
         error.hint("a schema is a Parquet file, or JSON like {\"columns\": [{\"name\": \"age\", \"type\": \"int64\"}]}")
     };
-    let (folder, name) = location.split_name().ok_or_else(missing)?;
-    let store = storage::open(&folder, &job.context.settings)?;
-    let bytes = store.get(&name)?.ok_or_else(missing)?;
+    let bytes = storage::read_small(SCHEMA, &location, &job.context.settings)?.ok_or_else(missing)?;
     let fields = if parquet::sniff(&bytes) {
         parquet::open(bytes, path)?.schema().fields().clone()
     } else {

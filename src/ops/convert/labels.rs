@@ -36,7 +36,7 @@ use crate::{
     record::json::RowJson,
     scan::{InputFormat, SourceFile, content_hash, names_records},
     schema::{bound, file::print_type, hint_columns, unite_lists},
-    storage::plain_urls,
+    storage::plain_argument,
     units::Size,
 };
 
@@ -109,7 +109,7 @@ impl Labels {
             }
             Some(LabelSource::Table(text)) => {
                 let (place, column) = place_and_column(context, text);
-                let table = Opened::new(side_table::locate(context, place, OPTION)?, plain_urls(place))?;
+                let table = Opened::new(side_table::locate(context, place, OPTION)?, plain_argument(place))?;
                 files.retain(|other| other.uri() != table.table.uri());
                 (vec![table], column)
             }

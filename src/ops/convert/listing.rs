@@ -18,7 +18,7 @@ use crate::{
     ops::{Context, inputs},
     record::{IGNORED_NAMES, key_rule::KeyRule, named},
     scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
-    storage::{Location, plain_urls},
+    storage::{Location, plain_argument},
 };
 
 /// Sources and files that are not converted, by the reason why.
@@ -193,7 +193,7 @@ fn find(
             .hint("name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew"));
         }
         return Err(Error::usage("expected something to convert, found no files")
-            .at(plain_urls(&options.sources.join(" ")))
+            .at(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
             .hint("name a file or folder, or check --include and --exclude"));
     }
     Ok(Inputs { found, live, tables, labels })

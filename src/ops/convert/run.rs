@@ -103,6 +103,9 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (result, tally.mismatch.take()) {
         (Ok((converted, duplicates)), _) => {
+            if let Inputs::Records(sources) = &plan.inputs {
+                sources.iter().try_for_each(|source| source.file.check_unchanged())?;
+            }
             let rejects = match rejects {
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),
                 _ => None,

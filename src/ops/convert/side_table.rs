@@ -17,7 +17,7 @@ use crate::{
     record::{Payload, Split},
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{is_scalar, schema_of, unite_lists},
-    storage::plain_urls,
+    storage::plain_argument,
 };
 
 /// Bytes of a table read at a time.
@@ -39,10 +39,8 @@ pub(super) fn locate(context: &Context<'_>, place: &str, option: &str) -> Result
     let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
     match <[SourceFile; 1]>::try_from(found.files) {
         Ok([file]) => Ok(file),
-        Err(files) => {
-            Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))
-                .at(plain_urls(place)))
-        }
+        Err(files) => Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))
+            .at(plain_argument(place))),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     record::{PartSizes, SourcePart},
     scan::{RecordSource, Scouted, SourceFile, scout},
     schema::{self, schema_of, wire},
-    storage::plain_urls,
+    storage::plain_argument,
     units::Size,
 };
 
@@ -106,9 +106,9 @@ impl Fault {
 
 impl Work {
     fn of(job: &Job<'_>, plan: &ConvertPlan) -> Self {
-        let sources = job.options.sources.iter().map(|source| plain_urls(source)).collect();
+        let sources = job.options.sources.iter().map(|source| plain_argument(source)).collect();
         let labels = match &job.options.labels {
-            Some(LabelSource::Table(place)) => Some(LabelSource::Table(plain_urls(place))),
+            Some(LabelSource::Table(place)) => Some(LabelSource::Table(plain_argument(place))),
             other => other.clone(),
         };
         Self {
@@ -183,7 +183,7 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
 
 /// Whether the place of the table of subjects has what must not be stored, such as a signature.
 fn has_signed_subjects(options: &ConvertOptions) -> bool {
-    matches!(&options.subjects, Some(SubjectSource::Table { place, .. }) if plain_urls(place) != *place)
+    matches!(&options.subjects, Some(SubjectSource::Table { place, .. }) if plain_argument(place) != *place)
 }
 
 /// A source of records, or a part of one.
