@@ -582,6 +582,22 @@ pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
 }
 
+/// Writes which older versions still have erased records.
+fn older_versions(w: &mut dyn Write, report: &EraseReport) -> Result<()> {
+    if let Some((from, to)) = report.kept_in {
+        let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
+        let until = match report.kept_by.as_slice() {
+            [] => "until vacuumed".to_owned(),
+            [name] => format!("until vacuumed, and as long as the tag `{}` is there", clean(name)),
+            names => format!("until vacuumed, and as long as {} are there", plural(names.len() as u64, "tag")),
+        };
+        line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
+    } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
+        line(w, "older", "versions are read without them")?;
+    }
+    Ok(())
+}
+
 /// Writes what `erase` did.
 pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
@@ -617,17 +633,7 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
         let whom = if count == 1 { format!("1 id, in {first}") } else { plural(count, "id") };
         line(w, "earlier", &whom)?;
     }
-    if let Some((from, to)) = report.kept_in {
-        let versions = if from == to { format!("{from} keeps") } else { format!("{from} to {to} keep") };
-        let until = match report.kept_by.as_slice() {
-            [] => "until vacuumed".to_owned(),
-            [name] => format!("until vacuumed, and as long as the tag `{}` is there", clean(name)),
-            names => format!("until vacuumed, and as long as {} are there", plural(names.len() as u64, "tag")),
-        };
-        line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
-    } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
-        line(w, "older", "versions are read without them")?;
-    }
+    older_versions(w, report)?;
     if report.objects_deleted > 0 {
         line(w, "deleted", plural(report.objects_deleted, "object"))?;
     }
