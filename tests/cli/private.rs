@@ -119,7 +119,7 @@ fn how_ids_are_stored_is_chosen_once() {
     refused("convert in --out new --redact-source-paths", "--id-mode");
     folder.write("short", "00ff");
     refused("convert in --out new --id-mode hmac --id-key short", "32 bytes");
-    refused("convert in --out new --id-mode hmac --id-key absent", "cannot be read");
+    refused("convert in --out new --id-mode hmac --id-key absent", "expected the file of the id key, found none");
     // By the environment, which says nothing to datasets with plain ids.
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardify"));
