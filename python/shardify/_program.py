@@ -75,9 +75,9 @@ def run(
     progress: Callback | None = None,
     given: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object` as they come, and how far it is to `progress`.
+    """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object`.
 
-    Raises the exception of its exit code, what `progress` raises, and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
+    They are passed as they come, and how far the command is to `progress`. Raises the exception of its exit code, what `progress` raises, and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
     """
     command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
     process = subprocess.Popen(

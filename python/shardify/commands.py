@@ -75,7 +75,7 @@ def _summary(arguments: Sequence[str], progress: Wanted = None, given: str | Non
 def _texts(value: Option) -> list[str]:
     if value is None:
         return []
-    return [str(value)] if isinstance(value, (str, int)) else [str(one) for one in value]
+    return [str(value)] if isinstance(value, (str, int, os.PathLike)) else [str(one) for one in value]
 
 
 def _paths(paths: Iterable[Path]) -> list[str]:
