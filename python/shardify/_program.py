@@ -77,7 +77,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object`.
 
-    They are passed as they come, and how far the command is to `progress`. Raises the exception of its exit code, what `progress` raises, and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
+    They are passed as they come, and how far the command is to `progress`. Raises the exception of its exit code, what `progress` raises,
+    and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
     """
     command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
     process = subprocess.Popen(
