@@ -87,9 +87,13 @@ fn fields(line: &str, delimiter: char) -> Option<usize> {
 /// Returns a note that a document has the annotations of the pictures next to it.
 fn coco(files: &[SourceFile]) -> Option<String> {
     let may_be = |file: &&SourceFile| {
+        // Of millions of names, most are told by their ends.
+        if !file.name().ends_with(".json") {
+            return false;
+        }
         let (folder, name) = file.name().rsplit_once('/').unwrap_or(("", file.name()));
         let last = folder.rsplit('/').next().unwrap_or_default();
-        name.ends_with(".json") && (last == "annotations" || name.ends_with(".coco.json"))
+        last == "annotations" || name.ends_with(".coco.json")
     };
     let is_one = |file: &&SourceFile| {
         let (bytes, tail) = (file.bytes(), HEAD as u64);
@@ -115,7 +119,8 @@ fn coco(files: &[SourceFile]) -> Option<String> {
 
 /// Returns a note about a dataset in BIDS.
 fn bids(files: &[SourceFile], sources: &str) -> Option<String> {
-    let is_description = |file: &SourceFile| file.name().rsplit('/').next() == Some(BIDS);
+    let is_description =
+        |file: &SourceFile| file.name().ends_with(BIDS) && file.name().rsplit('/').next() == Some(BIDS);
     let of_subject = |file: &SourceFile| file.path().starts_with("sub-");
     if !files.iter().any(is_description) || !files.iter().any(of_subject) {
         return None;
