@@ -26,6 +26,7 @@ use crate::{
         erase::EraseReport,
         manifest::{ErasedReport, SummaryReport},
         parent::{ErasedAs, ParentReport},
+        shell_word,
         tag::TagReport,
         vacuum::VacuumReport,
         verify::VerifyReport,
@@ -74,15 +75,6 @@ pub(super) fn line(w: &mut dyn Write, label: &str, text: impl Display) -> Result
 /// Writes an indented line with a count and what it is about; nothing if the count is 0.
 fn count(w: &mut dyn Write, label: &str, n: u64, noun: &str, about: &str) -> Result<()> {
     if n == 0 { Ok(()) } else { line(w, label, format_args!("{} {about}", plural(n, noun))) }
-}
-
-/// Returns text as a shell takes it for one word.
-pub(super) fn shell_word(text: &str) -> Cow<'_, str> {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 /// Writes what became of the id index.

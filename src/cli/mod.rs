@@ -673,7 +673,7 @@ impl Session<'_> {
             return;
         }
         let dataset = human::clean(dataset);
-        let _ = writeln!(io::stderr(), "next: shardify {command} {}  # {purpose}", human::shell_word(&dataset));
+        let _ = writeln!(io::stderr(), "next: shardify {command} {}  # {purpose}", ops::shell_word(&dataset));
     }
 
     /// Writes the answer to standard output.

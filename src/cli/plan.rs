@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
     id::Version,
     ops::{
-        adopt, compact, convert,
+        adopt, compact, convert, shell_word,
         tasks::{Committed, OpenedPlan, Operation, PlanReport, TaskReport, location_of, open_plan},
     },
     units::{Size, grouped},
@@ -229,11 +229,11 @@ fn manifest_of(manifest: Manifest, plan: &str, tasks: usize) -> String {
 
 /// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000.
 fn slurm(plan: &str, name: &str, tasks: usize) -> String {
-    let plan = human::shell_word(plan);
+    let plan = shell_word(plan);
     let number = "\"$((SHARDIFY_FIRST + SLURM_ARRAY_TASK_ID))\"";
     // A word of the script that is a command itself, whatever is in the path.
-    let task = human::shell_word(&format!("shardify run-task {plan} --task {number}")).into_owned();
-    let commit = human::shell_word(&format!("shardify commit {plan}")).into_owned();
+    let task = shell_word(&format!("shardify run-task {plan} --task {number}")).into_owned();
+    let commit = shell_word(&format!("shardify commit {plan}")).into_owned();
     format!(
         "#!/bin/sh\n\
          # Submits the tasks of a plan as job arrays, and the commit after all of them. Tasks that ran before end at once.\n\
@@ -278,7 +278,7 @@ fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
     let argument = yaml_text(&plan.replace("$(", "$$("));
     // A comment ends with its line.
     let ends = plan.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}'));
-    let plan = if ends { "PLAN".into() } else { human::shell_word(plan) };
+    let plan = if ends { "PLAN".into() } else { shell_word(plan) };
     format!(
         "# Runs the tasks of a plan. Replace IMAGE, and give the pods access to the dataset and its sources.\n\
          # Then: shardify commit {plan}\n\

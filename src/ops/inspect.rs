@@ -24,7 +24,7 @@ pub use self::{cost::Cost, table::TableFacts};
 use super::{
     Context, adopt, compact, convert,
     parent::{Look, ParentReport, parent},
-    problems,
+    problems, shell_word,
     sizes::{SizeBin, Sizes},
 };
 use crate::{
@@ -390,7 +390,7 @@ fn open_plans(dataset: &Dataset) -> Result<Vec<PlanInfo>> {
 fn planned(location: &Location, plans: Vec<PlanInfo>) -> InspectReport {
     let mut report = InspectReport { plans, ..report(&location.to_string(), &[], SMALL_FILE) };
     if let Some(plan) = report.plans.last() {
-        let word = quoted(&plan.plan);
+        let word = shell_word(&plan.plan);
         let (command, advice) = match plan.tasks_done < plan.tasks {
             true => (
                 format!("shardify run-task {word} --task 0..{}", plan.tasks.saturating_sub(1)),
@@ -495,7 +495,7 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     let options = compact::Options { dry_run: true, ..compact::Options::default() };
     let plan = compact::compact(context, location, &options)?;
     if plan.shards_after < plan.shards_before {
-        report.command = Some(format!("shardify compact {}", quoted(&report.source)));
+        report.command = Some(format!("shardify compact {}", shell_word(&report.source)));
         report.advice = format!("leaves {} of {} shards", plan.shards_after, plan.shards_before);
     } else if report.small_files > 1 {
         report.advice =
@@ -735,13 +735,14 @@ fn options(report: &InspectReport) -> convert::ConvertOptions {
 }
 
 fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
-    let source = quoted(&report.source);
-    let mut options = report.record_dim.iter().map(|dim| format!(" --record-dim {}", quoted(dim))).collect::<String>();
+    let source = shell_word(&report.source);
+    let mut options =
+        report.record_dim.iter().map(|dim| format!(" --record-dim {}", shell_word(dim))).collect::<String>();
     if let Some(id) = &report.id {
-        options.push_str(&format!(" --id {}", quoted(id)));
+        options.push_str(&format!(" --id {}", shell_word(id)));
     }
     if let Some(subject) = &report.subject {
-        options.push_str(&format!(" --subject {}", quoted(subject)));
+        options.push_str(&format!(" --subject {}", shell_word(subject)));
     }
     if let Some(note) = note {
         report.advice = note;
@@ -762,16 +763,6 @@ fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, 
             report.advice = "the files are large enough; this makes their records searchable by id".to_owned();
         }
         _ => report.advice = "several formats side by side: inspect each with a glob, such as '*.parquet'".to_owned(),
-    }
-}
-
-/// Quotes text so that a shell reads it as one word.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -799,6 +790,6 @@ mod tests {
         assert!(["patient_id", "PatientID", "mrn", "user"].iter().all(|n| is_subject(n)));
         assert!(["id", "record_id", "recordId", "UUID"].iter().all(|n| is_id(n)));
         assert!(!is_id("idle") && !is_subject("userland") && !is_id("valid"));
-        assert_eq!(quoted("a b's"), r"'a b'\''s'");
+        assert_eq!(shell_word("a b's"), r"'a b'\''s'");
     }
 }

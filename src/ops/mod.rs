@@ -38,7 +38,7 @@ pub mod tasks;
 pub mod vacuum;
 pub mod verify;
 
-use std::{io::Read, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, io::Read, path::PathBuf, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -195,4 +195,13 @@ fn warn_about_version_ahead(context: &Context<'_>, version: &dyn std::fmt::Displ
              this one is"
         )));
     }
+}
+
+/// Returns text as a shell takes it for one word.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }

@@ -5,6 +5,7 @@
 
 use crate::{
     format::files::TreeFile as _,
+    ops::shell_word,
     scan::{BIDS, BIDS_OPTIONS, SourceFile},
 };
 
@@ -23,7 +24,7 @@ const COCO: [&str; 3] = ["\"images\"", "\"annotations\"", "\"categories\""];
 
 /// Returns notes about files that become samples, given the sources that the user named.
 pub(in crate::ops) fn notes(files: &[SourceFile], sources: &[String]) -> Vec<String> {
-    let sources: Vec<String> = sources.iter().map(|source| word(source)).collect();
+    let sources: Vec<String> = sources.iter().map(|source| shell_word(source).into_owned()).collect();
     let sources = sources.join(" ");
     [tables(files, &sources), coco(files), bids(files, &sources)].into_iter().flatten().collect()
 }
@@ -38,7 +39,7 @@ fn tables(files: &[SourceFile], sources: &str) -> Option<String> {
     let headers = looked.iter().filter_map(|file| Some((*file, header(&head_of(file)?)?)));
     let found: Vec<(&SourceFile, String)> = headers.collect();
     let (file, header) = found.first().filter(|_| found.len() * 2 >= looked.len())?;
-    let (path, count) = (word(file.path()), files.len());
+    let (path, count) = (shell_word(file.path()), files.len());
     let each = if count == 1 { "it".to_owned() } else { format!("each of the {count} files") };
     Some(format!(
         "`{}` looks like delimited text with the columns `{header}`, but {each} is stored whole, as a part of a sample, because no name \
@@ -108,7 +109,8 @@ fn coco(files: &[SourceFile]) -> Option<String> {
         COCO.iter().filter(|key| text.contains(*key)).count() > 1
     };
     let file = files.iter().filter(may_be).take(HEADS).find(is_one)?;
-    let uri = word(&file.uri());
+    let uri = file.uri();
+    let uri = shell_word(&uri);
     Some(format!(
         "`{}` has the annotations of pictures in COCO's form, and becomes a sample of its own, whole; to join them with the pictures: \
          jq -c '(.annotations | group_by(.image_id) | map({{key: (.[0].image_id | tostring), value: .}}) | from_entries) as $of | .images[] | \
@@ -134,16 +136,6 @@ fn bids(files: &[SourceFile], sources: &str) -> Option<String> {
 
 fn head_of(file: &SourceFile) -> Option<Vec<u8>> {
     file.head(HEAD).ok().map(|head| head.bytes)
-}
-
-/// Quotes text so that a shell reads it as one word.
-fn word(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::{FormatReport, InspectReport, quoted, report};
+use super::{FormatReport, InspectReport, report};
 use crate::{
     delta::{self, LiveFile},
     error::{Error, Result},
-    ops::compact,
+    ops::{compact, shell_word},
     units::Size,
 };
 
@@ -56,10 +56,10 @@ pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectRepor
         vectors: files.iter().filter(|file| file.deleted().is_some()).count() as u64,
         deleted_rows,
     });
-    let convert = format!("`shardify convert {}` makes a dataset of it", quoted(source));
+    let convert = format!("`shardify convert {}` makes a dataset of it", shell_word(source));
     match plan {
         Ok(plan) if plan.files_after < plan.files_before => {
-            out.command = Some(format!("shardify compact {}", quoted(source)));
+            out.command = Some(format!("shardify compact {}", shell_word(source)));
             out.advice = format!("leaves {} of {} files; {convert}", plan.files_after, plan.files_before);
         }
         Ok(_) if out.small_files > 1 => {
