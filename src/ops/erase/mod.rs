@@ -16,7 +16,7 @@ mod report;
 mod work;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -324,7 +324,8 @@ impl<'a> Run<'a> {
             if known {
                 refresh(&self.newest, Prepared::default(), self.context.observer)?;
             }
-            if known {
+            // Tables of duplicates may name ids in other ways, such as within names of sources.
+            if known || (self.options.all_versions && !self.newest.entry().duplicates.is_empty()) {
                 self.clean_again(&mut report)?;
             }
             return Ok(report);
@@ -358,6 +359,10 @@ impl<'a> Run<'a> {
 
     fn report(&self) -> EraseReport {
         let numbers: BTreeSet<u64> = self.hits().map(|hit| hit.record).collect();
+        let mut left_out: HashMap<usize, HashSet<_>> = HashMap::new();
+        for LeftOut { id, version, row, .. } in &self.left_out {
+            left_out.entry(*id).or_default().insert((*version, &row.source, row.row));
+        }
         let ids: Vec<IdReport> = self
             .ids
             .iter()
@@ -365,15 +370,13 @@ impl<'a> Run<'a> {
             .zip(&self.before)
             .enumerate()
             .map(|(at, ((id, hits), before))| {
-                let left_out = self.left_out.iter().filter(|left_out| left_out.id == at);
-                let left_out: HashSet<_> = left_out.map(|of| (of.version, &of.row.source, of.row.row)).collect();
                 let records: HashSet<u64> = hits.iter().map(|hit| hit.record).collect();
                 let erased_in = before.map(|(version, _)| version);
                 IdReport {
                     id: id.id.clone(),
                     records: records.len() as u64,
                     carried_as: kinds::counts(hits),
-                    left_out: left_out.len() as u64,
+                    left_out: left_out.get(&at).map_or(0, |rows| rows.len() as u64),
                     erased_in,
                 }
             })
