@@ -385,7 +385,8 @@ enum Known {
     Touched(Version, u64),
 }
 
-/// Gives all unchanged files of a sample the state of one of them that is to be replaced, because a sample is replaced as a whole.
+/// Gives all unchanged files of a sample the state of one of them that is to be replaced, because a sample is replaced
+/// as a whole.
 fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], state: State) {
     let key = |file: &SourceFile| file.key().to_owned();
     let changed: HashSet<String> = found
@@ -402,8 +403,8 @@ fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], s
     }
 }
 
-/// Marks unchanged sources with records that were left out as duplicates of records which the dataset does not have any longer, or which
-/// are replaced. Returns the URIs of all that are replaced, as stored.
+/// Marks unchanged sources with records that were left out as duplicates of records which the dataset does not have any
+/// longer, or which are replaced. Returns the URIs of all that are replaced, as stored.
 fn with_orphans(
     context: &Context<'_>,
     snapshot: &Snapshot,

@@ -1,5 +1,5 @@
-//! Outcomes of tasks that are damaged or made up: whatever a field says, the commit is refused, or all records are there and the dataset
-//! is sound.
+//! Outcomes of tasks that are damaged or made up: whatever a field says, the commit is refused, or all records are
+//! there and the dataset is sound.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
 use crate::support;

@@ -1,5 +1,5 @@
-//! Folders in well-known layouts whose files become samples although they hold tables or describe other files: notes say
-//! so, and the command that they name works.
+//! Folders in well-known layouts whose files become samples although they hold tables or describe other files: notes
+//! say so, and the command that they name works.
 
 use crate::support;
 

@@ -1,5 +1,5 @@
-//! Records that were left out as duplicates are those of people, too: they are found, erased and blocked by their own ids, and come back
-//! once the record that they repeated has left the dataset.
+//! Records that were left out as duplicates are those of people, too: they are found, erased and blocked by their own
+//! ids, and come back once the record that they repeated has left the dataset.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
 use crate::support;

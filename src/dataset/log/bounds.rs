@@ -1,5 +1,5 @@
-//! Bounds of the numbers that a log states: a dataset may be somebody else's, and a number that no dataset reaches would become a size of
-//! memory, a loop without end, or a sum that overflows.
+//! Bounds of the numbers that a log states: a dataset may be somebody else's, and a number that no dataset reaches
+//! would become a size of memory, a loop without end, or a sum that overflows.
 //!
 //! They are checked where entries and lists are decoded, once, so that what reads them may add and allocate.
 

@@ -276,8 +276,8 @@ pub enum RowFate {
     Removed,
 }
 
-/// Removes rows, or names in them, from all tables of a dataset; returns the number of removed rows, and the paths of damaged tables,
-/// which stay as they are. Tables that no version names yet, or any longer, count, too.
+/// Removes rows, or names in them, from all tables of a dataset; returns the number of removed rows, and the paths of
+/// damaged tables, which stay as they are. Tables that no version names yet, or any longer, count, too.
 ///
 /// # Errors
 /// When the store fails.

@@ -1,5 +1,5 @@
-//! Lookup of records that runs left out as duplicates, in the tables of these runs: by id, subject or origin, and those whose
-//! first record has left the dataset.
+//! Lookup of records that runs left out as duplicates, in the tables of these runs: by id, subject or origin, and those
+//! whose first record has left the dataset.
 //!
 //! The tables are read in full, one after the other, so this is for ids that no record of the dataset has.
 
@@ -44,7 +44,8 @@ pub struct Duplicate {
     pub first: Option<Hit>,
 }
 
-/// Returns the records with some ids, subjects or origins that runs up to a version left out, in the order of runs and rows.
+/// Returns the records with some ids, subjects or origins that runs up to a version left out, in the order of runs and
+/// rows.
 ///
 /// # Errors
 /// When a table, the index or a sidecar cannot be read, or the key of private ids is not known.
@@ -80,8 +81,8 @@ pub struct LeftOut {
     pub row: DuplicateRow,
 }
 
-/// Passes the records with some ids, subjects or origins that runs up to a version left out to `visit`: one that has an id in two ways
-/// twice, one after the other. Returns the paths of damaged tables, of which not all rows are passed.
+/// Passes the records with some ids, subjects or origins that runs up to a version left out to `visit`: one that has an
+/// id in two ways twice, one after the other. Returns the paths of damaged tables, of which not all rows are passed.
 ///
 /// # Errors
 /// When the store fails.
@@ -171,9 +172,9 @@ impl Replaced {
     }
 }
 
-/// Returns what records came from that were left out as duplicates of records which the newest version does not have any longer, or
-/// will not have without those that are `replaced`; with the version that left them out, and their number. Read again, a source has
-/// these records, unless others repeat them.
+/// Returns what records came from that were left out as duplicates of records which the newest version does not have
+/// any longer, or will not have without those that are `replaced`; with the version that left them out, and their
+/// number. Read again, a source has these records, unless others repeat them.
 ///
 /// # Errors
 /// When a table, the list of sources, the index or a sidecar cannot be read.

@@ -1,7 +1,9 @@
-//! Whether the outcome of a task adds up: a commit takes it over as it is, so each record, shard and source is accounted for first.
+//! Whether the outcome of a task adds up: a commit takes it over as it is, so each record, shard and source is
+//! accounted for first.
 //!
-//! Workers write outcomes, and whoever may write to the dataset can make one up. What an outcome states about itself, and about the plan,
-//! is compared here; whether the bytes of its objects are those that it states is known to `verify`.
+//! Workers write outcomes, and whoever may write to the dataset can make one up. What an outcome states about itself,
+//! and about the plan, is compared here; whether the bytes of its objects are those that it states is known to
+//! `verify`.
 //!
 //! ```text
 //! shards of the attempt   |-- runs --|-- runs --|      numbers 0..records of the task, each once
@@ -30,11 +32,12 @@ use crate::{
     storage::Store,
 };
 
-/// Fails unless the outcomes of all tasks of a plan add up. `is_merge` says that record numbers are those of the merged shards, which the
-/// caller compares with them; `names_sources` that sources have the names of the plan's rows.
+/// Fails unless the outcomes of all tasks of a plan add up. `is_merge` says that record numbers are those of the merged
+/// shards, which the caller compares with them; `names_sources` that sources have the names of the plan's rows.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) that names the task and what differs; when a table cannot be read.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) that names the task and what differs; when a table cannot be
+/// read.
 pub fn check_outcomes(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcome], is_merge: bool) -> Result<()> {
     let mut paths: HashSet<&str> = HashSet::new();
     for (task, outcome) in outcomes.iter().enumerate() {

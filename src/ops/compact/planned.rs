@@ -339,7 +339,8 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     }
 }
 
-/// Fails unless the shards that tasks made of a group have the records of its shards, each of them once, with their ids.
+/// Fails unless the shards that tasks made of a group have the records of its shards, each of them once, with their
+/// ids.
 fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], settings: &Settings) -> Result<()> {
     let live: HashMap<&str, &ShardMeta> = parent.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
     let by_shard = parent.runs()?.by_shard(parent.version());

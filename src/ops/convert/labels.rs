@@ -280,8 +280,8 @@ impl LabelTables {
     }
 }
 
-/// Returns the types of the labels of a dataset with those of these tables: types of the dataset stay if they hold every
-/// value.
+/// Returns the types of the labels of a dataset with those of these tables: types of the dataset stay if they hold
+/// every value.
 ///
 /// # Errors
 /// When one does not, unless types are widened.

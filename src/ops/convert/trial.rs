@@ -1,5 +1,5 @@
-//! Converts a sample of a source into memory, to measure what the whole will take, or a small source as a whole, for a dry run that
-//! is right about everything. Everything is done as `convert` does it, up to the commit; nothing is kept.
+//! Converts a sample of a source into memory, to measure what the whole will take, or a small source as a whole, for a
+//! dry run that is right about everything. Everything is done as `convert` does it, up to the commit; nothing is kept.
 
 use std::{
     collections::HashMap,
@@ -126,8 +126,8 @@ fn listing(fresh: Vec<SourceFile>, of: usize) -> Listing {
     }
 }
 
-/// Whether a dry run converts all inputs into memory: they are local, few bytes, and of formats whose records are no larger than what is
-/// stored of them.
+/// Whether a dry run converts all inputs into memory: they are local, few bytes, and of formats whose records are no
+/// larger than what is stored of them.
 pub(super) fn is_small(job: &Job<'_>, plan: &ConvertPlan) -> bool {
     let is_plain = |source: &RecordSource| !source.packed && (source.format.is_text() || source.yields_samples());
     plan.bytes <= SMALL

@@ -1,4 +1,5 @@
-//! What an erasure blocks: the ids of the records that it found, of those that were left out as duplicates, and contents at origins.
+//! What an erasure blocks: the ids of the records that it found, of those that were left out as duplicates, and
+//! contents at origins.
 
 use std::{
     borrow::Cow,

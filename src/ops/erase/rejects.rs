@@ -67,7 +67,8 @@ pub(super) struct Searched {
     pub(super) damaged: Vec<String>,
 }
 
-/// Removes what contains one of the texts as a word: lines from all files of rejects, and rows from all tables of duplicates.
+/// Removes what contains one of the texts as a word: lines from all files of rejects, and rows from all tables of
+/// duplicates.
 ///
 /// # Errors
 /// When the store fails.
@@ -94,7 +95,8 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<Sea
     Ok(searched)
 }
 
-/// Removes the lines that contain one of the texts as a word from all files of rejects. A file without remaining lines is deleted.
+/// Removes the lines that contain one of the texts as a word from all files of rejects. A file without remaining lines
+/// is deleted.
 ///
 /// # Errors
 /// When the store fails.

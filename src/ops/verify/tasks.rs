@@ -1,7 +1,8 @@
-//! Whether the ids of what tasks wrote are those of their sidecars, before a commit takes it over: as `verify` would find afterwards.
+//! Whether the ids of what tasks wrote are those of their sidecars, before a commit takes it over: as `verify` would
+//! find afterwards.
 //!
-//! A task of a conversion has segments of the id index beside its shards. A task of a compaction has none, because its records keep their
-//! numbers: its shards have the ids of those that they replace.
+//! A task of a conversion has segments of the id index beside its shards. A task of a compaction has none, because its
+//! records keep their numbers: its shards have the ids of those that they replace.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::{
 /// Fails unless the segments of a task have the ids of the sidecars of its shards.
 ///
 /// # Errors
-/// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ; when a sidecar or a segment is damaged or the store fails.
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ; when a sidecar or a segment is damaged or the
+/// store fails.
 pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, outcome: &Outcome) -> Result<()> {
     let shards: Vec<NewShard> = outcome.shards.iter().map(|shard| shard.clone().stacked(0)).collect();
     let has_sides = outcome.segments.iter().all(|segment| segment.side.is_some());
@@ -44,7 +46,8 @@ pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, o
     }
 }
 
-/// Fails unless shards that tasks of a compaction made have the ids of those that they replace, which are shards of a version.
+/// Fails unless shards that tasks of a compaction made have the ids of those that they replace, which are shards of a
+/// version.
 ///
 /// # Errors
 /// As [`check_index`].
