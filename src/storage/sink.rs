@@ -72,10 +72,15 @@ impl Default for Written {
 }
 
 impl Progress {
+    /// Notes how far the file is. Of an abandoned file nothing else can be said: its thread may still be writing, and
+    /// readers would wait for ever for what comes after.
     fn set(&self, written: Written) {
         let (state, changed) = &*self.0;
-        *state.lock().unwrap_or_else(PoisonError::into_inner) = written;
-        changed.notify_all();
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, Written::Partly(_)) {
+            *state = written;
+            changed.notify_all();
+        }
     }
 
     /// Waits until `bytes` bytes are written or the file is complete; returns the number of bytes, and whether they are
@@ -92,17 +97,13 @@ impl Progress {
     }
 }
 
-/// Tells readers that a file was abandoned, unless it is complete.
+/// Tells readers at its end that the file was abandoned, which it is unless it is complete.
 #[derive(Debug)]
 struct Ending(Progress);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let (state, _) = &*self.0.0;
-        let written = *state.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(written, Written::Partly(_)) {
-            self.0.set(Written::Abandoned);
-        }
+        self.0.set(Written::Abandoned);
     }
 }
 
@@ -371,6 +372,19 @@ mod tests {
                 assert!(std::fs::read(&path).unwrap() == bytes[..size], "{size} bytes in steps of {step}");
             }
         }
+    }
+
+    #[test]
+    fn what_the_thread_writes_after_the_writer_is_gone_does_not_revive_the_file() {
+        let progress = Progress::default();
+        let threads = progress.clone();
+        drop(Ending(progress.clone()));
+        threads.set(Written::Partly(10));
+        assert!(progress.wait_for(1_000).is_err() && progress.wait_for(5).is_err());
+        let complete = Progress::default();
+        complete.set(Written::Wholly(7));
+        drop(Ending(complete.clone()));
+        assert_eq!(complete.wait_for(1_000).unwrap(), (7, true));
     }
 
     #[test]
