@@ -218,6 +218,17 @@ class Attack:
         old_bytes, new_bytes = path.read_bytes(), close(values[0], closed).decode("utf-8", "replace").encode()
         path.write_bytes(new_bytes)
         self.refer(path, old_bytes, new_bytes)
+        self.name_plans()
+
+    def name_plans(self):
+        """Gives changed plans, of every second attack, the name that their bytes have; workers are given the old or the new one."""
+        for plan in self.dataset.glob("_shardify/plans/*.json"):
+            name = f"{plan.name[:32]}-{blake3.blake3(plan.read_bytes()).hexdigest()[:32]}.json"
+            if name != plan.name and self.chance.random() < 0.5:
+                plan.rename(plan.with_name(name))
+                if self.chance.random() < 0.5:
+                    given = self.home / "plan.txt"
+                    given.write_text(os.path.join(os.path.dirname(given.read_text()), name))
 
     def table(self, path):
         old_bytes = path.read_bytes()
@@ -238,6 +249,7 @@ class Attack:
             return
         self.told.append(f"{path.relative_to(self.dataset)} {table.column_names[number]}[{row}]: {old!r:.80} -> {new!r:.80}")
         self.refer(path, old_bytes, path.read_bytes())
+        self.name_plans()
 
     def refer(self, path, old, new):
         """Puts the new seal of an object wherever the old one stands."""

@@ -636,7 +636,7 @@ pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> R
     }
     count(w, "sources", report.sources_erased, "source", "no longer listed")?;
     for name in report.names_kept.iter().take(limit) {
-        line(w, "kept", format_args!("the name of {}: other records came from it", clean(name)))?;
+        line(w, "kept", format_args!("{}, which names an erased id", clean(name)))?;
     }
     if report.objects_unreferenced > 0 {
         let objects = plural(report.objects_unreferenced, "object");

@@ -158,7 +158,7 @@ impl Session<'_> {
                 Ok(if report.counts.records_refused() > 0 { Outcome::Rejects } else { Outcome::Done })
             }
             Committed::Next(next, why) => {
-                let (place, plan) = (dataset.store().location().to_string(), location_of(dataset, &next.id));
+                let (place, plan) = (dataset.store().location().to_string(), location_of(dataset, &next));
                 let tasks = next.tasks.len();
                 self.report(|w| match self.global.json {
                     true => json::summary(

@@ -13,12 +13,18 @@
 //! So a range is verified by reading the tail and the blocks around the range, and the whole object by reading it once.
 //! A JSON document has its own checksum as its last field.
 
-use std::{fmt, ops::Range};
+use std::{
+    fmt,
+    io::{self, BufRead},
+    ops::Range,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     base64::{base64, from_base64},
+    checksum::xxh3_64,
     hex::{from_hex, hex},
 };
 
@@ -324,10 +330,80 @@ pub fn json_is_whole(bytes: &[u8]) -> Option<bool> {
     Some(blake3::hash(rest).to_hex().as_bytes() == digits)
 }
 
+/// Ends a JSON object with fields, on one line, with a field `xxh3`: the XXH3 of all bytes before that field, in 16 digits.
+pub fn close_line(line: &mut Vec<u8>) {
+    if line.pop_if(|last| *last == b'}').is_some() {
+        let hash = xxh3_64(line);
+        line.extend_from_slice(line_end(hash).as_bytes());
+    }
+}
+
+/// Returns the last field of a line.
+fn line_end(hash: u64) -> String {
+    format!(",\"xxh3\":\"{hash:016x}\"}}")
+}
+
+/// Whether a line, without its end, matches its hash.
+pub fn line_is_whole(line: &[u8]) -> bool {
+    let parts = line.split_at_checked(line.len().saturating_sub(line_end(0).len()));
+    parts.is_some_and(|(rest, end)| line_end(xxh3_64(rest)).as_bytes() == end)
+}
+
+/// Returns the number, from 1, of the first line that does not match its hash; lines may be longer than memory.
+///
+/// # Errors
+/// When the lines cannot be read.
+pub fn damaged_line(lines: &mut dyn BufRead) -> io::Result<Option<u64>> {
+    let end_bytes = line_end(0).len();
+    let (mut number, mut hasher, mut end) = (1, Xxh3::new(), Vec::new());
+    loop {
+        let piece = lines.fill_buf()?;
+        if piece.is_empty() {
+            return Ok((!end.is_empty()).then_some(number));
+        }
+        let line_feed = memchr::memchr(b'\n', piece);
+        let body = &piece[..line_feed.unwrap_or(piece.len())];
+        end.extend_from_slice(body);
+        let hashed = end.len().saturating_sub(end_bytes);
+        hasher.update(&end[..hashed]);
+        end.drain(..hashed);
+        let consumed = body.len() + usize::from(line_feed.is_some());
+        lines.consume(consumed);
+        if line_feed.is_some() {
+            if line_end(hasher.digest()).as_bytes() != end {
+                return Ok(Some(number));
+            }
+            (number, end) = (number + 1, Vec::new());
+            hasher.reset();
+        }
+    }
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_flipped_bit_of_a_line_is_detected() {
+        let mut line = br#"{"row":3,"reason":"expected a number, found \"x\""}"#.to_vec();
+        assert!(!line_is_whole(&line));
+        close_line(&mut line);
+        assert!(line_is_whole(&line));
+        serde_json::from_slice::<serde_json::Value>(&line).unwrap();
+        let first = [line.as_slice(), b"\n"].concat();
+        let damaged = |lines: &[u8], at_once| damaged_line(&mut io::BufReader::with_capacity(at_once, lines)).unwrap();
+        for bit in 0..line.len() * 8 {
+            line[bit / 8] ^= 1 << (bit % 8);
+            assert!(!line_is_whole(&line), "bit {bit}");
+            let lines = [&first, line.as_slice(), b"\n", &first].concat();
+            assert_eq!(damaged(&lines, 1 + bit % 100), Some(2), "bit {bit}");
+            line[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(damaged(&first.repeat(9), 7), None);
+        assert_eq!(damaged(&first[..first.len() - 1], 7), Some(1), "the end of a line is missing");
+        assert_eq!(damaged(b"", 7), None);
+    }
 
     fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 7_u64;

@@ -101,11 +101,11 @@ pub use self::{
         prefix::find_prefix,
     },
     plans::{
-        Damage, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlanTask, PlannedSource,
-        Recorded, SealedRef, StoredPlan, TaskMismatch, check_outcomes, claim, delete as delete_plan,
+        Damage, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState, PlanTask,
+        PlannedSource, Recorded, SealedRef, StoredPlan, TaskMismatch, check_outcomes, claim, delete as delete_plan,
         delete_void as delete_void_plans, each_source as each_source_of_task, is_of as is_of_plan, open as open_plans,
-        plan_of_path, plan_path, publish as publish_plan, publish_like as publish_plan_like, stage_sources,
-        state as plan_state, stored as stored_plans,
+        publish as publish_plan, publish_like as publish_plan_like, stage_sources, state as plan_state,
+        stored as stored_plans,
     },
     retention::{
         audit::Audit,

@@ -1,5 +1,6 @@
 //! The file of rejected records: one JSON object per line, so that users can repair records and convert them again.
 //!
+//! Each line ends with a hash of its own: an erasure, which searches lines for words, has to know that none is damaged.
 //! Lines do not keep content that names an erased record or subject: they state only that a record was rejected.
 
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::{
-    codec::base64::base64,
+    codec::{base64::base64, seal::close_line},
     dataset::{Pseudonymizer, SuppressList},
     error::{Error, Result},
     record::spelling::{any_span, possible_decodings, with_unescaped},
@@ -88,6 +89,7 @@ impl RejectsFile {
             (line.raw, line.raw_base64, line.reason, line.column) = (None, None, WITHHELD, None);
         }
         let mut text = serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+        close_line(&mut text);
         text.push(b'\n');
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
         Ok(())

@@ -32,7 +32,7 @@ use crate::{
         Header, Variable,
         records::{ArrayOptions, Plan},
     },
-    dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_path, plan_state, stored_plans},
+    dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -371,11 +371,11 @@ fn open_plans(dataset: &Dataset) -> Result<Vec<PlanInfo>> {
     let mut plans = Vec::new();
     for stored in stored_plans(dataset)? {
         // A plan of another release is shown by its age alone.
-        let Ok(record) = PlanRecord::read(dataset, &stored.id) else { continue };
+        let Ok(record) = PlanRecord::read(dataset, &stored.name) else { continue };
         let Some(record) = record else { continue };
         if plan_state(dataset, &record.id, record.base)? == PlanState::Open {
             plans.push(PlanInfo {
-                plan: dataset.store().location().join(&plan_path(&record.id)).to_string(),
+                plan: dataset.store().location().join(&record.name().path()).to_string(),
                 operation: record.operation,
                 tasks: record.tasks.len() as u64,
                 tasks_done: stored.outcomes,

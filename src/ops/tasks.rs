@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::Context;
 use crate::{
     dataset::{
-        Counts, Damage, Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanState, PlanTask,
-        PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, check_outcomes, delete_plan, folder_of,
-        is_of_plan, plan_of_path, plan_path, plan_state, publish_plan, stored_plans,
+        Counts, Damage, Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState,
+        PlanTask, PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, check_outcomes, delete_plan, folder_of,
+        is_of_plan, plan_state, publish_plan, stored_plans,
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
@@ -108,7 +108,7 @@ impl PlanReport {
     /// When the store fails.
     pub(super) fn set_plan(&mut self, dataset: &Dataset, record: &PlanRecord) -> Result<()> {
         let done = Outcome::existing(dataset, &record.id, record.tasks.len())?;
-        self.plan = Some(location_of(dataset, &record.id));
+        self.plan = Some(location_of(dataset, record));
         self.tasks = record.tasks.len();
         self.tasks_done = done.into_iter().filter(|done| *done).count();
         Ok(())
@@ -196,7 +196,7 @@ pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
     let wrong = || {
         Error::usage("expected the path or URL of a plan, as `shardify plan` prints it")
             .at(shown.clone())
-            .hint("it ends with _shardify/plans/ and a name of 32 digits and .json")
+            .hint("it ends with _shardify/plans/, two groups of 32 digits, and .json")
     };
     let mut above = location.clone();
     let mut names = Vec::new();
@@ -205,16 +205,17 @@ pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
         names.push(name);
         above = folder;
     }
-    let id = plan_of_path(&names[0]).filter(|_| names[1] == "plans" && names[2] == SYSTEM_FOLDER).ok_or_else(wrong)?;
+    let name =
+        PlanName::parse(&names[0]).filter(|_| names[1] == "plans" && names[2] == SYSTEM_FOLDER).ok_or_else(wrong)?;
     let dataset = context.dataset(&above)?;
-    if let Some(record) = PlanRecord::read(&dataset, &id)? {
+    if let Some(record) = PlanRecord::read(&dataset, &name)? {
         return Ok(OpenedPlan::Plan(dataset, Box::new(record)));
     }
     let entries = match dataset.latest()? {
         Some(newest) => dataset.history(newest.version())?,
         None => Vec::new(),
     };
-    match entries.iter().find(|entry| entry.transaction == id) {
+    match entries.iter().find(|entry| entry.transaction == name.id) {
         Some(entry) => Ok(OpenedPlan::Committed(dataset, entry.version)),
         None => Err(Error::usage("expected a plan, found none")
             .at(shown)
@@ -223,21 +224,28 @@ pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
 }
 
 /// Returns the path or URL of a plan.
-pub fn location_of(dataset: &Dataset, id: &TransactionId) -> String {
-    dataset.store().location().join(&plan_path(id)).to_string()
+pub fn location_of(dataset: &Dataset, plan: &PlanRecord) -> String {
+    dataset.store().location().join(&plan.name().path()).to_string()
 }
 
-/// Returns the newest open plan with a signature.
+/// Returns the newest open plan with a signature, which `made_anew` makes of what a plan says: its record only states one.
 ///
 /// # Errors
 /// When the store or the log cannot be read.
-pub(super) fn find(dataset: &Dataset, signature: &str) -> Result<Option<PlanRecord>> {
+pub(super) fn find(
+    dataset: &Dataset,
+    signature: &str,
+    made_anew: impl Fn(&PlanRecord) -> Result<String>,
+) -> Result<Option<PlanRecord>> {
     let mut plans = stored_plans(dataset)?;
     plans.sort_by_key(|plan| std::cmp::Reverse(plan.touched));
     for plan in plans {
-        // A plan that cannot be read is not continued; it is left to `vacuum`.
-        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
-        if record.signature == signature && plan_state(dataset, &record.id, record.base)? == PlanState::Open {
+        // A plan that cannot be read is not continued, nor one that says other than its signature; `vacuum` deletes it.
+        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.name) else { continue };
+        if record.signature == signature
+            && made_anew(&record).is_ok_and(|made| made == signature)
+            && plan_state(dataset, &record.id, record.base)? == PlanState::Open
+        {
             return Ok(Some(record));
         }
     }
@@ -263,13 +271,20 @@ pub(super) fn store(
     tasks: Vec<PlanTask>,
     rows: Vec<PlannedSource>,
 ) -> Result<PlanRecord> {
-    let mut hasher = signature(snapshot, &work);
-    rows.iter().for_each(|row| add_row(&mut hasher, row));
-    for task in &tasks {
-        hasher.update(&task.sources.to_le_bytes());
-    }
-    let signature = hasher.finalize().to_hex().to_string();
-    if let Some(found) = find(dataset, &signature)? {
+    let signature_of = |work: &Value, rows: &mut dyn Iterator<Item = &PlannedSource>, tasks: &[PlanTask]| {
+        let mut hasher = signature(snapshot, work);
+        rows.for_each(|row| add_row(&mut hasher, row));
+        for task in tasks {
+            hasher.update(&task.sources.to_le_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    };
+    let signature = signature_of(&work, &mut rows.iter(), &tasks);
+    let made_anew = |found: &PlanRecord| {
+        let rows = rows_of(dataset, found).collect::<Result<Vec<_>>>()?;
+        Ok(signature_of(&found.work, &mut rows.iter().flatten(), &found.tasks))
+    };
+    if let Some(found) = find(dataset, &signature, made_anew)? {
         return Ok(found);
     }
     dataset.test_store()?;
@@ -277,6 +292,11 @@ pub(super) fn store(
     let signature = Box::new(move || signature);
     let new = NewPlan { operation: operation.name(), base, signature, tasks, constants: None, work };
     publish_plan(dataset, new, rows.into_iter())
+}
+
+/// Returns the rows of a plan, task by task.
+pub(super) fn rows_of(dataset: &Dataset, plan: &PlanRecord) -> impl Iterator<Item = Result<Vec<PlannedSource>>> {
+    (0..plan.tasks.len()).map(|task| plan.sources_of(dataset.store(), task))
 }
 
 /// Begins the hash of everything that a plan is made from: its work, and the erasures of the dataset.
@@ -376,7 +396,7 @@ fn check_number(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<(
         return Ok(());
     }
     let last = record.tasks.len().saturating_sub(1);
-    Err(Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, &record.id)))
+    Err(Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, record)))
 }
 
 /// Fails unless the tasks of a plan can be run.
@@ -522,8 +542,9 @@ pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[
     // Only an adoption in place has shards elsewhere.
     let mut paths = outcomes.iter().flat_map(|outcome| &outcome.shards).map(OutcomeShard::path);
     if let Some(path) = paths.find(|path| !is_of_plan(path, &record.id)) {
-        return Err(Error::integrity(format!("expected shards of this plan, found `{path}`"))
-            .at(location_of(dataset, &record.id)));
+        return Err(
+            Error::integrity(format!("expected shards of this plan, found `{path}`")).at(location_of(dataset, record))
+        );
     }
     let mut gone: Vec<(usize, String)> = Vec::new();
     for (task, outcome) in outcomes.iter().enumerate() {
@@ -548,7 +569,7 @@ pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[
     Err(Error::conflict(format!("the shard of a task is gone; run task {} again", ranges(&tasks)))
         .at(store.location().join(path).to_string())
         .hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
-        .hint(format!("shardify run-task {} --task {task}", location_of(dataset, &record.id))))
+        .hint(format!("shardify run-task {} --task {task}", location_of(dataset, record))))
 }
 
 /// Formats ascending numbers as ranges: `3, 17-20`.

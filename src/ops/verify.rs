@@ -24,7 +24,7 @@ use super::{
     parent::{Look, ParentReport, parent},
 };
 use crate::{
-    codec::{checksum::xxh3_64, stream},
+    codec::{checksum::xxh3_64, seal::damaged_line, stream},
     dataset::{
         Audit, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList,
         check_duplicates, check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name, leftovers,
@@ -223,6 +223,7 @@ impl Verification<'_> {
             self.numbers(shards, sorted, &mut report.problems)?;
         }
         self.left_out(&mut report.problems)?;
+        self.rejects(&mut report.problems)?;
         self.live_indexes(&mut report.problems)?;
         self.erased(&mut report.problems)?;
         report.unreferenced = self.unreferenced()?;
@@ -300,6 +301,19 @@ impl Verification<'_> {
             self.context.cancel.check()?;
             if let Err(error) = check_duplicates(self.dataset.store(), table) {
                 damage(error, problems)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies the lines of rejected records.
+    fn rejects(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        let store = self.dataset.store();
+        for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
+            self.context.cancel.check()?;
+            if let Some(line) = damaged_line(&mut BufReader::new(store.read(&object.path)?))? {
+                let problem = format!("line {line} is damaged: its hash does not match its bytes");
+                problems.push(Problem { object: object.path, problem });
             }
         }
         Ok(())
@@ -544,7 +558,7 @@ struct OpenPlans(HashSet<String>);
 
 impl OpenPlans {
     fn of(dataset: &Dataset) -> Result<Self> {
-        Ok(Self(open_plans(dataset)?.into_iter().map(|plan| plan.id.tag().to_owned()).collect()))
+        Ok(Self(open_plans(dataset)?.into_iter().map(|plan| plan.name.id.tag().to_owned()).collect()))
     }
 
     fn own(&self, path: &str) -> bool {

@@ -150,6 +150,16 @@ impl Name<'_> {
         Ok((facts.st_dev, facts.st_ino))
     }
 
+    /// Returns the name alone.
+    pub(super) fn text(&self) -> &str {
+        self.name
+    }
+
+    /// Returns another name in the same folder.
+    pub(super) fn beside<'b>(&'b self, name: &'b str) -> Name<'b> {
+        Name { folder: self.folder, name }
+    }
+
     /// Removes a file, or a link but not its target.
     pub(super) fn remove(self) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(self.folder, self.name, AtFlags::empty())?)

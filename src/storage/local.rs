@@ -200,7 +200,7 @@ impl LocalStore {
     fn name_all(
         &self,
         staged: Vec<Staged>,
-        rename: fn(Name<'_>, Name<'_>) -> io::Result<()>,
+        rename: fn(Name<'_>, Name<'_>, &str) -> io::Result<()>,
         given: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut files = Vec::with_capacity(staged.len());
@@ -212,7 +212,7 @@ impl LocalStore {
         let mut named = Vec::with_capacity(files.len());
         for (path, mut file) in files {
             let (folder, name) = self.folder_for(&path).map_err(self.failed(&path, "creating the folder"))?;
-            match rename(file.name(), folder.name(name)) {
+            match rename(file.name(), folder.name(name), &path) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(occupied(&self.location, &path)),
                 Err(e) => return Err(self.failed(&path, "naming")(e)),
@@ -381,7 +381,7 @@ impl Store for LocalStore {
     fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
         let staged = self.stage_whole(path, &bytes)?;
         let (folder, name) = self.folder_for(path).map_err(self.failed(path, "creating the folder"))?;
-        match naming::exclusively(staged.name(), folder.name(name)) {
+        match naming::exclusively(staged.name(), folder.name(name), path) {
             Ok(()) => {
                 // Repeating the sync would prove nothing: the kernel reports a failed sync only once.
                 self.sync_folders(std::iter::once(staged.to.as_path()))
@@ -438,7 +438,7 @@ impl Store for LocalStore {
     }
 
     fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.name_all(staged, |from, to| from.rename(to), &mut |_| {})
+        self.name_all(staged, |from, to, _| from.rename(to), &mut |_| {})
     }
 
     fn tidy(&self) {

@@ -1,23 +1,35 @@
 //! Atomic rename that never replaces an existing file.
 //!
 //! ```text
-//! rename, but only if there is nothing  ->  link, then remove the old name  ->  claim the name, then rename over the claim
+//! rename, but only if there is nothing  ->  link, then remove the old name  ->  rename under a claim
 //! ```
 //!
 //! The first is one system call that most local file systems support; NFS supports only links. On file systems without
-//! links an empty file is created only if absent, which reserves the name for its creator. A kill between claim and
-//! rename leaves the empty file.
+//! links, who wants a name creates its *claim* in the staging folder, looks that the name is free, renames, and removes
+//! the claim. Nothing ever stands at the name but the whole file.
+//!
+//! A kill leaves a claim behind. It is locked while its process lives and states the machine, so another process of
+//! that machine takes it over. Locks of such file systems often do not reach further: a claim of another machine is
+//! waited for, and is removed with the staging folder's other leftovers.
 
-use std::io;
+use std::{
+    fs::{File, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant},
+};
 
 use rustix::io::Errno;
 
 use super::beneath::Name;
 
-/// Renames `from` to `to`; fails with [`io::ErrorKind::AlreadyExists`] if `to` exists.
-pub(super) fn exclusively(from: Name<'_>, to: Name<'_>) -> io::Result<()> {
+/// How long a claim of another process is waited for: it is held for a look and a rename.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Renames `from` to `to`, which is at `path` in the store; fails with [`io::ErrorKind::AlreadyExists`] if `to` exists.
+pub(super) fn exclusively(from: Name<'_>, to: Name<'_>, path: &str) -> io::Result<()> {
     match from.rename_exclusively(to) {
-        Err(e) if unknown(&e) => by_link(from, to),
+        Err(e) if unknown(&e) => by_link(from, to, path),
         renamed => renamed,
     }
 }
@@ -27,7 +39,7 @@ fn unknown(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
 }
 
-fn by_link(from: Name<'_>, to: Name<'_>) -> io::Result<()> {
+fn by_link(from: Name<'_>, to: Name<'_>, path: &str) -> io::Result<()> {
     match from.link(to) {
         Ok(()) => {
             // A second name in the staging folder is harmless.
@@ -35,18 +47,84 @@ fn by_link(from: Name<'_>, to: Name<'_>) -> io::Result<()> {
             Ok(())
         }
         Err(e) if unknown(&e) || matches!(Errno::from_io_error(&e), Some(Errno::PERM | Errno::MLINK)) => {
-            by_claim(from, to)
+            by_claim(from, to, path)
         }
         Err(e) => Err(e),
     }
 }
 
-fn by_claim(from: Name<'_>, to: Name<'_>) -> io::Result<()> {
-    to.create_new()?;
-    from.rename(to).inspect_err(|_| {
-        // This call created the file, so removing it is safe.
-        let _ = to.remove();
-    })
+fn by_claim(from: Name<'_>, to: Name<'_>, path: &str) -> io::Result<()> {
+    let name = format!("claim-{}", &blake3::hash(path.as_bytes()).to_hex()[..32]);
+    let claim = from.beside(&name);
+    let held = hold(claim, to, &machine(), PATIENCE)?;
+    let renamed = match to.identity() {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => from.rename(to),
+        Err(e) => Err(e),
+    };
+    let _ = claim.remove();
+    drop(held);
+    renamed
+}
+
+/// Creates the claim of a name, or takes over one whose process is gone. It is held as long as the file is open.
+fn hold(claim: Name<'_>, to: Name<'_>, machine: &str, patience: Duration) -> io::Result<File> {
+    let since = Instant::now();
+    loop {
+        match claim.create_new() {
+            Ok(mut file) => {
+                // A file system without locks has none that say anything else.
+                let locked = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+                if locked && is_at(claim, &file) {
+                    file.write_all(machine.as_bytes()).inspect_err(|_| drop(claim.remove()))?;
+                    return Ok(file);
+                }
+            }
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            Err(_) => {
+                if let Some(file) = take_over(claim, machine)? {
+                    return Ok(file);
+                }
+            }
+        }
+        if to.identity().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if since.elapsed() > patience {
+            return Err(io::Error::other(format!(
+                "`_shardify/staging/{}` says that a process of another machine is giving this name to a file; if none \
+                 is running there, it was killed: remove that file and run the command again",
+                claim.text()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Opens and locks the claim of a process of this machine that is gone; `None` if it may be alive.
+fn take_over(claim: Name<'_>, machine: &str) -> io::Result<Option<File>> {
+    let mut file = match claim.open_lock(false) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    if file.try_lock().is_err() || !is_at(claim, &file) {
+        return Ok(None);
+    }
+    let mut of = String::new();
+    (&mut file).take(100).read_to_string(&mut of)?;
+    Ok((!machine.is_empty() && of == machine).then_some(file))
+}
+
+/// Whether a name is still that of an open file.
+fn is_at(name: Name<'_>, file: &File) -> bool {
+    let open = file.metadata().map(|facts| (facts.dev(), facts.ino()));
+    name.identity().ok() == open.ok()
+}
+
+/// Tells this machine, until it starts again, from every other; empty if nothing does.
+fn machine() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -56,9 +134,9 @@ mod tests {
 
     use super::{super::beneath::OpenFolder, *};
 
-    type Way = fn(Name<'_>, Name<'_>) -> io::Result<()>;
+    type Way = fn(Name<'_>, Name<'_>, &str) -> io::Result<()>;
 
-    const WAYS: [Way; 4] = [exclusively, |from, to| from.rename_exclusively(to), by_link, by_claim];
+    const WAYS: [Way; 4] = [exclusively, |from, to, _| from.rename_exclusively(to), by_link, by_claim];
 
     #[test]
     fn every_method_takes_a_free_name_and_rejects_an_existing_one() {
@@ -70,10 +148,10 @@ mod tests {
             fs::write(at("theirs"), "theirs").unwrap();
             std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
             for taken in ["theirs", "dangling"] {
-                let error = way(open.name("mine"), open.name(taken)).unwrap_err();
+                let error = way(open.name("mine"), open.name(taken), taken).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "way {i}, {taken}");
             }
-            way(open.name("mine"), open.name("free")).unwrap();
+            way(open.name("mine"), open.name("free"), "free").unwrap();
             assert_eq!(fs::read_to_string(at("free")).unwrap(), "mine", "way {i}");
             assert_eq!(fs::read_to_string(at("theirs")).unwrap(), "theirs", "way {i}");
             assert!(!at("mine").exists() && !at("nowhere").exists(), "way {i}");
@@ -91,12 +169,50 @@ mod tests {
                     .map(|i| {
                         let from = format!("{i}");
                         fs::write(at(&from), &from).unwrap();
-                        scope.spawn(move || way(open.name(&from), open.name("one")).map(|()| from))
+                        scope.spawn(move || way(open.name(&from), open.name("one"), "one").map(|()| from))
                     })
                     .collect();
                 racing.into_iter().filter_map(|r| r.join().unwrap().ok()).collect::<Vec<_>>()
             });
             assert_eq!(named, [fs::read_to_string(at("one")).unwrap()]);
         }
+    }
+
+    #[test]
+    fn claims_of_killed_processes_are_taken_over_and_of_others_respected() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = OpenFolder::existing(folder.path(), "").unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (claim, free, short) = (open.name("claim"), open.name("free"), Duration::from_millis(50));
+        let left = |content: &str| fs::write(at("claim"), content).unwrap();
+        // Nobody has locked it: its process is gone.
+        left("this machine");
+        drop(hold(claim, free, "this machine", short).unwrap());
+        let alive = File::open(at("claim")).unwrap();
+        alive.lock().unwrap();
+        let error = hold(claim, free, "this machine", short).unwrap_err();
+        assert!(error.to_string().contains("staging/claim"), "{error}");
+        drop(alive);
+        for other in ["", "another machine"] {
+            left(other);
+            assert!(hold(claim, free, "this machine", short).is_err(), "{other}");
+            assert_eq!(fs::read_to_string(at("claim")).unwrap(), other);
+        }
+        fs::write(at("free"), "taken meanwhile").unwrap();
+        let error = hold(claim, free, "this machine", short).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_kill_under_a_claim_leaves_no_file_at_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = OpenFolder::existing(folder.path(), "").unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("mine"), "mine").unwrap();
+        let name = format!("claim-{}", &blake3::hash(b"entry").to_hex()[..32]);
+        fs::write(at(&name), machine()).unwrap();
+        assert!(!at("entry").exists());
+        by_claim(open.name("mine"), open.name("entry"), "entry").unwrap();
+        assert!(at("entry").exists() && !at(&name).exists());
     }
 }

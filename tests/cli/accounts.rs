@@ -7,7 +7,7 @@ use crate::support;
 use std::{fmt::Write as _, path::Path, process::Command};
 
 use serde_json::{Value, json};
-use support::{Folder, rewrite_entry};
+use support::{Folder, outcome_path, rewrite_entry};
 
 /// A dataset `d` and an open plan for it whose tasks are done; returns its path and the number of tasks.
 fn planned(operation: &str) -> (Folder, String, u64) {
@@ -79,7 +79,7 @@ fn whatever_an_outcome_says_no_record_is_lost_or_invented() {
         };
         let dataset = folder.path().join("d");
         copy(&dataset, &keep);
-        let outcome = |task| plan.replace("/plans/", "/outcomes/").replace(".json", &format!("-{task}.json"));
+        let outcome = |task| outcome_path(&plan, task);
         let bytes = std::fs::read(outcome(0)).unwrap();
         let read = |task| serde_json::from_slice::<Value>(&std::fs::read(outcome(task)).unwrap()).unwrap();
         let (task_0, task_1) = (read(0), read(1));
@@ -89,7 +89,7 @@ fn whatever_an_outcome_says_no_record_is_lost_or_invented() {
         for at in all.iter().filter(|at| !at.is_empty() && !at.starts_with("/others") && *at != "/checksum") {
             for other in others(task_0.pointer(at).unwrap(), &task_1, at) {
                 let case = format!("{operation} {at} {other}");
-                rewrite_entry(Path::new(&outcome(0)), |outcome| *outcome.pointer_mut(at).unwrap() = other);
+                rewrite_entry(&outcome(0), |outcome| *outcome.pointer_mut(at).unwrap() = other);
                 let ran = folder.run(&format!("commit {plan}"));
                 if ran.code == 0 {
                     folder.run("verify d --read-data").ok();
@@ -112,9 +112,9 @@ fn whatever_an_outcome_says_no_record_is_lost_or_invented() {
 #[test]
 fn sources_of_other_tasks_are_not_taken() {
     let (folder, plan, _) = planned("convert");
-    let outcome = |task: u64| plan.replace("/plans/", "/outcomes/").replace(".json", &format!("-{task}.json"));
+    let outcome = |task| outcome_path(&plan, task);
     let of_task_1: Value = serde_json::from_slice(&std::fs::read(outcome(1)).unwrap()).unwrap();
-    rewrite_entry(Path::new(&outcome(0)), |outcome| outcome["sources"] = of_task_1["sources"].clone());
+    rewrite_entry(&outcome(0), |outcome| outcome["sources"] = of_task_1["sources"].clone());
     let ran = folder.run(&format!("commit {plan}"));
     assert!(ran.code == 5 && ran.stderr.contains("does not add up"), "{ran:?}");
     assert!(ran.stderr.contains("delete it, run its task again"), "{ran:?}");

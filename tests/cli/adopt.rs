@@ -294,3 +294,18 @@ fn footers_that_name_an_erased_person_are_listed() {
     assert_eq!(kept.len(), 1, "{summary}");
     assert!(kept[0].starts_with("the footer of ") && kept[0].ends_with("000001.parquet"), "{kept:?}");
 }
+
+#[test]
+fn folders_that_name_an_erased_person_are_listed() {
+    let folder = Folder::new();
+    for (who, other) in [("PAT-1", "x"), ("PAT-2", "y"), ("PAT-11", "z")] {
+        folder.write(&format!("raw/{who}.csv"), format!("who,x\n{who},{other}\n"));
+        folder.run(&format!("convert raw/{who}.csv --out of/{who}")).ok();
+        let (_, bytes) = folder.shards(&format!("of/{who}")).into_iter().next().unwrap();
+        folder.write(&format!("set/who={who}/0.parquet"), bytes);
+    }
+    folder.run("adopt set --subject who").ok();
+    let told = folder.run("erase set --subject PAT-1 --all-versions --json").ok();
+    assert_eq!(told.summary()["names_kept"], serde_json::json!(["the folder who=PAT-1"]), "{told:?}");
+    assert_eq!(folder.run("manifest set --find PAT-1").code, 1);
+}

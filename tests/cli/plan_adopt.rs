@@ -178,9 +178,9 @@ fn an_outcome_names_files_of_its_plan_alone() {
     folder.write("given/other/secret.parquet", "theirs");
     let (plan, count) = plan(&folder, "given --include part-* --task-size 4KiB");
     folder.run(&format!("run-task {plan} --task 0..{}", count - 1)).ok();
-    let outcome = plan.replace("/plans/", "/outcomes/").replace(".json", "-1.json");
+    let outcome = support::outcome_path(&plan, 1);
     for wrong in ["../secret.parquet", "other/secret.parquet"] {
-        support::rewrite_entry(std::path::Path::new(&outcome), |outcome| outcome["shards"][0]["path"] = wrong.into());
+        support::rewrite_entry(&outcome, |outcome| outcome["shards"][0]["path"] = wrong.into());
         let refused = folder.run(&format!("commit {plan}"));
         assert_eq!(refused.code, 5, "{wrong}: {refused:?}");
     }

@@ -6,7 +6,7 @@ use crate::support;
 use std::{collections::BTreeMap, fmt::Write as _, path::Path, process::Command};
 
 use flate2::{Compression, write::GzEncoder};
-use support::{Folder, Ran, rewrite_entry, testdata_path};
+use support::{Folder, Ran, outcome_path, rewrite_entry, testdata_path};
 
 /// A kind of job: how its sources are made, and the options of the conversion.
 struct Job {
@@ -355,9 +355,7 @@ fn a_plan_made_before_an_erasure_is_void_and_its_bytes_are_gone() {
     let root = folder.path().join("planned");
     folder.write("planned/notes.txt", "mine");
     let intent = files_below(&root.join("_shardify/intents")).into_iter().find(|path| plan_owns(&plan, path)).unwrap();
-    let mut listed: serde_json::Value = serde_json::from_slice(&std::fs::read(&intent).unwrap()).unwrap();
-    listed["paths"].as_array_mut().unwrap().push("notes.txt".into());
-    std::fs::write(&intent, listed.to_string()).unwrap();
+    rewrite_entry(&intent, |listed| listed["paths"].as_array_mut().unwrap().push("notes.txt".into()));
     folder.run("erase --subject PAT-3 planned --all-versions").ok();
     assert!(root.join("notes.txt").exists());
     let left: Vec<_> = files_below(&root).into_iter().filter(|path| plan_owns(&plan, path)).collect();
@@ -402,10 +400,10 @@ fn what_is_wrong_with_a_plan_is_said() {
     damaged[middle] ^= 1;
     std::fs::write(&first, &damaged).unwrap();
     let refused = run_task(&folder, &first, 2);
-    assert!(refused.code == 5 && refused.stderr.contains("the plan is damaged"), "{refused:?}");
+    assert!(refused.code == 5 && refused.stderr.contains("the hash that its name states"), "{refused:?}");
     std::fs::write(&first, &bytes).unwrap();
     rewrite_entry(Path::new(&first), |plan| plan["tool"] = "shardify 99.0".into());
-    let refused = run_task(&folder, &first, 2);
+    let refused = run_task(&folder, &named_anew(&first), 2);
     assert!(refused.code == 2 && refused.stderr.contains("found one of shardify 99.0"), "{refused:?}");
     for (arguments, why) in [
         ("plan convert - --from csv --out planned", "standard input"),
@@ -415,6 +413,41 @@ fn what_is_wrong_with_a_plan_is_said() {
         let refused = folder.run(arguments);
         assert!(refused.code == 2 && refused.stderr.contains(why), "{arguments}: {refused:?}");
     }
+}
+
+/// Gives a plan the name that its bytes have now.
+fn named_anew(plan: &str) -> String {
+    let hash = blake3::hash(&std::fs::read(plan).unwrap()).to_hex();
+    let name = format!("{}-{}.json", plan.strip_suffix(".json").unwrap().rsplit_once('-').unwrap().0, &hash[..32]);
+    std::fs::rename(plan, &name).unwrap();
+    name
+}
+
+#[test]
+fn workers_read_what_the_planner_named_whoever_may_write_to_the_dataset() {
+    let folder = Folder::new();
+    csv(&folder);
+    folder.write("secret/0.csv", "id,who,score\nroot,secret,1\n");
+    let theirs = folder.run("plan convert secret --out planned --task-size 10KiB").ok();
+    let theirs: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(theirs.stdout.lines().next().unwrap()).unwrap()).unwrap();
+    let (first, tasks) = plan(&folder, "--task-size 10KiB");
+    rewrite_entry(Path::new(&first), |plan| plan["sources"] = theirs["sources"].clone());
+    for command in [format!("run-task {first} --task 0"), format!("commit {first}")] {
+        let refused = folder.run(&command);
+        assert!(refused.code == 5 && refused.stderr.contains("the hash that its name states"), "{refused:?}");
+    }
+    // Nor is such a plan continued under a name that fits, although it states the same signature.
+    let forged = named_anew(&first);
+    rewrite_entry(Path::new(&forged), |plan| plan["tasks"] = theirs["tasks"].clone());
+    let forged = named_anew(&forged);
+    let (again, _) = plan(&folder, "--task-size 10KiB");
+    assert!(again != forged && again != first, "{again}");
+    folder.run(&format!("run-task {again} --task 0..{}", tasks - 1)).ok();
+    folder.run(&format!("commit {again}")).ok();
+    assert_eq!(newest_entry(&folder, "planned")["totals"]["records"], 1800);
+    let found = folder.run("manifest planned --find root");
+    assert_eq!(found.code, 1, "{found:?}");
 }
 
 #[test]
@@ -439,9 +472,9 @@ fn an_outcome_names_objects_of_its_plan_alone() {
     csv(&folder);
     let (plan, tasks) = plan(&folder, "--task-size 10KiB");
     folder.run(&format!("run-task {plan} --task 0..{}", tasks - 1)).ok();
-    let outcome = plan.replace("/plans/", "/outcomes/").replace(".json", "-1.json");
+    let outcome = outcome_path(&plan, 1);
     for wrong in ["../secret.parquet", "0123456789abcdef/000000.parquet", "notes.parquet"] {
-        rewrite_entry(Path::new(&outcome), |outcome| outcome["shards"][0]["path"] = wrong.into());
+        rewrite_entry(&outcome, |outcome| outcome["shards"][0]["path"] = wrong.into());
         let refused = folder.run(&format!("commit {plan}"));
         assert!(refused.code == 5 && refused.stderr.contains("outcomes/"), "{wrong}: {refused:?}");
     }

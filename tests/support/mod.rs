@@ -173,6 +173,12 @@ pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, shardify::codec::seal::close_json(json).unwrap()).unwrap();
 }
 
+/// Returns the path of the outcome of a task.
+pub fn outcome_path(plan: &str, task: u64) -> PathBuf {
+    let (folder, name) = plan.rsplit_once("/plans/").unwrap();
+    Path::new(folder).join(format!("outcomes/{}-{task}.json", &name[..32]))
+}
+
 /// Returns the path of a file of `testdata/`.
 pub fn testdata_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)

@@ -26,11 +26,11 @@ use crate::{
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
-        table::paths::system_path,
+        table::{closed, paths::system_path},
     },
-    error::{Error, Kind, Result},
+    error::{Kind, Result},
     id::{TransactionId, Version, Writer},
-    storage::{Lock, Staged},
+    storage::{Lock, Staged, Store},
 };
 
 /// Attempts to take the lock of a run: `vacuum` holds it for a moment to check whether the run is active.
@@ -49,6 +49,18 @@ pub(in crate::dataset) struct Intent {
     pub(in crate::dataset) planned_on: Version,
     /// Paths that get names, relative to the dataset.
     pub(in crate::dataset) paths: Vec<String>,
+}
+
+impl Intent {
+    /// Reads an intent; `None` if its run has ended meanwhile.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`] if it is damaged; if the store fails.
+    pub(in crate::dataset) fn read(store: &dyn Store, path: &str) -> Result<Option<Self>> {
+        let Some(bytes) = store.get(path)? else { return Ok(None) };
+        let intent = closed::decode(store, path, &bytes, "the intent of a run");
+        intent.map(Some).map_err(|e| e.hint("or delete this file when no other command runs on this dataset"))
+    }
 }
 
 /// Objects that a run has published but not committed yet.
@@ -123,7 +135,7 @@ impl<'a> Publication<'a> {
             paths: staged.iter().map(|staged| staged.path.clone()).collect(),
         };
         let path = system_path(&format!("intents/{}-{}.json", self.writer, self.intents.len()));
-        let text = serde_json::to_vec(&intent).map_err(|e| Error::internal("encoding an intent failed").cause(e))?;
+        let text = closed::encode(&intent, "an intent")?;
         self.dataset.store().put(&path, text.into())?;
         self.intents.push(path);
         let before = self.paths.len();
@@ -251,7 +263,7 @@ mod tests {
     use std::{io::Write as _, sync::Arc};
 
     use super::*;
-    use crate::storage::{RemoteStore, Store};
+    use crate::{error::Error, storage::RemoteStore};
 
     fn staged(store: &dyn Store, path: &str) -> Staged {
         let mut sink = store.create(path).unwrap();
@@ -273,8 +285,7 @@ mod tests {
         let (one, two) = (format!("{}/000000.tar", id.tag()), format!("{}/000001.tar", id.tag()));
         let mut publication = Publication::begin(&dataset, &id, "convert", Version(3)).unwrap();
         publication.publish(vec![staged(store, &one), staged(store, &two)]).unwrap();
-        let bytes = store.get(&system_path(&format!("intents/{id}-0.json"))).unwrap().unwrap();
-        let intent: Intent = serde_json::from_slice(&bytes).unwrap();
+        let intent = Intent::read(store, &system_path(&format!("intents/{id}-0.json"))).unwrap().unwrap();
         assert_eq!((intent.planned_on, intent.paths), (Version(3), vec![one.clone(), two.clone()]));
         publication.withdraw(&[one.clone(), "of/another".into()]).unwrap();
         assert!(!paths(store).contains(&one) && paths(store).contains(&two));

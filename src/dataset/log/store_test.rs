@@ -7,13 +7,13 @@
 //!
 //! ```text
 //! _shardify/proof/<random>    raced for, then deleted
-//! _shardify/store.json        {"conditional_create":"proven","location":"s3://bucket/dataset","endpoint":"https://minio:9000"}
+//! _shardify/store.json        {"conditional_create": "proven", "location": "s3://bucket/dataset", "checksum": ...}
 //! ```
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dataset::table::paths::system_path,
+    dataset::table::{closed, paths::system_path},
     error::{Error, Result},
     id::TransactionId,
     storage::{PutOutcome, Store},
@@ -40,14 +40,12 @@ pub(in crate::dataset) fn test_conditional_create(store: &dyn Store) -> Result<(
         endpoint: store.endpoint(),
     };
     if let Some(bytes) = store.get(&path)?
-        && serde_json::from_slice::<TestResult>(&bytes).is_ok_and(|found| found == result)
+        && closed::decode::<TestResult>(store, &path, &bytes, "the result").is_ok_and(|found| found == result)
     {
         return Ok(());
     }
     race(store)?;
-    let text = serde_json::to_vec(&result)
-        .map_err(|e| Error::internal("encoding the result of the store test failed").cause(e))?;
-    store.put(&path, text.into())
+    store.put(&path, closed::encode(&result, "the result of the store test")?.into())
 }
 
 fn race(store: &dyn Store) -> Result<()> {
@@ -97,11 +95,19 @@ mod tests {
         let store = RemoteStore::memory().unwrap();
         test_conditional_create(&store).unwrap();
         let kept = store.get("_shardify/store.json").unwrap().unwrap();
-        assert_eq!(kept, r#"{"conditional_create":"proven","location":"memory:///"}"#);
+        let fields: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+        assert_eq!((&fields["conditional_create"], &fields["location"]), (&"proven".into(), &"memory:///".into()));
         assert!(store.list("_shardify/proof").unwrap().is_empty());
         test_conditional_create(&store).unwrap();
-        let other_server = String::from_utf8_lossy(&kept).replace('}', r#","endpoint":"http://mirror:9000"}"#);
-        for elsewhere in [String::from_utf8_lossy(&kept).replace("memory", "s3"), other_server] {
+        let result = |location: &str, endpoint: Option<&str>| TestResult {
+            conditional_create: "proven".to_owned(),
+            location: location.to_owned(),
+            endpoint: endpoint.map(str::to_owned),
+        };
+        let other_place = closed::encode(&result("s3:///", None), "it").unwrap();
+        let other_server = closed::encode(&result("memory:///", Some("http://mirror:9000")), "it").unwrap();
+        let damaged = String::from_utf8_lossy(&other_place).replace("s3:///", "memory:///").into_bytes();
+        for elsewhere in [other_place, other_server, damaged] {
             store.put("_shardify/store.json", elsewhere.into()).unwrap();
             test_conditional_create(&store).unwrap();
             assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);

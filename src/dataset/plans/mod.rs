@@ -1,7 +1,7 @@
 //! Plans: work that is cut into tasks, run by any number of processes, and committed once.
 //!
 //! ```text
-//! _shardify/plans/<plan>.json               the plan: operation, options, types, tasks
+//! _shardify/plans/<plan>-<hash>.json        the plan: operation, options, types, tasks; the hash is that of its bytes
 //! _shardify/plans/<plan>-sources.table      a row per source, in the order of the tasks
 //! _shardify/outcomes/<plan>-<task>.json     what a task wrote; created only if absent: the first attempt wins
 //! _shardify/outcomes/<plan>-<n>.table       sources of the task as the log will record them; written by attempt <n>
@@ -15,6 +15,10 @@
 //! refers to it before the commit, and an entry of the log that abandons the run voids the plan with everything that
 //! its tasks wrote. Two attempts of one task write different names; the outcome that is created first counts, and the
 //! other attempt deletes what it wrote.
+//!
+//! Workers are given the name of a plan and read what it says, such as paths of sources. So the name has the hash of the
+//! plan's bytes, which have the seals of its tables: who may write to the dataset can make a worker read nothing that
+//! the planner did not name.
 //!
 //! A plan is *open* until it is committed, voided, or idle for [`MAX_IDLE`].
 
@@ -37,8 +41,11 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    dataset::{log::snapshot::Dataset, table::paths::system_path},
-    error::{Error, Result},
+    dataset::{
+        log::{publication::Intent, snapshot::Dataset},
+        table::paths::system_path,
+    },
+    error::Result,
     id::{TransactionId, Version, run_of_folder, run_of_name},
     storage::{ObjectFacts, Store},
 };
@@ -49,22 +56,41 @@ const MAX_IDLE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Folders of objects that belong to plans alone.
 const FOLDERS: [&str; 2] = ["plans/", "outcomes/"];
 
-/// Returns the path of a plan.
-pub fn plan_path(plan: &TransactionId) -> String {
-    system_path(&format!("plans/{plan}.json"))
+/// The name of a plan, which is that of nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanName {
+    /// Its id.
+    pub id: TransactionId,
+    /// The first 32 digits of the BLAKE3 of its bytes.
+    hash: String,
 }
 
-/// Returns the id of the plan at a path; `None` if the path is not that of a plan.
-pub fn plan_of_path(path: &str) -> Option<TransactionId> {
-    let name = path.rsplit('/').next()?.strip_suffix(".json")?;
-    (name.len() == 32 && run_of_name(name).is_some()).then(|| TransactionId(name.to_owned()))
+impl PlanName {
+    /// Returns the name of the plan of an id that has these bytes.
+    fn of(id: &TransactionId, bytes: &[u8]) -> Self {
+        let mut hash = blake3::hash(bytes).to_hex().to_string();
+        hash.truncate(32);
+        Self { id: id.clone(), hash }
+    }
+
+    /// Parses the path of a plan; `None` if it is not that of one.
+    pub fn parse(path: &str) -> Option<Self> {
+        let (id, hash) = path.rsplit('/').next()?.strip_suffix(".json")?.split_once('-')?;
+        let is_id = |digits: &str| digits.len() == 32 && run_of_name(digits).is_some();
+        (is_id(id) && is_id(hash)).then(|| Self { id: TransactionId(id.to_owned()), hash: hash.to_owned() })
+    }
+
+    /// Returns the path of the plan.
+    pub fn path(&self) -> String {
+        system_path(&format!("plans/{}-{}.json", self.id, self.hash))
+    }
 }
 
 /// A plan whose objects exist.
 #[derive(Debug, Clone)]
 pub struct StoredPlan {
-    /// The plan.
-    pub id: TransactionId,
+    /// Its name.
+    pub name: PlanName,
     /// Number of its outcomes.
     pub outcomes: u64,
     /// When it was made, or its last task finished, by the clock of the store.
@@ -79,8 +105,8 @@ pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
     let mut plans: BTreeMap<TransactionId, StoredPlan> = BTreeMap::new();
     let listed = |folder: &str| dataset.store().list(system_path(folder).trim_end_matches('/'));
     for facts in listed(FOLDERS[0])? {
-        if let Some(id) = plan_of_path(&facts.path) {
-            plans.insert(id.clone(), StoredPlan { id, outcomes: 0, touched: facts.modified });
+        if let Some(name) = PlanName::parse(&facts.path) {
+            plans.insert(name.id.clone(), StoredPlan { name, outcomes: 0, touched: facts.modified });
         }
     }
     if plans.is_empty() {
@@ -102,8 +128,8 @@ pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
 pub fn open(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
     let mut plans = Vec::new();
     for plan in stored(dataset)? {
-        let is_open = match PlanRecord::read(dataset, &plan.id) {
-            Ok(Some(record)) => state(dataset, &plan.id, record.base)? == PlanState::Open,
+        let is_open = match PlanRecord::read(dataset, &plan.name) {
+            Ok(Some(record)) => state(dataset, &record.id, record.base)? == PlanState::Open,
             Ok(None) => false,
             // A plan that cannot be read may be that of another release.
             Err(_) => true,
@@ -127,9 +153,9 @@ impl StoredPlan {
 pub fn delete_void(dataset: &Dataset) -> Result<u64> {
     let mut deleted = 0;
     for plan in stored(dataset)? {
-        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.id) else { continue };
-        if let PlanState::Void(_) = state(dataset, &plan.id, record.base)? {
-            delete(dataset, &plan.id, true)?;
+        let Ok(Some(record)) = PlanRecord::read(dataset, &plan.name) else { continue };
+        if let PlanState::Void(_) = state(dataset, &record.id, record.base)? {
+            delete(dataset, &record.id, true)?;
             deleted += 1;
         }
     }
@@ -176,8 +202,9 @@ pub fn delete(dataset: &Dataset, plan: &TransactionId, published: bool) -> Resul
     let intents = objects(store, "intents/", plan)?;
     if published {
         for facts in &intents {
-            // An intent has no checksum, so it is trusted only for names that belong to the plan.
-            for path in intended(store, &facts.path)?.iter().filter(|path| is_of(path, plan)) {
+            // Whoever may write to the dataset can make an intent, so it is trusted only for names of the plan.
+            let intent = Intent::read(store, &facts.path)?;
+            for path in intent.iter().flat_map(|intent| &intent.paths).filter(|path| is_of(path, plan)) {
                 store.delete(path)?;
             }
         }
@@ -201,13 +228,4 @@ fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<
 pub fn is_of(path: &str, plan: &TransactionId) -> bool {
     let tag = Some(plan.tag());
     path.split('/').any(|part| run_of_folder(part) == tag || run_of_name(part) == tag)
-}
-
-/// Returns the paths that an intent lists.
-fn intended(store: &dyn Store, path: &str) -> Result<Vec<String>> {
-    let Some(bytes) = store.get(path)? else { return Ok(Vec::new()) };
-    let intent: crate::dataset::log::publication::Intent = serde_json::from_slice(&bytes).map_err(|e| {
-        Error::integrity("the intent of a run is damaged").at(store.location().join(path).to_string()).cause(e)
-    })?;
-    Ok(intent.paths)
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::record::{SealedRef, decode, encode};
+use super::record::SealedRef;
 use crate::{
     codec::{
         Codec,
@@ -23,6 +23,7 @@ use crate::{
         table::{
             BATCH_ROWS, TableWriter,
             beside::Beside,
+            closed,
             fetch::in_parallel,
             list::ListRef,
             paths::{is_adopted_sidecar, system_path, table_path},
@@ -298,7 +299,7 @@ impl Outcome {
     pub fn read(dataset: &Dataset, plan: &TransactionId, task: u64) -> Result<Option<Self>> {
         let (store, path) = (dataset.store().as_ref(), Self::path(plan, task));
         let Some(bytes) = store.get(&path)? else { return Ok(None) };
-        let outcome: Self = decode(store, &path, &bytes, "the outcome of a task")?;
+        let outcome: Self = closed::decode(store, &path, &bytes, "the outcome of a task")?;
         if outcome.plan != *plan || outcome.task != task {
             return Err(Error::integrity(format!(
                 "expected the outcome of task {task}, found that of {}",
@@ -373,7 +374,7 @@ impl Outcome {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the other attempt wrote other bytes; if the store fails.
     pub fn record(&self, dataset: &Dataset) -> Result<Recorded> {
         let (store, path) = (dataset.store().as_ref(), Self::path(&self.plan, self.task));
-        let put = store.put_if_absent(&path, encode(self)?.into());
+        let put = store.put_if_absent(&path, closed::encode(self, "the outcome of a task")?.into());
         if matches!(put, Ok(PutOutcome::Created)) {
             return Ok(Recorded::Created);
         }

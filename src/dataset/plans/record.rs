@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    plan_path,
+    PlanName,
     sources::{PlannedSource, Rows},
 };
 use crate::{
-    codec::seal::{close_json, json_is_whole},
     dataset::{
         log::{publication::Publication, snapshot::Dataset},
         table::{
+            closed,
             list::ListRef,
             paths::{system_path, table_path},
             sealed::{Sealed, get as get_sealed, stage as stage_small},
@@ -21,7 +22,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{TransactionId, Version},
-    storage::{RESTORE_HINT, Staged, Store},
+    storage::{Staged, Store},
 };
 
 /// Format of plans and outcomes.
@@ -45,6 +46,9 @@ pub struct PlanRecord {
     pub format: u32,
     /// Id of the plan and of the transaction that commits it.
     pub id: TransactionId,
+    /// Hash of its bytes; empty until they are made.
+    #[serde(skip)]
+    hash: String,
     /// `convert`.
     pub operation: String,
     /// The release that made it; only the same release runs its tasks, because another may write other bytes.
@@ -119,9 +123,10 @@ pub fn publish(
     let (table, rows) = Rows::write(store, &path, sources)?;
     let list = ListRef { path, rows, level: 0, root: None, seal: table.seal() };
     let constants = plan.constants.map(|bytes| stage_small(store, &constants_path(&id), bytes)).transpose()?;
-    let record = PlanRecord {
+    let mut record = PlanRecord {
         format: FORMAT,
         id,
+        hash: String::new(),
         operation: plan.operation.to_owned(),
         tool: TOOL.to_owned(),
         base: plan.base,
@@ -131,7 +136,7 @@ pub fn publish(
         constants: constants.as_ref().map(SealedRef::of),
         work: plan.work,
     };
-    publish_record(dataset, &record, std::iter::once(table).chain(constants).collect())?;
+    publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
     Ok(record)
 }
 
@@ -145,14 +150,14 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
     let copy = |object: &Sealed, path: &str| stage_small(store, path, &get_sealed(store, object)?);
     let table = copy(&other.sources.sealed(), &sources_path(&id))?;
     let constants = other.constants.as_ref().map(|object| copy(&object.sealed(), &constants_path(&id))).transpose()?;
-    let record = PlanRecord {
+    let mut record = PlanRecord {
         sources: ListRef { path: table.path.clone(), seal: table.seal(), ..other.sources.clone() },
         constants: constants.as_ref().map(SealedRef::of),
         work,
         id,
         ..other.clone()
     };
-    publish_record(dataset, &record, std::iter::once(table).chain(constants).collect())?;
+    publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
     Ok(record)
 }
 
@@ -165,37 +170,15 @@ fn constants_path(plan: &TransactionId) -> String {
 }
 
 /// Publishes the objects of a plan, then its record, so that a reader of the record finds them.
-fn publish_record(dataset: &Dataset, record: &PlanRecord, objects: Vec<Staged>) -> Result<()> {
+fn publish_record(dataset: &Dataset, record: &mut PlanRecord, objects: Vec<Staged>) -> Result<()> {
+    let bytes = closed::encode(record, "a plan")?;
+    record.hash = PlanName::of(&record.id, &bytes).hash;
     let mut publication = Publication::begin(dataset, &record.id, "plan", record.base)?;
     publication.publish(objects)?;
-    let object = stage_small(dataset.store().as_ref(), &plan_path(&record.id), &encode(record)?)?;
+    let object = stage_small(dataset.store().as_ref(), &record.name().path(), &bytes)?;
     publication.publish(vec![object])?;
     publication.hand_over();
     Ok(())
-}
-
-/// Encodes a record as JSON that ends with its checksum.
-pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
-    let failed = || Error::internal("encoding a plan failed");
-    let json = serde_json::to_vec_pretty(record).map_err(|e| failed().cause(e))?;
-    close_json(json).ok_or_else(failed)
-}
-
-/// Decodes a record made by [`encode`]; `what` names it in errors.
-pub(super) fn decode<T: for<'de> Deserialize<'de>>(
-    store: &dyn Store,
-    path: &str,
-    bytes: &[u8],
-    what: &str,
-) -> Result<T> {
-    let place = || store.location().join(path).to_string();
-    if json_is_whole(bytes) != Some(true) {
-        return Err(Error::integrity(format!("{what} is damaged: its checksum does not match its bytes"))
-            .at(place())
-            .hint(RESTORE_HINT));
-    }
-    serde_json::from_slice(bytes)
-        .map_err(|e| Error::integrity(format!("{what} is damaged")).at(place()).line(e.line() as u64).cause(e))
 }
 
 /// The part of a record that tells who can read the rest.
@@ -205,26 +188,44 @@ struct Head {
 }
 
 impl PlanRecord {
-    /// Reads a plan; `None` if there is none of this id.
+    /// Reads a plan; `None` if there is none of this name.
     ///
     /// # Errors
-    /// When it is damaged, or another release made it; if the store fails.
-    pub fn read(dataset: &Dataset, id: &TransactionId) -> Result<Option<Self>> {
-        let (store, path) = (dataset.store().as_ref(), plan_path(id));
+    /// When it is not what its name says, or another release made it; if the store fails.
+    pub fn read(dataset: &Dataset, name: &PlanName) -> Result<Option<Self>> {
+        let (store, path) = (dataset.store().as_ref(), name.path());
         let Some(bytes) = store.get(&path)? else { return Ok(None) };
         let place = || store.location().join(&path).to_string();
-        let head: Head = decode(store, &path, &bytes, "the plan")?;
+        if PlanName::of(&name.id, &bytes) != *name {
+            return Err(Error::integrity("expected the plan with the hash that its name states, found another one")
+                .at(place())
+                .hint("it is damaged, or somebody changed it: plan again"));
+        }
+        let head: Head = closed::decode(store, &path, &bytes, "the plan")?;
         if head.tool != TOOL {
             return Err(Error::usage(format!("expected a plan of {TOOL}, found one of {}", head.tool))
                 .at(place())
                 .hint("another release may write other bytes: run all tasks with the release that made the plan")
                 .hint("or plan again with this one"));
         }
-        let record: Self = decode(store, &path, &bytes, "the plan")?;
-        if record.id != *id {
-            return Err(Error::integrity(format!("expected the plan {id}, found {}", record.id)).at(place()));
+        let record: Self = closed::decode(store, &path, &bytes, "the plan")?;
+        if record.id != name.id {
+            return Err(Error::integrity(format!("expected the plan {}, found {}", name.id, record.id)).at(place()));
         }
-        Ok(Some(record))
+        Ok(Some(Self { hash: name.hash.clone(), ..record }))
+    }
+
+    /// Reads the constants of all records.
+    ///
+    /// # Errors
+    /// When they are damaged; if the store fails.
+    pub fn read_constants(&self, store: &dyn Store) -> Result<Option<Bytes>> {
+        self.constants.as_ref().map(|object| get_sealed(store, &object.sealed())).transpose()
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> PlanName {
+        PlanName { id: self.id.clone(), hash: self.hash.clone() }
     }
 
     /// Reads the sources of a task.
@@ -233,6 +234,6 @@ impl PlanRecord {
     /// When the table is damaged; if the store fails.
     pub fn sources_of(&self, store: &Arc<dyn Store>, task: usize) -> Result<Vec<PlannedSource>> {
         let Some(task) = self.tasks.get(task) else { return Ok(Vec::new()) };
-        super::sources::read_range(store, &self.sources, task.first..task.first + task.sources)
+        super::sources::read_range(store, &self.sources, task.first..task.first.saturating_add(task.sources))
     }
 }

@@ -325,16 +325,8 @@ impl Intents {
     fn read(dataset: &Dataset, listing: &[ObjectFacts]) -> Result<Self> {
         let folder = system_path("intents/");
         let paths: Vec<&str> = listing.iter().map(|f| f.path.as_str()).filter(|p| p.starts_with(&folder)).collect();
-        let read = |path: &&str| -> Result<Option<Intent>> {
-            let Some(bytes) = dataset.store().get(path)? else { return Ok(None) };
-            let intent: Intent = serde_json::from_slice(&bytes).map_err(|e| {
-                Error::integrity("the intent of a run is damaged")
-                    .at(dataset.store().location().join(path).to_string())
-                    .cause(e)
-                    .hint("nothing was deleted; delete this file when no other command runs on this dataset")
-            })?;
-            Ok(Some(intent))
-        };
+        let store = dataset.store().as_ref();
+        let read = |path: &&str| Intent::read(store, path).map_err(|e| e.hint("nothing was deleted"));
         let intents: Vec<Option<Intent>> = paths.par_iter().map(read).collect::<Result<_>>()?;
         let mut out = Self::default();
         for intent in intents.into_iter().flatten() {

@@ -4,6 +4,7 @@
 
 pub(super) mod beside;
 pub(super) mod chunks;
+pub(super) mod closed;
 mod fault;
 pub(super) mod fetch;
 pub(super) mod list;

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     dataset::{
         Dataset, NewSources as _, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer, Publication,
-        SealedRef, Snapshot, SuppressList, TaskMismatch, claim, get_sealed, record_beside, stage_sources,
+        SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -261,7 +261,7 @@ impl<'a> TaskRunner<'a> {
             }
         };
         let store = self.dataset.store().as_ref();
-        let constants = self.record.constants.as_ref().map(|object| get_sealed(store, &object.sealed())).transpose()?;
+        let constants = self.record.read_constants(store)?;
         Ok(ConvertPlan {
             base: self.record.base,
             arguments: work.arguments.clone(),

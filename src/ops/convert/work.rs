@@ -339,6 +339,25 @@ impl<'a> Signature<'a> {
         signature.passing(plan, &whole).for_each(drop);
         Ok(signature.finish())
     }
+
+    /// Returns the hash of what a stored plan says.
+    fn of_stored(job: &Job<'_>, record: &PlanRecord) -> Result<String> {
+        let shared = Work { fields: Fields::empty(), ..Work::read(record)? };
+        let mut hasher = ops_tasks::signature(job.snapshot, &shared.encoded()?);
+        let mut last = PlannedSource::default();
+        for rows in ops_tasks::rows_of(job.dataset, record) {
+            for row in rows? {
+                let is_piece = row.part.is_some();
+                let row = PlannedSource { part: None, ..row };
+                if !is_piece || row != last {
+                    ops_tasks::add_row(&mut hasher, &row);
+                }
+                last = row;
+            }
+        }
+        let constants = record.read_constants(job.dataset.store().as_ref())?;
+        Ok(hasher.update(&constants.unwrap_or_default()).finalize().to_hex().to_string())
+    }
 }
 
 /// Publishes a plan of at least that many tasks, or returns an open plan of the same options and sources; `None` if
@@ -350,7 +369,8 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
     let work = Work::of(job, plan);
     // Without plans there is none to continue, and one pass over the sources is enough.
     if ops_tasks::any(job.dataset)?
-        && let Some(found) = ops_tasks::find(job.dataset, &Signature::of(job, plan, &work)?)?
+        && let Some(found) =
+            ops_tasks::find(job.dataset, &Signature::of(job, plan, &work)?, |found| Signature::of_stored(job, found))?
     {
         return Ok(Some(found));
     }

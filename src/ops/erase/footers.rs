@@ -1,7 +1,9 @@
-//! Notes in the footers of adopted Parquet files that name an erased person. Other programs may write anything into
-//! footers, and a shard that holds none of the person's records is not rewritten; instead, it is reported.
+//! What adopted files say of an erased person outside of their records, and what is reported instead of changed:
+//! - notes in the footers of Parquet files: other programs may write anything there, and a shard that holds none of the
+//!   person's records is not rewritten;
+//! - names of folders, `patient=7`: lists of shards and receipts have them for good, and the empty folder stays.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
@@ -14,18 +16,29 @@ use crate::{
 };
 
 impl Run<'_> {
-    /// Reports live shards, other than rewritten ones, whose footers name an erased id.
-    pub(super) fn footers_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
-        let settings = &self.newest.entry().settings;
-        if !self.options.all_versions || settings.shard_format != OutputFormat::Parquet {
+    /// Reports folders of shards, and footers of live shards other than rewritten ones, that name an erased id.
+    pub(super) fn adopted_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
+        // Shards that shardify converted have no notes, nor folders with names from elsewhere.
+        if !self.options.all_versions {
             return Ok(());
         }
-        // Shards that shardify converted have no notes.
         let history = self.dataset.history(self.newest.version())?;
         if history.iter().all(|entry| entry.operation != "adopt") {
             return Ok(());
         }
         let erased_ids = self.erased_ids()?;
+        let paths =
+            rewrites.iter().map(|rewrite| &rewrite.was.path).chain(self.newest.shards()?.iter().map(|s| &s.path));
+        let folders: BTreeSet<&str> = paths.filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+        let named = folders.into_iter().filter(|folder| erased_ids.iter().any(|id| rejects::has_word(folder, id)));
+        report.names_kept.extend(named.map(|folder| format!("the folder {folder}")));
+        if self.newest.entry().settings.shard_format == OutputFormat::Parquet {
+            self.footers_that_name(&erased_ids, rewrites, report)?;
+        }
+        Ok(())
+    }
+
+    fn footers_that_name(&self, erased_ids: &[String], rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
         let rewritten: HashSet<&str> = rewrites.iter().map(|rewrite| rewrite.was.path.as_str()).collect();
         let names = |shard: &&ShardMeta| -> Result<bool> {
             let place = self.dataset.store().location().join(&shard.path).to_string();

@@ -481,7 +481,7 @@ impl<'a> Run<'a> {
             rewrites.push(Rewrite { was: affected.shard.clone(), live: *live, now: done.now.clone() });
         }
         report.shards = rewrites.iter().map(ShardReceipt::of).collect();
-        self.footers_that_name(&rewrites, report)?;
+        self.adopted_that_name(&rewrites, report)?;
         let counts = counts(&rewrites)?;
         // The report counts erased records itself, including those of older versions.
         report.counts = Counts { records_erased: 0, ..counts };

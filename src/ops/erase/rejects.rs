@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
-    codec::base64::from_base64,
+    codec::{base64::from_base64, seal::line_is_whole},
     dataset::{DuplicateRow, First, RowFate, Salt, Word, erase_duplicates},
     error::Result,
     record::spelling::{continues_word, possible_decodings, with_unescaped},
@@ -63,7 +63,7 @@ impl Words<'_> {
 pub(super) struct Searched {
     /// Number of lines and rows that were removed.
     pub(super) removed: u64,
-    /// Paths of damaged objects, which were not searched.
+    /// Paths of damaged objects, in which words may be damaged, too.
     pub(super) damaged: Vec<String>,
 }
 
@@ -108,6 +108,9 @@ fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Resul
             continue;
         };
         let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, words)).collect();
+        if !kept.iter().all(|line| line_is_whole(line.trim_end_matches('\n').as_bytes())) {
+            searched.damaged.push(object.path.clone());
+        }
         let gone = text.split_inclusive('\n').count() - kept.len();
         if gone == 0 {
             continue;
@@ -158,7 +161,10 @@ fn has_word_in(text: &[u8], word: &str) -> bool {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{codec::base64::base64, storage::RemoteStore};
+    use crate::{
+        codec::{base64::base64, seal::close_line},
+        storage::RemoteStore,
+    };
 
     #[test]
     fn words_are_not_parts_of_longer_ones() {
@@ -200,15 +206,22 @@ mod tests {
     #[test]
     fn lines_that_contain_an_erased_id_are_removed() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let line = |raw: &str| format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}\n");
+        let line = |raw: &str| {
+            let mut line = format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}").into_bytes();
+            close_line(&mut line);
+            String::from_utf8(line).unwrap() + "\n"
+        };
         let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", base64(b"\xff,PAT-1"));
         let put = |path: &str, text: String| store.put(path, text.into()).unwrap();
         put("_shardify/rejects/a.jsonl", [line("x,PAT-1"), line("x,PAT-12"), packed.clone()].concat());
         put("_shardify/rejects/b.jsonl", packed);
         store.put("_shardify/rejects/c.jsonl", b"\xff,PAT-1\n".as_slice().into()).unwrap();
+        // In this line the id is no longer what it was, and the file is named.
+        put("_shardify/rejects/d.jsonl", line("x,PAT-2").replace("PAT-2", "PBT-1"));
+        let damaged = ["c", "d"].map(|name| format!("_shardify/rejects/{name}.jsonl")).to_vec();
         let words = ["PAT-1".to_owned(), "nobody".to_owned()];
         let searched = erase_all(&store, &Words::Known(&words)).unwrap();
-        assert_eq!((searched.removed, searched.damaged), (3, vec!["_shardify/rejects/c.jsonl".to_owned()]));
+        assert_eq!((searched.removed, searched.damaged), (3, damaged));
         let left = store.get("_shardify/rejects/a.jsonl").unwrap().unwrap();
         assert_eq!(left, line("x,PAT-12"));
         assert!(store.get("_shardify/rejects/b.jsonl").unwrap().is_none());

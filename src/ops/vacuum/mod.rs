@@ -149,7 +149,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
     let plans = open_plans(&dataset)?.into_iter().filter(|plan| !plan.is_idle(now));
-    retention.active.extend(plans.map(|plan| plan.id.tag().to_owned()));
+    retention.active.extend(plans.map(|plan| plan.name.id.tag().to_owned()));
     let idle = detect_active_runs(&dataset, &mut retention)?;
     let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {
