@@ -113,7 +113,8 @@ fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
     batch(&dataset, scale)
 }
 
-/// Writes the sidecars of shards with an id whose hash begins as that of one of some ids does: a lookup reads them, too.
+/// Writes the sidecars of shards with an id whose hash begins as that of one of some ids does: a lookup reads them,
+/// too.
 fn write_others(dataset: &Dataset, scale: Scale, ids: &[String]) -> Outcome<()> {
     let cut = |hash: IdHash| HashWidth::Five.cut(hash);
     let wanted: HashSet<IdHash> = ids.iter().map(|id| cut(IdHash::of(id))).collect();
@@ -180,7 +181,8 @@ fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
     println!(
         "{}",
         json!({
-            "type": "lookup", "lookups": records.len(), "ms_median": times[times.len() / 2], "ms_most": times[times.len() - 1],
+            "type": "lookup", "lookups": records.len(), "ms_median": times[times.len() / 2],
+                "ms_most": times[times.len() - 1],
             "listings": most(|s| s.listings), "heads": most(|s| s.heads),
             "gets_mean": mean(|s| s.gets), "gets_most": most(|s| s.gets),
             "depth_mean": mean(|s| s.depth), "depth_most": most(|s| s.depth),

@@ -132,8 +132,10 @@ impl Error {
     pub fn of_refused_thread(text: &str) -> Option<Self> {
         let refused = ["failed to spawn thread", "ThreadPoolBuildError"].iter().any(|known| text.contains(known));
         refused.then(|| {
-            Self::storage("the system refused to start a thread")
-                .hint("fewer threads and less memory are needed with --jobs 1; `ulimit -u` and `ulimit -v` show limits of this shell")
+            Self::storage("the system refused to start a thread").hint(
+                "fewer threads and less memory are needed with --jobs 1; `ulimit -u` and `ulimit -v` show \
+                 limits of this shell",
+            )
         })
     }
 

@@ -101,8 +101,8 @@ impl TransactionId {
     }
 }
 
-/// One of the writers of a run, which gives their objects names that no other writer uses. Most runs have one writer; of
-/// a plan, each attempt of a task is one.
+/// One of the writers of a run, which gives their objects names that no other writer uses. Most runs have one writer;
+/// of a plan, each attempt of a task is one.
 ///
 /// ```text
 ///                  folder of shards   below `_shardify/`

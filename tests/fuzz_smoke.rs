@@ -1,5 +1,6 @@
-//! The functions that fuzzers drive, with a fixed number of mutations of small seeds: what `fuzz/` finds with a nightly compiler
-//! stays found with any. `SHARDIFY_FUZZ_CASES=1000000 cargo test --release --test fuzz_smoke` makes as many for each reader.
+//! The functions that fuzzers drive, with a fixed number of mutations of small seeds: what `fuzz/` finds with a nightly
+//! compiler stays found with any. `SHARDIFY_FUZZ_CASES=1000000 cargo test --release --test fuzz_smoke` makes as many
+//! for each reader.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -110,7 +111,8 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
             b"struct<a: decimal(38,10), b: list<fixed_list<timestamp, 3>>, c: map<text, binary>>".to_vec(),
         ],
         "arguments" => vec![
-            b"convert\na.csv\n--out\nd\n--target-shard\n1.5GiB\n--codec\nzstd:3\n--type\na=list<int8>\n--patch\nx=3,y=4\n--flatten".to_vec(),
+            b"convert\na.csv\n--out\nd\n--target-shard\n1.5GiB\n--codec\nzstd:3\n--type\na=list<int8>\n--patch\nx=3,\
+                 y=4\n--flatten".to_vec(),
             b"compact\nd\n--since\n7d\n--target-shard\n128MiB".to_vec(),
             b"erase\nd\n--subject\n1\n--all-versions\ns3://a:b@c/d?e=f\nutf-16le\n90m".to_vec(),
         ],
@@ -184,4 +186,7 @@ macro_rules! targets {
     };
 }
 
-targets!(csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy packed any foreign_shards delta dataset proof schema arguments);
+targets!(
+    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy packed any foreign_shards delta dataset proof schema
+    arguments
+);

@@ -233,7 +233,8 @@ fn a_record_of_sorted_shards_takes_a_round_trip_for_its_place() {
         let store = sorted(200_000, 200_000 / rows);
         let found = lookups(&store, &[7, 60_000, 123_456, 199_990]);
         assert!(found.iter().any(|(sums, _)| sums.depth <= most), "{rows}: {found:#?}");
-        // Entry, bucket and guess, runs, sources, places and guess, sidecar, numbers; of larger shards their pages, too.
+        // Entry, bucket and guess, runs, sources, places and guess, sidecar, numbers; of larger shards their pages,
+        // too.
         let gets = if most == 5 { 10 } else { 16 };
         assert!(found.iter().all(|(sums, _)| sums.gets <= gets), "{rows}: {found:#?}");
     }

@@ -1,7 +1,7 @@
 //! A bug in the middle of a run: whoever is told of events panics, at each event of a conversion in turn.
 //!
-//! The run ends, neither waiting for ever nor with success; nothing is committed; the same command then does all of it. The
-//! program itself panics where no thread can be started, and says so as a failure like others.
+//! The run ends, neither waiting for ever nor with success; nothing is committed; the same command then does all of it.
+//! The program itself panics where no thread can be started, and says so as a failure like others.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
 #[expect(dead_code, reason = "these tests use a part of it")]

@@ -6,7 +6,8 @@ pub use libfuzzer_sys;
 
 use shardify::fuzzing;
 
-/// To be called once, before the first input: panics that the library turns into errors are none of the fuzzer's business.
+/// To be called once, before the first input: panics that the library turns into errors are none of the fuzzer's
+/// business.
 pub fn start() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,5 +1,6 @@
-//! Mutations that know where lengths and offsets lie, and make checksums right again; shared by the targets of cargo-fuzz and
-//! by `tests/fuzz_smoke.rs`. `scripts/checks/mutators.py` has the same for whole files of the corpus, and more of it.
+//! Mutations that know where lengths and offsets lie, and make checksums right again; shared by the targets of
+//! cargo-fuzz and by `tests/fuzz_smoke.rs`. `scripts/checks/mutators.py` has the same for whole files of the corpus,
+//! and more of it.
 
 use std::io::{Read, Write};
 

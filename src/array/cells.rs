@@ -48,7 +48,8 @@ pub struct Cells {
     pub hashes: Vec<u64>,
 }
 
-/// Reads `count` cells of a source from number `first` on, which must be those of whole records. Hashes are 0 unless `hashed`.
+/// Reads `count` cells of a source from number `first` on, which must be those of whole records. Hashes are 0 unless
+/// `hashed`.
 ///
 /// # Errors
 /// As [`rows`](super::rows::rows).

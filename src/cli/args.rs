@@ -71,8 +71,8 @@ pub(super) struct Global {
     pub(super) jobs: Option<std::num::NonZeroUsize>,
     /// Memory limit.
     ///
-    /// The records of the shards do not depend on it. Sizes of row groups, and with them the bytes of shards, do below 16 times
-    /// --row-group, which is the default, and with --split below twice that for each further part.
+    /// The records of the shards do not depend on it. Sizes of row groups, and with them the bytes of shards, do below
+    /// 16 times --row-group, which is the default, and with --split below twice that for each further part.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
           help_heading = "Resources")]
     pub(super) memory: Size,
@@ -83,15 +83,16 @@ pub(super) struct Global {
     pub(super) json: bool,
     /// Print no progress, notes or summary.
     ///
-    /// Answers of queries (inspect, manifest, verify-proof), the objects of --json, damage that verify finds, warnings and errors
-    /// are still printed.
+    /// Answers of queries (inspect, manifest, verify-proof), the objects of --json, damage that verify finds, warnings
+    /// and errors are still printed.
     #[arg(long, short, global = true, help_heading = GLOBAL)]
     pub(super) quiet: bool,
     /// Print more details, such as complete lists.
     #[arg(long, short, global = true, action = ArgAction::Count, help_heading = GLOBAL, hide_short_help = true)]
     pub(super) verbose: u8,
     /// When to show progress on standard error.
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ProgressWhen::Auto, help_heading = GLOBAL,
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ProgressWhen::Auto,
+        help_heading = GLOBAL,
           hide_short_help = true)]
     pub(super) progress: ProgressWhen,
     /// Print help; --help shows all options and examples.
@@ -129,51 +130,57 @@ pub(super) enum ProgressWhen {
 pub(super) enum Command {
     /// Convert files, tables, archives and arrays into shards.
     ///
-    /// Inputs that the dataset already has are skipped, so the same command can be repeated as data arrives. All shards of a run
-    /// become visible in one version, or none.
+    /// Inputs that the dataset already has are skipped, so the same command can be repeated as data arrives. All shards
+    /// of a run become visible in one version, or none.
     Convert(Box<ConvertArgs>),
     /// Make a dataset of existing shards without rewriting them.
     ///
     /// These are Parquet, tar and TFRecord files, which the dataset registers.
     ///
-    /// Each file is read once, for its checksum, records and ids. Files that are not shards, and files and folders whose names
-    /// begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete them; `vacuum` deletes
-    /// those that a compaction has replaced. Folders KEY=VALUE are kept, and shards of different folders are never merged.
+    /// Each file is read once, for its checksum, records and ids. Files that are not shards, and files and folders
+    /// whose names begin with _ or ., are ignored. The dataset owns the shards afterwards: do not change or delete
+    /// them; `vacuum` deletes those that a compaction has replaced. Folders KEY=VALUE are kept, and shards of different
+    /// folders are never merged.
     Adopt(AdoptArgs),
     /// Show formats, sizes and columns of files, and the next command.
     ///
-    /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are estimates.
+    /// Only the first bytes of each file, Parquet footers and a sample of the records are read; numbers with ~ are
+    /// estimates.
     ///
-    /// If the next command is `convert` and the source has 16 MiB or more, a sample is converted into memory for about half a
-    /// second, to say what the command will take on this machine: the object `cost` of --json. It has no estimate of a sample
-    /// that cannot be converted, and the time to write shards to a slow disk or over a network is not in it.
+    /// If the next command is `convert` and the source has 16 MiB or more, a sample is converted into memory for about
+    /// half a second, to say what the command will take on this machine: the object `cost` of --json. It has no
+    /// estimate of a sample that cannot be converted, and the time to write shards to a slow disk or over a network is
+    /// not in it.
     ///
-    /// The small-file score is the percentage of the reading time that is spent on opening files, if opening a file takes as
-    /// long as reading 4 MiB: files of 128 MiB have 3, files of 4 MiB have 50. Small files are those below 16 MiB, an eighth of
-    /// the default target. A column that looks like an id, without repeated values in the sample, is suggested for --id.
+    /// The small-file score is the percentage of the reading time that is spent on opening files, if opening a file
+    /// takes as long as reading 4 MiB: files of 128 MiB have 3, files of 4 MiB have 50. Small files are those below 16
+    /// MiB, an eighth of the default target. A column that looks like an id, without repeated values in the sample, is
+    /// suggested for --id.
     Inspect(InspectArgs),
     /// Show the first records of a dataset, file or folder.
     ///
-    /// Rows are a table with the types of its columns, or lists of values where the terminal is too narrow. Samples are lists of
-    /// their members with media type and size. Every source of `convert` can be shown, and no more of it is read than necessary.
+    /// Rows are a table with the types of its columns, or lists of values where the terminal is too narrow. Samples are
+    /// lists of their members with media type and size. Every source of `convert` can be shown, and no more of it is
+    /// read than necessary.
     Head(HeadArgs),
     /// Describe a dataset or source as text, JSON or one HTML page.
     ///
     /// Versions, sizes, columns with ranges, nulls and frequent values, drift, rejected records, lineage, pictures and
-    /// recordings. Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; distributions
-    /// come from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
-    /// of private datasets and the names of their sources are not shown.
+    /// recordings. Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them;
+    /// distributions come from all records of small inputs, else from a sample of at most 65,536 records, and the
+    /// report says which. Ids of private datasets and the names of their sources are not shown.
     Report(ReportArgs),
     /// Measure what a loader gets from a source and from its shards.
     ///
-    /// Readers take records from the source, as a loader of files does, and from the dataset, with an empty and with a full page cache:
-    /// records and bytes per second, time to the first batch, files opened, and the share of time that a training step waits. Records
-    /// are not decoded further, so pictures stay JPEG. `python -m shardify.bench` measures the loaders that are installed.
+    /// Readers take records from the source, as a loader of files does, and from the dataset, with an empty and with a
+    /// full page cache: records and bytes per second, time to the first batch, files opened, and the share of time that
+    /// a training step waits. Records are not decoded further, so pictures stay JPEG. `python -m shardify.bench`
+    /// measures the loaders that are installed.
     Bench(BenchArgs),
     /// Merge small shards, and divide large ones.
     ///
-    /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older versions
-    /// until `vacuum` deletes them.
+    /// Records keep their ids and order, and lookups find them in the new shards. Old shards stay readable in older
+    /// versions until `vacuum` deletes them.
     Compact(CompactArgs),
     /// Show a dataset, find records, compare and export versions.
     ///
@@ -181,20 +188,21 @@ pub(super) enum Command {
     Manifest(ManifestArgs),
     /// Copy a version of a dataset to a local disk, checked.
     ///
-    /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and `verify` checks it. Each pull is a version of the copy, and fetches only
-    /// what the copy lacks. A pull that was interrupted continues when it is run again.
+    /// Every byte is compared with the checksums of the dataset. The copy is a dataset: records are found in it, and
+    /// `verify` checks it. Each pull is a version of the copy, and fetches only what the copy lacks. A pull that was
+    /// interrupted continues when it is run again.
     Pull(PullArgs),
     /// Cut a dataset anew: other shards, or some of its records.
     ///
-    /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed units and row
-    /// groups that are divided are decoded. The new dataset finds its records by their ids, states their origin, and names the
-    /// dataset and the version that it was cut from. The old dataset is not changed.
+    /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed
+    /// units and row groups that are divided are decoded. The new dataset finds its records by their ids, states their
+    /// origin, and names the dataset and the version that it was cut from. The old dataset is not changed.
     Reshard(ReshardArgs),
     /// Check the data of a version by rules, as a gate for jobs.
     ///
-    /// Rules state how old, how large and how different from another version the data may be, which columns of which types there must
-    /// be, which values columns may have, and that nobody is on two sides of a split. Exit code 1 if a rule fails. Columns are read
-    /// once, and only where Parquet footers do not decide.
+    /// Rules state how old, how large and how different from another version the data may be, which columns of which
+    /// types there must be, which values columns may have, and that nobody is on two sides of a split. Exit code 1 if a
+    /// rule fails. Columns are read once, and only where Parquet footers do not decide.
     Check(CheckArgs),
     /// Check a dataset against its log.
     ///
@@ -202,14 +210,14 @@ pub(super) enum Command {
     Verify(VerifyArgs),
     /// Delete files that no retained version needs.
     ///
-    /// These are shards and indexes of versions older than the retention, and files of runs that were killed. Files that
-    /// shardify did not write are kept. Adopted shards belong to the dataset: they are deleted once a compaction has
-    /// replaced them and the retention is over.
+    /// These are shards and indexes of versions older than the retention, and files of runs that were killed. Files
+    /// that shardify did not write are kept. Adopted shards belong to the dataset: they are deleted once a compaction
+    /// has replaced them and the retention is over.
     Vacuum(VacuumArgs),
     /// Remove the records of an input or a run from the newest version.
     ///
-    /// This undoes `convert`: older versions keep the records until `vacuum` deletes them, and `revert` restores them. The
-    /// next `convert` reads the input again if it is still there. To remove a person for good, use `erase`.
+    /// This undoes `convert`: older versions keep the records until `vacuum` deletes them, and `revert` restores them.
+    /// The next `convert` reads the input again if it is still there. To remove a person for good, use `erase`.
     Remove(RemoveArgs),
     /// Restore the content of an older version as a new version.
     ///
@@ -217,35 +225,36 @@ pub(super) enum Command {
     Revert(RevertArgs),
     /// Erase records or subjects, and block their re-import.
     ///
-    /// Affected shards are rewritten without the records, read back and compared, and the ids are removed from the id index.
-    /// Afterwards `convert` skips records with these ids, and `adopt` refuses files that contain them. Without --all-versions,
-    /// older versions keep the records until `vacuum` deletes those versions. Inputs are not changed. Each run writes a
-    /// receipt to _shardify/receipts/. Run the command again to finish an erasure that was interrupted.
+    /// Affected shards are rewritten without the records, read back and compared, and the ids are removed from the id
+    /// index. Afterwards `convert` skips records with these ids, and `adopt` refuses files that contain them. Without
+    /// --all-versions, older versions keep the records until `vacuum` deletes those versions. Inputs are not changed.
+    /// Each run writes a receipt to _shardify/receipts/. Run the command again to finish an erasure that was
+    /// interrupted.
     Erase(EraseArgs),
     /// Block ids that the dataset has no records of yet.
     ///
-    /// Later runs of `convert` skip records with these ids and count them as erased, and `adopt` refuses files that contain
-    /// them. If the dataset has records of an id already, use `erase`.
+    /// Later runs of `convert` skip records with these ids and count them as erased, and `adopt` refuses files that
+    /// contain them. If the dataset has records of an id already, use `erase`.
     Block(BlockArgs),
     /// Allow ids that were erased or blocked.
     ///
-    /// Erased records do not come back by themselves: the next `convert` reads them again if an input has them. The log keeps
-    /// what was allowed, when and why.
+    /// Erased records do not come back by themselves: the next `convert` reads them again if an input has them. The log
+    /// keeps what was allowed, when and why.
     Unblock(BlockArgs),
     /// Plan a conversion as tasks for several processes or machines.
     ///
-    /// The plan is stored in the dataset. Each task is run by `run-task`, anywhere and in any order, and `commit` makes one version
-    /// of all of them. `convert` does the same by itself if its inputs are larger than --task-size.
+    /// The plan is stored in the dataset. Each task is run by `run-task`, anywhere and in any order, and `commit` makes
+    /// one version of all of them. `convert` does the same by itself if its inputs are larger than --task-size.
     Plan(PlanArgs),
     /// Run tasks of a plan.
     ///
-    /// Nothing is visible before `commit`. A task that was run before ends at once, so it can be repeated after a failure. Exit
-    /// codes 4 and 5 are worth another attempt, 2 and 6 are not.
+    /// Nothing is visible before `commit`. A task that was run before ends at once, so it can be repeated after a
+    /// failure. Exit codes 4 and 5 are worth another attempt, 2 and 6 are not.
     RunTask(RunTaskArgs),
     /// Commit a plan whose tasks have all been run.
     ///
-    /// If a task is missing, nothing is committed, and the exit code is 4. If a value fitted no column, the answer is the next
-    /// plan, with wider types.
+    /// If a task is missing, nothing is committed, and the exit code is 4. If a value fitted no column, the answer is
+    /// the next plan, with wider types.
     Commit(CommitArgs),
     /// Check a proof made by `manifest`, without the dataset.
     ///
@@ -265,8 +274,9 @@ pub(super) enum Command {
 pub(super) struct LineageArgs {
     /// File or URL to send OpenLineage events to.
     ///
-    /// Events are appended to a file, or posted to a server with the key in $OPENLINEAGE_API_KEY. $OPENLINEAGE_NAMESPACE is
-    /// the namespace of the job [default: shardify]. An event that cannot be delivered is a warning.
+    /// Events are appended to a file, or posted to a server with the key in $OPENLINEAGE_API_KEY.
+    /// $OPENLINEAGE_NAMESPACE is the namespace of the job [default: shardify]. An event that cannot be delivered is a
+    /// warning.
     #[arg(long, value_name = "FILE|URL", help_heading = IDS, hide_short_help = true)]
     pub(super) openlineage: Option<String>,
 }
@@ -280,7 +290,8 @@ pub(super) struct PrivateArgs {
     id_mode: Option<IdMode>,
     /// File with the key of private ids.
     ///
-    /// The default is the key in $SHARDIFY_ID_KEY. A key is 32 bytes, raw, in hexadecimal or in base64. It is never stored in the dataset.
+    /// The default is the key in $SHARDIFY_ID_KEY. A key is 32 bytes, raw, in hexadecimal or in base64. It is never
+    /// stored in the dataset.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) id_key: Option<PathBuf>,
     /// Also store tokens in place of the names and URLs of inputs.
@@ -319,14 +330,14 @@ pub(super) struct AdoptArgs {
     exclude: Vec<String>,
     /// Dataset to link the shards into [default: SOURCE].
     ///
-    /// Shards are hard links where the file system allows it, and copies elsewhere, as in object stores. The source folder is
-    /// not changed. Do not change its files in place afterwards: a link shares their bytes.
+    /// Shards are hard links where the file system allows it, and copies elsewhere, as in object stores. The source
+    /// folder is not changed. Do not change its files in place afterwards: a link shares their bytes.
     #[arg(long, short = 'o', alias = "output", value_name = "DATASET", help_heading = "Output")]
     pub(super) out: Option<String>,
     /// Columns or features of the record id.
     ///
-    /// Parquet has columns, TFRecord features. Without --id, the record id is the sample key, else the origin, file#row. The record id of a tar sample is always its
-    /// key.
+    /// Parquet has columns, TFRecord features. Without --id, the record id is the sample key, else the origin,
+    /// file#row. The record id of a tar sample is always its key.
     #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',', help_heading = IDS)]
     id: Vec<String>,
     /// Column or feature of the subject id.
@@ -409,8 +420,8 @@ pub(super) struct CompactArgs {
     max_bytes: Option<Size>,
     /// Shard size on disk [default: as before].
     ///
-    /// The dataset keeps it for later runs of `compact` and `convert`. Of a Delta table the default is delta.targetFileSize, or else
-    /// 128 MiB.
+    /// The dataset keeps it for later runs of `compact` and `convert`. Of a Delta table the default is
+    /// delta.targetFileSize, or else 128 MiB.
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, help_heading = "Output")]
     target_shard: Option<Size>,
     /// Parquet compression [default: as before].
@@ -431,8 +442,8 @@ pub(super) struct CompactArgs {
     sort_by: Vec<String>,
     /// Cluster the records by several columns.
     ///
-    /// Parquet only. A Z-order curve places records with similar values in all of the columns near each other. All shards are decoded and
-    /// encoded again.
+    /// Parquet only. A Z-order curve places records with similar values in all of the columns near each other. All
+    /// shards are decoded and encoded again.
     #[arg(long, value_name = "COLUMN,COLUMN", value_delimiter = ',', help_heading = "Output")]
     zorder: Vec<String>,
     /// Print the plan without writing anything.
@@ -512,9 +523,9 @@ pub(super) struct VacuumArgs {
     retain: Option<Duration>,
     /// Allow a retention of less than a day, or than a Delta table states.
     ///
-    /// Use it only while no other command runs on the dataset: files that a command has written but not committed yet would be
-    /// deleted, except in local folders, where they are locked. Files of a Delta table that running queries still read would be
-    /// deleted.
+    /// Use it only while no other command runs on the dataset: files that a command has written but not committed yet
+    /// would be deleted, except in local folders, where they are locked. Files of a Delta table that running queries
+    /// still read would be deleted.
     #[arg(long, help_heading = "Selection")]
     force: bool,
     /// Print what would be deleted without deleting anything.

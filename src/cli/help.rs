@@ -1,7 +1,8 @@
-//! The help of all commands: what clap makes of [`args`](super::args), with colours, examples, exit codes and explanations of values.
+//! The help of all commands: what clap makes of [`args`](super::args), with colours, examples, exit codes and
+//! explanations of values.
 //!
-//! `-h` fits a screen, so values are explained in `--help` only. Help, man page, completions and the reference are rendered from the
-//! same command.
+//! `-h` fits a screen, so values are explained in `--help` only. Help, man page, completions and the reference are
+//! rendered from the same command.
 
 use std::fmt::Write as _;
 
@@ -22,8 +23,8 @@ const STYLES: Styles = Styles::styled()
     .valid(AnsiColor::Cyan.on_default().bold())
     .invalid(AnsiColor::Yellow.on_default());
 
-/// Examples of each command: what it is for, and a line for a shell. `tests/reference.rs` runs all of them, in this order, in one
-/// folder.
+/// Examples of each command: what it is for, and a line for a shell. `tests/reference.rs` runs all of them, in this
+/// order, in one folder.
 const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "shardify",
@@ -192,7 +193,8 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "Write a script that submits the tasks to Slurm",
-                "shardify plan convert raw --out planned --subject person_id --task-size 64KiB --manifest slurm > job.sh",
+                "shardify plan convert raw --out planned --subject person_id --task-size 64KiB --manifest slurm > \
+                 job.sh",
             ),
         ],
     ),

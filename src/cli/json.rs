@@ -33,7 +33,8 @@ pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) ->
     Ok(())
 }
 
-/// Writes one object to standard error, where every line is one with `--json`: `docs/reference/events.schema.json` has their fields.
+/// Writes one object to standard error, where every line is one with `--json`: `docs/reference/events.schema.json` has
+/// their fields.
 pub(super) fn event<T: Serialize>(kind: &str, fields: &T) {
     let mut line = Vec::new();
     // At once, so that no other line comes in between. There is nobody to tell that standard error is closed.

@@ -25,7 +25,8 @@ const OTHER_COMMANDS: [(&[&str], &str); 11] = [
     (&["merge", "concat", "optimize", "optimise", "coalesce"], "`shardify compact DATASET` merges small shards"),
     (
         &["split", "repack", "repartition", "rechunk", "sample", "subset", "filter"],
-        "`shardify reshard DATASET --out NEW` cuts a dataset anew; `shardify convert --split` divides records for training",
+        "`shardify reshard DATASET --out NEW` cuts a dataset anew; `shardify convert --split` divides records for \
+         training",
     ),
     (&["ls", "list", "files"], "`shardify manifest DATASET --list` lists the shards"),
     (

@@ -687,7 +687,8 @@ impl Session<'_> {
     }
 }
 
-/// Whether a conversion appended to a dataset shards that are worth merging: smaller than an eighth of the default target.
+/// Whether a conversion appended to a dataset shards that are worth merging: smaller than an eighth of the default
+/// target.
 fn counts_as_small(report: &ops::convert::ConvertReport) -> bool {
     let (shards, bytes) = (report.counts.shards_added, report.counts.bytes_out);
     let appended = report.version.is_some_and(|version| version.0 > 1);

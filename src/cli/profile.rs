@@ -1,7 +1,7 @@
 //! Credentials in the files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Only keys, region and endpoint are taken. Profiles that have to ask somebody for keys (roles, SSO, processes) are left to
-//! `aws configure export-credentials`. Of Google's command line, the place of the default credentials is taken.
+//! Only keys, region and endpoint are taken. Profiles that have to ask somebody for keys (roles, SSO, processes) are
+//! left to `aws configure export-credentials`. Of Google's command line, the place of the default credentials is taken.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -87,9 +87,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".aws");
         std::fs::create_dir_all(&folder).unwrap();
-        let keys = "# mine\n[default]\naws_access_key_id = A1\naws_secret_access_key=S1\n\n[ work ]\naws_access_key_id=A2 # old\naws_secret_access_key=S=2\naws_session_token = T2\n";
+        let keys = "# mine\n[default]\naws_access_key_id = A1\naws_secret_access_key=S1\n\n[ work \
+         ]\naws_access_key_id=A2 # old\naws_secret_access_key=S=2\naws_session_token = T2\n";
         std::fs::write(folder.join("credentials"), keys).unwrap();
-        let config = "[default]\nregion = eu-west-1\n[profile work]\ns3 =\n  endpoint_url = http://no\nregion=us-east-2\nendpoint_url = http://minio:9000\n";
+        let config = "[default]\nregion = eu-west-1\n[profile work]\ns3 =\n  endpoint_url = \
+         http://no\nregion=us-east-2\nendpoint_url = http://minio:9000\n";
         std::fs::write(folder.join("config"), config).unwrap();
         let home = home.path().to_str().unwrap().to_owned();
         let read = |profile: Option<&str>, mut settings: Vec<(String, String)>| {
@@ -102,7 +104,8 @@ mod tests {
         };
         let all = "AWS_ACCESS_KEY_ID=A1 AWS_SECRET_ACCESS_KEY=S1 AWS_REGION=eu-west-1";
         assert_eq!(read(None, Vec::new()), all);
-        let work = "AWS_ACCESS_KEY_ID=A2 AWS_SECRET_ACCESS_KEY=S=2 AWS_SESSION_TOKEN=T2 AWS_REGION=us-east-2 AWS_ENDPOINT_URL=http://minio:9000";
+        let work = "AWS_ACCESS_KEY_ID=A2 AWS_SECRET_ACCESS_KEY=S=2 AWS_SESSION_TOKEN=T2 AWS_REGION=us-east-2 \
+         AWS_ENDPOINT_URL=http://minio:9000";
         assert_eq!(read(Some("work"), Vec::new()), work);
         assert_eq!(read(Some("nobody"), Vec::new()), "");
         let given = vec![("AWS_ACCESS_KEY_ID".to_owned(), "E".to_owned())];

@@ -2,8 +2,8 @@
 //!
 //! Workers only add to counters; a thread of its own draws. It draws nothing in the first quarter of a second, so that
 //! quick commands stay quiet, and nothing at all where standard error is not a terminal. With `--progress always`, a
-//! line a second is written there: text, or an object with `--json`. Notes are objects with `--json`, too, so that every line of
-//! standard error is one.
+//! line a second is written there: text, or an object with `--json`. Notes are objects with `--json`, too, so that
+//! every line of standard error is one.
 
 use std::{
     io::{IsTerminal, Write},

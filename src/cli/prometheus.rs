@@ -1,4 +1,5 @@
-//! The results of `check` in the text format of Prometheus, 0.0.4, for the textfile collector of node_exporter or a Pushgateway.
+//! The results of `check` in the text format of Prometheus, 0.0.4, for the textfile collector of node_exporter or a
+//! Pushgateway.
 //!
 //! All metrics are gauges, in base units. Labels are texts of the user's, so they are escaped.
 

@@ -46,7 +46,10 @@ pub(super) fn check(command: &str, key: &str, value: &toml::Value, file: &str) -
         return Err(Error::usage(format!("`{key}` of `{command}` may not be set by the file of a folder"))
             .at(file)
             .hint(format!("give --{key} on the command line, or set it in ~/.config/shardify/shardify.toml"))
-            .hint("a folder may come from somebody else: its file neither names hosts, keys and files to write, nor deletes"));
+            .hint(
+                "a folder may come from somebody else: its file neither names hosts, keys and files to write, nor \
+             deletes",
+            ));
     }
     if key == "out" {
         check_dataset(value, file)?;

@@ -1,5 +1,5 @@
-//! Bytes as base64 (RFC 4648) and back: binary in JSON with the standard alphabet and padding, sealed ids and keys with the
-//! alphabet for URLs.
+//! Bytes as base64 (RFC 4648) and back: binary in JSON with the standard alphabet and padding, sealed ids and keys with
+//! the alphabet for URLs.
 
 use base64::{
     Engine as _, alphabet,

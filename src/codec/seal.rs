@@ -330,7 +330,8 @@ pub fn json_is_whole(bytes: &[u8]) -> Option<bool> {
     Some(blake3::hash(rest).to_hex().as_bytes() == digits)
 }
 
-/// Ends a JSON object with fields, on one line, with a field `xxh3`: the XXH3 of all bytes before that field, in 16 digits.
+/// Ends a JSON object with fields, on one line, with a field `xxh3`: the XXH3 of all bytes before that field, in 16
+/// digits.
 pub fn close_line(line: &mut Vec<u8>) {
     if line.pop_if(|last| *last == b'}').is_some() {
         let hash = xxh3_64(line);

@@ -1,4 +1,5 @@
-//! Actions of a Delta log: the lines of its commits and the rows of its checkpoints, as far as they are read or written.
+//! Actions of a Delta log: the lines of its commits and the rows of its checkpoints, as far as they are read or
+//! written.
 //!
 //! ```text
 //! {"add":{"path":"day=1/part-0.parquet","partitionValues":{"day":"1"},"size":42,"dataChange":true,...}}
@@ -347,8 +348,10 @@ fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Values, D::Error> {
 /// [`Kind::Input`](crate::error::Kind::Input) if the path is absolute, is none, or contains `.` or `..`.
 pub fn data_path(path: &str) -> Result<String> {
     if path.starts_with('/') || has_scheme(path) {
-        return Err(Error::input(format!("expected a path below the table, found the absolute path `{path}`"))
-            .hint("the table is a shallow clone, or its files lie elsewhere; copy it as a whole (e.g. a deep clone), and convert that"));
+        return Err(Error::input(format!("expected a path below the table, found the absolute path `{path}`")).hint(
+            "the table is a shallow clone, or its files lie elsewhere; copy it as a whole (e.g. a deep clone), \
+             and convert that",
+        ));
     }
     let decoded = percent_decode_str(path).decode_utf8().ok().filter(|path| checked_path(path).is_ok());
     decoded.map(std::borrow::Cow::into_owned).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! The end of a log that other programs write to as well: commits are created only if absent, and those of programs that
-//! were faster are read.
+//! The end of a log that other programs write to as well: commits are created only if absent, and those of programs
+//! that were faster are read.
 //!
 //! ```text
 //! known version | commits of winners ... | the next commit
@@ -98,8 +98,8 @@ impl<'a> Head<'a> {
     /// Reads the commits after the known version, which becomes the newest one; `at_least` is known to exist.
     ///
     /// # Errors
-    /// [`Kind::Conflict`](crate::error::Kind::Conflict) if one of them changes the schema, the properties or the protocol;
-    /// those of `visit`; when the log is damaged, or the store fails.
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) if one of them changes the schema, the properties or the
+    /// protocol; those of `visit`; when the log is damaged, or the store fails.
     pub(super) fn read_winners(&mut self, at_least: u64, visit: &mut dyn FnMut(&Action) -> Result<()>) -> Result<()> {
         // A listing of some stores is older than what was just created.
         let newest = LogFiles::list(self.store())?.newest().unwrap_or_default().max(at_least);

@@ -74,8 +74,8 @@ impl Table {
         self.files.newest().is_some()
     }
 
-    /// Reads the newest version for a program that replaces files. Statistics of files of at least `stats_below` bytes are
-    /// dropped.
+    /// Reads the newest version for a program that replaces files. Statistics of files of at least `stats_below` bytes
+    /// are dropped.
     ///
     /// # Errors
     /// Those of [`Self::snapshot`].
@@ -169,8 +169,8 @@ impl LiveTable {
         .hint("leave it out: all rows of a file have one value in it"))
     }
 
-    /// Returns the paths of the columns that new files should have statistics of: those that the table's properties name, and
-    /// the given columns of data files.
+    /// Returns the paths of the columns that new files should have statistics of: those that the table's properties
+    /// name, and the given columns of data files.
     pub fn stats_columns(&self, others: &[String]) -> Vec<Vec<String>> {
         let names = self
             .property("delta.dataSkippingStatsColumns")

@@ -18,7 +18,8 @@ const SUPPORTED: &[&str] = &[
     "vacuumProtocolCheck",
 ];
 
-/// The highest version of writers that the protocol of Delta defines. Lower ones than this imply [`REWRITABLE`] features.
+/// The highest version of writers that the protocol of Delta defines. Lower ones than this imply [`REWRITABLE`]
+/// features.
 const NEWEST_WRITER: i64 = 7;
 
 /// Features that ask nothing more of a writer that replaces files by others with the same rows, physical columns and
@@ -42,7 +43,8 @@ const REWRITABLE: &[&str] = &[
     "vacuumProtocolCheck",
 ];
 
-/// Checks that files of the table can be replaced by others with the same rows; [`check`] says whether they can be read.
+/// Checks that files of the table can be replaced by others with the same rows; [`check`] says whether they can be
+/// read.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that prevent it.
@@ -154,9 +156,10 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<Mapping>
             unknown.join(", ")
         ));
         return Err(match *first {
-            "catalogManaged" | "catalogOwned-preview" => {
-                error.hint("the table's catalog decides which commits count; export the table with a program that asks the catalog")
-            }
+            "catalogManaged" | "catalogOwned-preview" => error.hint(
+                "the table's catalog decides which commits count; export the table with a program that \
+                 asks the catalog",
+            ),
             _ => error
                 .hint(format!("if the table does not use it, drop it: ALTER TABLE ... DROP FEATURE {first}"))
                 .hint(EXPORT),

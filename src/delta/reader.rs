@@ -116,8 +116,8 @@ impl TableReader {
         self.inner.splits_of_rows(split_bytes, max_record_bytes)
     }
 
-    /// Returns the rows of a split that are not deleted, as a new data file of the table has them: in the columns of `schema`,
-    /// which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
+    /// Returns the rows of a split that are not deleted, as a new data file of the table has them: in the columns of
+    /// `schema`, which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if the file is damaged or does not fit the table; if the store fails.

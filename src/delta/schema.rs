@@ -61,8 +61,8 @@ impl TableSchema {
     /// Reads the schema of a table.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, [`Kind::Usage`](crate::error::Kind::Usage) if it has
-    /// a type that cannot be read.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, [`Kind::Usage`](crate::error::Kind::Usage) if it
+    /// has a type that cannot be read.
     pub(super) fn read(metadata: &Metadata, mapping: Mapping) -> Result<Self> {
         let damaged =
             |e: serde_json::Error| Error::input("expected the schema of a Delta table, found other JSON").cause(e);
@@ -112,8 +112,8 @@ impl TableSchema {
         columns.filter(move |(column, is_partition)| !**is_partition && !is_void(column)).map(|(column, _)| column)
     }
 
-    /// Returns the physical paths of the columns, and of those within structs, that statistics are kept of: those of these names, or
-    /// the first ones.
+    /// Returns the physical paths of the columns, and of those within structs, that statistics are kept of: those of
+    /// these names, or the first ones.
     pub(super) fn stats_columns(&self, names: Option<&[String]>, first: usize) -> Vec<Vec<String>> {
         let mut all = Vec::new();
         for column in self.stored() {
@@ -131,8 +131,8 @@ impl TableSchema {
             .collect()
     }
 
-    /// Returns the types of the columns of data files that statistics may have: those within structs have the names of all
-    /// levels.
+    /// Returns the types of the columns of data files that statistics may have: those within structs have the names of
+    /// all levels.
     pub(super) fn leaf_types(&self) -> HashMap<Vec<String>, DataType> {
         let mut out = HashMap::new();
         leaf_types(&self.columns, &mut Vec::new(), &mut out);

@@ -6,10 +6,10 @@
 //! cutoff             |------ since ------>              a is expired, b is not
 //! ```
 //!
-//! Only what the log names is ever deleted: data files and deletion vectors that a `remove` names, in a commit or in the
-//! checkpoint, and files of changes, which commits name. A file counts as removed at the latest of all times that are known of
-//! its removal: the one that the writer has stated, and that of the commit. So the clock of one writer that is behind makes
-//! nothing expire early, and one that is ahead keeps files for longer.
+//! Only what the log names is ever deleted: data files and deletion vectors that a `remove` names, in a commit or in
+//! the checkpoint, and files of changes, which commits name. A file counts as removed at the latest of all times that
+//! are known of its removal: the one that the writer has stated, and that of the commit. So the clock of one writer
+//! that is behind makes nothing expire early, and one that is ahead keeps files for longer.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -103,8 +103,8 @@ impl Table {
     /// Reads which files the log has removed; `live` is its newest version.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if the log is damaged or names files outside of the table; if the store
-    /// fails.
+    /// [`Kind::Input`](crate::error::Kind::Input) if the log is damaged or names files outside of the table; if the
+    /// store fails.
     pub fn removals(&self, live: &LiveTable) -> Result<Removals> {
         let mut out = Removals { oldest: self.files.oldest().unwrap_or_default(), ..Removals::default() };
         for file in live.files() {
@@ -150,8 +150,8 @@ fn named_by(add: &Add) -> Result<impl Iterator<Item = String>> {
     Ok([data_path(&add.path)?, add.path.clone()].into_iter().chain(vector))
 }
 
-/// Returns the files that an action removes; `latest` is the latest time at which it may have done so, if it states none.
-/// Files of changes are of use for the time after their commit alone.
+/// Returns the files that an action removes; `latest` is the latest time at which it may have done so, if it states
+/// none. Files of changes are of use for the time after their commit alone.
 fn removed_by(action: &Action, latest: i64) -> Result<Vec<(String, Removed)>> {
     let mut out = Vec::new();
     if let Some(remove) = &action.remove {
@@ -294,12 +294,12 @@ pub struct Vacuuming<'a> {
 }
 
 impl<'a> Vacuuming<'a> {
-    /// Commits that `files` of `bytes` in all will be deleted, and reads what other programs have committed before. `now` is in
-    /// milliseconds since 1970.
+    /// Commits that `files` of `bytes` in all will be deleted, and reads what other programs have committed before.
+    /// `now` is in milliseconds since 1970.
     ///
     /// # Errors
-    /// [`Kind::Conflict`](crate::error::Kind::Conflict) if the schema, properties or protocol have changed; when the log is
-    /// damaged, or the store fails.
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) if the schema, properties or protocol have changed; when the
+    /// log is damaged, or the store fails.
     pub fn start(table: &'a LiveTable, terms: Terms, (files, bytes): (u64, u64), now: i64) -> Result<Self> {
         let head = Head::new(table, "files that were deleted are needed by no retained version; run the command again");
         let mut out = Self { head, id: run_uuid(), added: BTreeSet::new() };
@@ -323,8 +323,8 @@ impl<'a> Vacuuming<'a> {
         Ok(&self.added)
     }
 
-    /// Commits that files were deleted, and whether all were; returns the newest version, and the files that other programs have added
-    /// meanwhile.
+    /// Commits that files were deleted, and whether all were; returns the newest version, and the files that other
+    /// programs have added meanwhile.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -404,7 +404,8 @@ mod tests {
             &store,
             0,
             &format!(
-                "{FIRST}{{\"add\":{{\"path\":\"a%20b\",\"size\":1,\"dataChange\":true}}}}\n{{\"add\":{{\"path\":\"c\",\"size\":1,\"dataChange\":true,{old}}}}}\n"
+                "{FIRST}{{\"add\":{{\"path\":\"a%20b\",\"size\":1,\"dataChange\":true}}}\
+                     }\n{{\"add\":{{\"path\":\"c\",\"size\":1,\"dataChange\":true,{old}}}}}\n"
             ),
         );
         let ahead = Timestamp::now().as_millisecond() + DAY;

@@ -1,12 +1,12 @@
 //! Sorts the rows of data files of a Delta table, or puts them into a Z-order: an external merge sort into new files.
 //!
 //! ```text
-//! files -> splits, decoded side by side -> runs of --memory / 9 on disk -> merge -> row groups -> files of the target size
+//! files -> splits, decoded side by side -> runs of --memory / 9 on disk -> merge -> row groups -> files
 //! ```
 //!
-//! Rows are numbered as they are read, so rows that are equal in the order stay as they were. The sum of hashes over all
-//! rows is computed when they are read and again when they are encoded; both must agree before a file is committed. The
-//! statistics of a new file are those of its rows.
+//! Rows are numbered as they are read, so rows that are equal in the order stay as they were. The sum of hashes over
+//! all rows is computed when they are read and again when they are encoded; both must agree before a file is committed.
+//! The statistics of a new file are those of its rows.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ impl Arranging {
     }
 }
 
-/// Returns the range of values of each file in the first column of an order, by its statistics, as bytes that compare like the
-/// values; `None` if they are not known.
+/// Returns the range of values of each file in the first column of an order, by its statistics, as bytes that compare
+/// like the values; `None` if they are not known.
 ///
 /// # Errors
 /// Never in practice: the types of the columns can be ordered.
@@ -161,7 +161,8 @@ impl<'a> Layout<'a> {
 }
 
 impl FileMerger<'_> {
-    /// Writes the rows of files in an order into new files of the target size, in a folder that ends with a slash, or none.
+    /// Writes the rows of files in an order into new files of the target size, in a folder that ends with a slash, or
+    /// none.
     ///
     /// # Errors
     /// As [`Self::merge`].

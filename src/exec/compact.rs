@@ -1,5 +1,5 @@
-//! Merges shards: framed records are copied as stored (`copy`); Parquet is spliced, or decoded and encoded again. Large shards are
-//! divided (`divide`).
+//! Merges shards: framed records are copied as stored (`copy`); Parquet is spliced, or decoded and encoded again. Large
+//! shards are divided (`divide`).
 //!
 //! Every input is verified while it is read, so damage is detected and never copied. Sidecar rows are carried over with
 //! their offsets moved. Record numbers do not change; the runs of the new shard list them.

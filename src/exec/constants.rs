@@ -39,7 +39,8 @@ pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReade
         };
         if let Some(column) = difference(known, &found) {
             return Err(Error::input(
-                "expected variables without the record dimension to have the same values in all sources, found a difference",
+                "expected variables without the record dimension to have the same values in all sources, found a \
+                 difference",
             )
             .at(name)
             .column(column)

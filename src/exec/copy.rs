@@ -272,7 +272,8 @@ impl Records {
         };
         if record.hash != 0 && self.hashes.stored(hash).is_some_and(|hash| hash != record.hash) {
             return Err(Error::integrity(format!(
-                "the checksum of record {} differs from the one in the sidecar: the shard was changed after it was written",
+                "the checksum of record {} differs from the one in the sidecar: the shard was changed after it was \
+                 written",
                 self.ordinal
             ))
             .byte(record.offset)

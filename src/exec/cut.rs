@@ -80,8 +80,8 @@ impl Feedback {
     }
 }
 
-/// Ends all waiting for sizes when it is dropped: a thread that waits for a size must not keep a scope open after a failure, also if
-/// the thread that had it started panics.
+/// Ends all waiting for sizes when it is dropped: a thread that waits for a size must not keep a scope open after a
+/// failure, also if the thread that had it started panics.
 pub struct Closing<'a>(pub &'a [Feedback]);
 
 impl Drop for Closing<'_> {
@@ -184,7 +184,8 @@ pub struct ShardSize {
 }
 
 impl Cutting {
-    /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size of the input.
+    /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size
+    /// of the input.
     fn of(output: &Output, memory: &MemoryPlan, size: ShardSize, (is_framed, input): (bool, InputSize)) -> Self {
         match output {
             Output::Stream(framing) => {
@@ -506,8 +507,8 @@ impl Cut {
         unit
     }
 
-    /// Takes the next pending records that belong to the open shard. If there are none, the next shard starts if the unit is
-    /// `empty`, or the unit ends.
+    /// Takes the next pending records that belong to the open shard. If there are none, the next shard starts if the
+    /// unit is `empty`, or the unit ends.
     fn pop_within_shard(&mut self, starts_shard: &mut bool, empty: bool) -> Option<Pending> {
         let Some(shard) = &mut self.shard else { return self.pending.pop_front() };
         let front = self.pending.front()?;
@@ -578,7 +579,8 @@ pub struct Units<I> {
 }
 
 impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
-    /// Cuts what `input` gathers; the records of a side go to the cut of its number, whose encoders report sizes to its feedback.
+    /// Cuts what `input` gathers; the records of a side go to the cut of its number, whose encoders report sizes to its
+    /// feedback.
     pub fn new(input: I, cuts: Vec<Cut>, feedback: &Arc<[Feedback]>) -> Self {
         Self { input, cuts, feedback: Arc::clone(feedback), ended: false }
     }

@@ -116,9 +116,9 @@ impl DedupGate<'_> {
         self.by.needs_fingerprints()
     }
 
-    /// Returns what records of some blocks are duplicates of, block by block: positions in the run, or numbers of records marked with
-    /// [`EARLIER`]. The records of the blocks are considered together, in the order of their rows; `base` is the position of row 0 in the
-    /// run. `None` if no record is a duplicate.
+    /// Returns what records of some blocks are duplicates of, block by block: positions in the run, or numbers of
+    /// records marked with [`EARLIER`]. The records of the blocks are considered together, in the order of their rows;
+    /// `base` is the position of row 0 in the run. `None` if no record is a duplicate.
     ///
     /// # Errors
     /// When fingerprints that do not fit into memory cannot be written or read.

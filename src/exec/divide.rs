@@ -1,8 +1,8 @@
 //! Divides a shard that is larger than the target into several of about the target.
 //!
-//! The new shards are written by the code that cuts datasets anew ([`reshard`](super::reshard)), into the same dataset and under the same
-//! record numbers: bytes of framed records are copied, row groups are spliced, and only units and row groups in which a shard
-//! ends are decoded.
+//! The new shards are written by the code that cuts datasets anew ([`reshard`](super::reshard)), into the same dataset
+//! and under the same record numbers: bytes of framed records are copied, row groups are spliced, and only units and
+//! row groups in which a shard ends are decoded.
 
 use std::{io::Read, mem::discriminant};
 
@@ -72,8 +72,8 @@ impl Merger<'_> {
         Ok(made)
     }
 
-    /// Returns the names of the new shards. Units of framed records keep their codec; those of one codec can be joined whatever their
-    /// levels are.
+    /// Returns the names of the new shards. Units of framed records keep their codec; those of one codec can be joined
+    /// whatever their levels are.
     fn naming_like(&self, shard: &ShardMeta, partition: &str) -> ShardNaming {
         let naming = self.naming.within(partition);
         let same = discriminant(&naming.codec) == discriminant(&shard.codec);

@@ -120,8 +120,8 @@ pub struct Encoded {
 pub enum Body {
     /// A row group, and the sidecar rows of its records.
     RowGroup(RowGroup, SidecarGroups),
-    /// Framed records, compressed as a whole. Their sidecar rows are not encoded yet: they are too few for a row group, and
-    /// a shard may end between any two.
+    /// Framed records, compressed as a whole. Their sidecar rows are not encoded yet: they are too few for a row group,
+    /// and a shard may end between any two.
     Stream(Box<Piece>),
 }
 
@@ -322,7 +322,8 @@ impl Encoder {
         Self { pseudonymizer, ..self }
     }
 
-    /// Checks that the stored ids of records belong to the side that the records are on, if the settings divide them by ids.
+    /// Checks that the stored ids of records belong to the side that the records are on, if the settings divide them by
+    /// ids.
     #[must_use]
     pub fn checking_sides(self, settings: &Settings) -> Self {
         Self { divided: settings.divided_by().map(|_| settings.clone()), ..self }
@@ -427,8 +428,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes the row group and returns what was found out about columns of ids on the way. Leaves only the number of rows in
-    /// `unit`.
+    /// Encodes the row group and returns what was found out about columns of ids on the way. Leaves only the number of
+    /// rows in `unit`.
     fn row_group(&self, encoder: &ParquetEncoder, unit: &mut EncodeUnit) -> Result<(RowGroup, KnownColumns)> {
         if encoder.schema().fields().is_empty() {
             return Err(no_columns(unit));

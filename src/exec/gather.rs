@@ -131,8 +131,8 @@ pub struct Tally {
     pub ignored: u64,
     /// Counts per source.
     pub sources: Vec<SourceTally>,
-    /// For each side of a divided dataset, the number of the first record of each source, relative to the first record of the run;
-    /// `None` for sources without records there. Empty if the dataset is not divided.
+    /// For each side of a divided dataset, the number of the first record of each source, relative to the first record
+    /// of the run; `None` for sources without records there. Empty if the dataset is not divided.
     pub firsts: Vec<Vec<Option<u64>>>,
     /// Set if a value did not fit, so that the run must start again with wider types.
     pub mismatch: Option<(usize, TypeMismatch)>,
@@ -143,8 +143,8 @@ pub struct Tally {
 pub struct Gathered {
     /// The records; empty if all records of a split were rejected.
     pub records: SourceBatch,
-    /// Stored bytes of input that they account for: over a whole run, at most the size of the input. Records of one side account for what
-    /// was read since the last ones of that side.
+    /// Stored bytes of input that they account for: over a whole run, at most the size of the input. Records of one
+    /// side account for what was read since the last ones of that side.
     pub bytes_in: u64,
     /// Side of the dataset that they belong to.
     pub side: Side,
@@ -204,8 +204,8 @@ pub struct Gather<'a, I> {
 struct SideCount {
     /// Accepted records.
     accepted: u64,
-    /// Bytes of input since its last records. They account for all sides, so that the rest of a side can be estimated from the rest of
-    /// the input, however large its share is.
+    /// Bytes of input since its last records. They account for all sides, so that the rest of a side can be estimated
+    /// from the rest of the input, however large its share is.
     bytes_in: u64,
 }
 
@@ -470,7 +470,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         Ok((block, sides, erased))
     }
 
-    /// Takes out duplicates, counts them and puts them on record; `base` is the number of the source's records before the block.
+    /// Takes out duplicates, counts them and puts them on record; `base` is the number of the source's records before
+    /// the block.
     fn without_duplicates(
         &self,
         (source, base): (usize, u64),
@@ -515,8 +516,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.ready.push_back(Gathered { records, bytes_in, side });
     }
 
-    /// Notes where the records of a source begin on a side, as a number among the records of that side. Returns the bytes of input
-    /// since its last records.
+    /// Notes where the records of a source begin on a side, as a number among the records of that side. Returns the
+    /// bytes of input since its last records.
     fn count_side(&mut self, source: usize, side: Side, records: usize) -> u64 {
         let number = usize::from(side);
         let mut tally = self.tally();
@@ -587,7 +588,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             let more = if names.len() > IGNORED_NAMES { ", and others" } else { "" };
             let names = named(&names[..names.len().min(IGNORED_NAMES)], 0);
             self.setup.observer.event(Event::Note(format!(
-                "ignored archive members, which hold data but are leftovers of a system or of an unknown type: {names}{more}"
+                "ignored archive members, which hold data but are leftovers of a system or of an unknown type: \
+                 {names}{more}"
             )));
         }
     }

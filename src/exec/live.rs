@@ -72,9 +72,9 @@ impl Prepared {
     /// Prepares the indexes of a snapshot and additional shards, which are published already.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key, the Delta log has a column with another
-    /// type, or the card cannot name a split; [`Kind::Usage`](crate::error::Kind::Usage) if another program's log, or a
-    /// card of the user's, is where a new dataset would have its own; also fails if the store fails.
+    /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key, the Delta log has a column with
+    /// another type, or the card cannot name a split; [`Kind::Usage`](crate::error::Kind::Usage) if another program's
+    /// log, or a card of the user's, is where a new dataset would have its own; also fails if the store fails.
     pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
         check(dataset, snapshot, kinds)?;
         let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
@@ -275,8 +275,8 @@ fn info(shards: &[ShardMeta]) -> String {
     out
 }
 
-/// Encodes `split.yaml`: the shards of each side; all are for training if the dataset is not divided. Users keep other splits in a
-/// file of another name.
+/// Encodes `split.yaml`: the shards of each side; all are for training if the dataset is not divided. Users keep other
+/// splits in a file of another name.
 fn split(shards: &[ShardMeta]) -> String {
     let mut sides: Vec<(&str, String)> = ["train", "val", "test"].map(|side| (side, String::new())).to_vec();
     for shard in shards {

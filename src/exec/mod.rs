@@ -1,8 +1,8 @@
 //! The execution layer: runs work in parallel, keeps results in input order, and bounds memory.
 //!
 //! ```text
-//! splits --[ordered: parse]--> blocks --Gather--> batches --Cut--> units --[ordered: encode]--> encoded --Appender--> shards
-//!          many threads                  one               one              many threads                   one
+//! splits -[ordered: parse]-> blocks -Gather-> batches -Cut-> units -[ordered: encode]-> encoded -Appender-> shards
+//!         many threads               one             one           many threads                 one
 //! ```
 //!
 //! Every stage passes on its results in input order, so the output does not depend on the number of threads. Every

@@ -32,7 +32,8 @@ impl NameGate {
     /// prefix of the names of rows without an id.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are skipped.
+    /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are
+    /// skipped.
     pub fn pass(&self, block: RecordBlock, source_key: &str) -> Result<(RecordBlock, Vec<Reject>)> {
         let broken = self.broken(&block.payload, source_key)?;
         let found: Vec<(&str, &Rule)> = broken.iter().flatten().map(|(name, rule)| (name.as_str(), *rule)).collect();
@@ -152,7 +153,8 @@ pub fn refusal<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)
         first.iter().map(|(name, rule)| format!("`{name}` ({}: {})", rule.reader, rule.fault)).collect();
     let more = if count > examples.len() { ", ..." } else { "" };
     let error = Error::input(format!(
-        "expected names that every reader of these shards accepts, found {count} that some reader cannot accept: {}{more}",
+        "expected names that every reader of these shards accepts, found {count} that some reader cannot accept: \
+         {}{more}",
         examples.join(", ")
     ))
     .hint("escape them with --on-name rename, or skip these records with --on-name skip");

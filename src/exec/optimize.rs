@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! files of one schema, no deletion vectors   pages are copied or spliced, under this schema
-//! other files                                the schema is that of the table; pages of columns that fit it are spliced,
+//! other files                                the table's schema; pages of columns that fit it are spliced,
 //!                                            other columns are decoded, files with vectors as a whole
 //! ```
 //!
-//! The new file has the physical names and field ids of the table, and no sidecar. It is read back and compared with what
-//! was spliced.
+//! The new file has the physical names and field ids of the table, and no sidecar. It is read back and compared with
+//! what was spliced.
 
 use std::{
     io::{self, BufRead, Write},
@@ -115,8 +115,8 @@ impl FileMerger<'_> {
     /// Merges files into one, in a folder that ends with a slash, or none.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) or [`Kind::Integrity`](crate::error::Kind::Integrity) if a file is missing
-    /// or damaged; fails if the store fails.
+    /// [`Kind::Input`](crate::error::Kind::Input) or [`Kind::Integrity`](crate::error::Kind::Integrity) if a file is
+    /// missing or damaged; fails if the store fails.
     pub fn merge(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<Rewritten> {
         let mut reservation = Some(self.concurrent_merges.reserve(1));
         let Footers { survey, codec, has_int96, rows } = self.footers(files)?;
@@ -199,7 +199,10 @@ impl FileMerger<'_> {
         let facts = store.head(&file.path)?.ok_or_else(|| {
             Error::input("expected a data file that the log of the Delta table names, found none")
                 .at(self.place(file))
-                .hint("the table was copied in part, or vacuumed: restore the file, or take it out of the log (FSCK REPAIR TABLE)")
+                .hint(
+                    "the table was copied in part, or vacuumed: restore the file, or take it out of the log (FSCK \
+                 REPAIR TABLE)",
+                )
         })?;
         if file.add.size.is_some() && file.bytes() != facts.bytes {
             let message = format!("expected a file of {} bytes, as the log says, found {}", file.bytes(), facts.bytes);

@@ -6,9 +6,10 @@
 //! new shards              | 0 2 3 | 4 5 8 |                bytes, sidecar rows and, under new numbers, runs
 //! ```
 //!
-//! Records of tar and TFRecord are copied as they are stored (`stream`), row groups of Parquet page by page (`rows`); ends
-//! of new shards are moved a little to where pages begin. Only units and row groups of which some records are left out,
-//! and columns whose pages do not begin where a shard does, are decoded. Nothing of a record that is left out is copied.
+//! Records of tar and TFRecord are copied as they are stored (`stream`), row groups of Parquet page by page (`rows`);
+//! ends of new shards are moved a little to where pages begin. Only units and row groups of which some records are left
+//! out, and columns whose pages do not begin where a shard does, are decoded. Nothing of a record that is left out is
+//! copied.
 
 pub mod filter;
 mod rows;
@@ -449,8 +450,8 @@ impl End {
     }
 }
 
-/// Returns the place of a mark, or the end of a row group that is near; `places` are the rows and bytes up to the end of
-/// each row group.
+/// Returns the place of a mark, or the end of a row group that is near; `places` are the rows and bytes up to the end
+/// of each row group.
 fn within(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> End {
     let total = places.last().map_or(0, |(_, bytes)| *bytes);
     let scaled = |bytes: u64| u128::from(bytes) * total / u128::from(share.bytes.max(1));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table in memory, up to an eighth of --memory
-//!     full: sorted, written ---> run  run  run  ...      a temporary file each: 24 bytes for each fingerprint, in order
+//!     full: sorted, written ---> run  run  run  ...      a temporary file each: 24 bytes a fingerprint, in order
 //!                                |----merged----|        as soon as there are 8 of one size class
 //! lookup: table, then a filter in memory that says that most new fingerprints are in no run, then one page of each run
 //! ```
@@ -40,7 +40,8 @@ impl SeenMemory {
     /// Divides an eighth of a memory limit for the table, and a 32nd for the filter.
     pub fn of(memory: u64) -> Self {
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        // A table has a power of two of places of 25 bytes, seven of eight in use, and half as many more while it grows.
+        // A table has a power of two of places of 25 bytes, seven of eight in use, and half as many more while it
+        // grows.
         let places = (memory / 8 / 38).max(16);
         let places = if places.is_power_of_two() { places } else { places.next_power_of_two() / 2 };
         Self { entries: places / 8 * 7, filter: (memory / 32).max(64).next_power_of_two() / 2 }

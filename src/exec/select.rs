@@ -1,7 +1,7 @@
 //! Leaves out the rows that do not satisfy a condition, and the columns that only the condition needed.
 //!
-//! It is the first gate behind the parser, so that a row which does not match counts as filtered whatever else is the matter with it,
-//! and skipping a group of rows by its bounds changes no count.
+//! It is the first gate behind the parser, so that a row which does not match counts as filtered whatever else is the
+//! matter with it, and skipping a group of rows by its bounds changes no count.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub struct SelectGate {
 }
 
 impl SelectGate {
-    /// Returns an empty block in place of a split of which no row can satisfy the condition; `None` if its rows have to be read, as
-    /// they have to if some may be rejected because of the types that the user gave.
+    /// Returns an empty block in place of a split of which no row can satisfy the condition; `None` if its rows have to
+    /// be read, as they have to if some may be rejected because of the types that the user gave.
     pub fn pruned(&self, reader: &dyn RecordReader, split: &Split, given: &[String]) -> Option<RecordBlock> {
         let filter = self.filter.as_ref().filter(|_| given.is_empty())?;
         split.rows().filter(|_| !reader.may_match(split, filter))?;

@@ -46,7 +46,8 @@ pub struct SideGate<'a> {
     pub groups: Groups,
 }
 
-/// Maximum number of groups that are counted: with more, shares are as asked for unless the groups are of very different sizes.
+/// Maximum number of groups that are counted: with more, shares are as asked for unless the groups are of very
+/// different sizes.
 const MOST_GROUPS: usize = 1_000;
 
 /// Counts groups, as long as they are few.
@@ -68,7 +69,8 @@ impl Groups {
         if self.are_many.load(Ordering::Relaxed) {
             return;
         }
-        // Few groups repeat often: those that were seen a moment ago need no search, and none of a block needs the lock.
+        // Few groups repeat often: those that were seen a moment ago need no search, and none of a block needs the
+        // lock.
         let (mut own, mut recent) = (HashSet::new(), std::array::from_fn::<u64, 256, _>(|place| !(place as u64)));
         for hash in hashes {
             let place = &mut recent[usize::from(hash.to_le_bytes()[0])];
@@ -98,8 +100,8 @@ pub struct SideRecords {
 }
 
 impl SideGate<'_> {
-    /// Takes the records out of a block, and returns those of each side that has some. `subject` is that of all rows of the source, if it
-    /// is in no column.
+    /// Takes the records out of a block, and returns those of each side that has some. `subject` is that of all rows of
+    /// the source, if it is in no column.
     ///
     /// # Errors
     /// When the rows lack the column that the side follows from.

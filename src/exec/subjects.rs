@@ -1,4 +1,5 @@
-//! Resolves the subject ids of samples and sources from their paths or from a table, before they are filtered and encoded.
+//! Resolves the subject ids of samples and sources from their paths or from a table, before they are filtered and
+//! encoded.
 
 use crate::{
     dataset::{IdKind, SuppressList},

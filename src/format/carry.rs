@@ -5,8 +5,9 @@
 //!         0               end                             length     size
 //! ```
 //!
-//! The room is initialised once for all sources. A buffer of megabytes that is allocated for each split is cleared by the
-//! system when it is touched, and again before each read. Small splits are copied, so that they hold no large buffer.
+//! The room is initialised once for all sources. A buffer of megabytes that is allocated for each split is cleared by
+//! the system when it is touched, and again before each read. Small splits are copied, so that they hold no large
+//! buffer.
 
 use std::io::{self, Read};
 

@@ -49,8 +49,8 @@ impl IndexKind {
         }
     }
 
-    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to the tools
-    /// that read tar and TFRecord. Parquet compresses its pages.
+    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to the
+    /// tools that read tar and TFRecord. Parquet compresses its pages.
     pub fn fits(self, format: OutputFormat, codec: Codec) -> bool {
         let formats: &[OutputFormat] = match self {
             Self::Dali => &[OutputFormat::Tar, OutputFormat::TfRecord],

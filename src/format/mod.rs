@@ -176,8 +176,8 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
 }
 
-/// Cuts a stream into parts that end between its splits; `count` returns the numbers of records and lines of a split, as
-/// `parse` counts them.
+/// Cuts a stream into parts that end between its splits; `count` returns the numbers of records and lines of a split,
+/// as `parse` counts them.
 ///
 /// # Errors
 /// When the store fails.

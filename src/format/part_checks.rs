@@ -37,8 +37,8 @@ fn counted(reader: &dyn RecordReader, split: &Split) -> (u64, u64) {
     counts[0]
 }
 
-/// Checks that the parts of a stream have the splits of the whole, and the right numbers of records and lines before them.
-/// Returns the parts.
+/// Checks that the parts of a stream have the splits of the whole, and the right numbers of records and lines before
+/// them. Returns the parts.
 pub(crate) fn check_parts(reader: &dyn RecordReader, bytes: &[u8], sizes: (usize, usize, u64)) -> Vec<SourcePart> {
     let (split_bytes, max_record_bytes, part_bytes) = sizes;
     let source_bytes = bytes.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! | format | document |
 //! |---|---|
-//! | Croissant 1.1 | JSON-LD: the log entry and the live shards as resources, columns of Parquet as fields, provenance |
+//! | Croissant 1.1 | JSON-LD: the entry and live shards as resources, columns of Parquet as fields, provenance |
 //! | MLflow | a dataset input, as `runs/log-inputs` accepts it |
 //! | PROV | PROV-JSON: versions are entities, runs are activities, folders of sources are what the activities used |
 //!
@@ -352,7 +352,8 @@ fn prov(snapshot: &Snapshot) -> Result<Value> {
         let agent = format!("s:{}", entry.tool.replace(' ', "-"));
         document.agents.insert(
             agent.clone(),
-            json!({ "prov:type": { "$": "prov:SoftwareAgent", "type": "prov:QUALIFIED_NAME" }, "prov:label": entry.tool }),
+            json!({ "prov:type": { "$": "prov:SoftwareAgent", "type": "prov:QUALIFIED_NAME" },
+                "prov:label": entry.tool }),
         );
         let mut facts = json!({
             "prov:type": "dataset version",

@@ -3,7 +3,8 @@
 //! Records are compared by their numbers, which never change: a number that only one version has was added or removed;
 //! one that both versions have in different places was moved by a compaction. Both run tables are walked once, side by
 //! side. Ids are read only for records that one version alone has ([`records`]): an id on both sides was imported
-//! again, with the same content or with other content. Where content hashes are not stored, the records with such ids are read.
+//! again, with the same content or with other content. Where content hashes are not stored, the records with such ids
+//! are read.
 
 mod contents;
 mod records;

@@ -668,7 +668,8 @@ impl Sample {
     }
 }
 
-/// Looks at all records of a small source, and takes the suggestion of an id back if it repeats: that makes room for the next.
+/// Looks at all records of a small source, and takes the suggestion of an id back if it repeats: that makes room for
+/// the next.
 fn check_id(report: &mut InspectReport, unique_in: &dyn Fn(&str) -> Option<u64>) {
     while let Some(id) = report.id.clone() {
         match unique_in(&id) {

@@ -74,8 +74,10 @@ pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
 pub fn parse_when(text: Option<&str>) -> Result<Option<When>> {
     let Some(text) = text else { return Ok(None) };
     let bad = || {
-        Error::usage(format!("expected a point in time, found `{text}`"))
-            .hint("write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a version (v42), or the name that `manifest --tag` gave one")
+        Error::usage(format!("expected a point in time, found `{text}`")).hint(
+            "write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a \
+             version (v42), or the name that `manifest --tag` gave one",
+        )
     };
     if let Some(number) = text.strip_prefix('v') {
         return number.parse().map(|n| Some(When::Version(Version(n)))).map_err(|_| bad());
@@ -623,9 +625,15 @@ pub fn check_literal(root: &Location, shards: &[ShardMeta]) -> Result<()> {
     let paths = std::iter::once(root.to_string()).chain(shards.iter().map(|shard| shard.path.clone()));
     for path in paths {
         if path.contains("::") || path.contains(is_special) {
-            return Err(Error::usage("expected paths that stand for themselves, found one that training tools expand or run")
-                .at(path)
-                .hint("`::`, braces, backslashes and control characters have a meaning in patterns: use --paths, or rename the folder"));
+            return Err(Error::usage(
+                "expected paths that stand for themselves, found one that training tools expand \
+             or run",
+            )
+            .at(path)
+            .hint(
+                "`::`, braces, backslashes and control characters have a meaning in patterns: use --paths, or \
+                 rename the folder",
+            ));
         }
     }
     Ok(())

@@ -161,8 +161,8 @@ fn warn_about_clocks(context: &Context<'_>, snapshot: &Snapshot, now: Timestamp)
     }
 }
 
-/// As [`warn_about_clocks`], for a Delta table with the time of its newest commit, and the number of files that are removed in the
-/// future.
+/// As [`warn_about_clocks`], for a Delta table with the time of its newest commit, and the number of files that are
+/// removed in the future.
 fn warn_about_table_clocks(
     context: &Context<'_>,
     newest: Option<(u64, Timestamp)>,
@@ -175,7 +175,8 @@ fn warn_about_table_clocks(
     }
     if removed_ahead > 0 {
         context.observer.event(Event::Note(format!(
-            "files removed at a time after the present: {removed_ahead}; they stay until then, because some clock was wrong"
+            "files removed at a time after the present: {removed_ahead}; they stay until then, because some clock was \
+             wrong"
         )));
     }
 }
@@ -191,7 +192,8 @@ fn warn_about_this_clock(context: &Context<'_>, now: Timestamp) {
 fn warn_about_version_ahead(context: &Context<'_>, version: &dyn std::fmt::Display, ahead: SignedDuration) {
     if ahead > CLOCK_TOLERANCE {
         context.observer.event(Event::Note(format!(
-            "version {version} is dated {ahead:#} after the present: the clock of the machine that committed it was wrong, or \
+            "version {version} is dated {ahead:#} after the present: the clock of the machine that committed it was \
+             wrong, or \
              this one is"
         )));
     }

@@ -133,7 +133,8 @@ pub fn fitting<F: TreeFile + Sync>(
             .collect();
         let (count, Some((name, rule))) = (broken.len(), broken.first()) else { return true };
         notes.push(format!(
-            "the index {kind} is omitted: it cannot store {count} names, first `{name}` ({}); --on-name rename escapes them",
+            "the index {kind} is omitted: it cannot store {count} names, first `{name}` ({}); --on-name rename \
+             escapes them",
             rule.fault
         ));
         false

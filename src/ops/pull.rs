@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A pull that is stopped anywhere leaves the version before, and whole files that the next pull keeps. As every file
-//! is in `pull.json` before it is written, none is left that nobody knows: records that were erased upstream meanwhile go
-//! with the files that hold them.
+//! is in `pull.json` before it is written, none is left that nobody knows: records that were erased upstream meanwhile
+//! go with the files that hold them.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -277,7 +277,8 @@ impl Pull<'_> {
         let known = parent.map_or(0, |parent| count(&parent.entry().erasures));
         let erased = if parent.is_some() { count(&self.newest.entry().erasures).saturating_sub(known) } else { 0 };
         if erased > 0 {
-            // Half-written files may hold the erased records. Whoever still writes one, such as a tag, has to begin again.
+            // Half-written files may hold the erased records. Whoever still writes one, such as a tag, has to begin
+            // again.
             delete_staged(self.copy, SignedDuration::ZERO)?;
         }
         let named = parent.map(|parent| self.files_of_versions(parent)).transpose()?.unwrap_or_default();

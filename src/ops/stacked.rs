@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! task 0  records 0..n0      task 1  records 0..n1      task 2 ...
-//! stacked 0..n0              n0..n0+n1                  ...          numbers of the transaction, which the commit shifts
+//! stacked 0..n0              n0..n0+n1                  ...          of the transaction; the commit shifts them
 //! ```
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! checked, whatever the operation.
 //!
 //! ```text
-//! plan -> stored plan -> run each task -> outcomes, created only if absent -> all there, all shards there -> one commit
+//! plan -> stored plan -> run each task -> outcomes, created only if absent -> all are there -> one commit
 //! ```
 
 use std::collections::HashMap;
@@ -228,7 +228,8 @@ pub fn location_of(dataset: &Dataset, plan: &PlanRecord) -> String {
     dataset.store().location().join(&plan.name().path()).to_string()
 }
 
-/// Returns the newest open plan with a signature, which `made_anew` makes of what a plan says: its record only states one.
+/// Returns the newest open plan with a signature, which `made_anew` makes of what a plan says: its record only states
+/// one.
 ///
 /// # Errors
 /// When the store or the log cannot be read.
@@ -532,8 +533,8 @@ pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec
     .hint("run the missing tasks, then commit again"))
 }
 
-/// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task whose
-/// shard is gone is deleted, so that the task can be run again.
+/// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task
+/// whose shard is gone is deleted, so that the task can be run again.
 ///
 /// # Errors
 /// [`Kind::Conflict`] naming the tasks; when the store fails.

@@ -1,8 +1,8 @@
 //! Plans compactions: decides which shards to merge or to divide, with a reason for each shard.
 //!
-//! Shards are considered in record order. Shards of 75 % to 180 % of the target stay. Larger ones are divided, unless a compaction for
-//! this target made them: they could not be divided further. Since the result of a merge is within that range or is a
-//! remainder, a second run finds nothing to do. Small shards are packed into bins in
+//! Shards are considered in record order. Shards of 75 % to 180 % of the target stay. Larger ones are divided, unless a
+//! compaction for this target made them: they could not be divided further. Since the result of a merge is within that
+//! range or is a remainder, a second run finds nothing to do. Small shards are packed into bins in
 //! record order, across the large ones between them, so records keep their order within a bin and no shard in the
 //! middle of a dataset blocks a merge.
 //!
@@ -96,8 +96,8 @@ pub enum Choice {
     OutsideWindow,
     /// Its size is within the accepted range.
     RightSize,
-    /// It is larger than the accepted range and cannot be divided: it is sorted, has one record, or is what a compaction for this target
-    /// made.
+    /// It is larger than the accepted range and cannot be divided: it is sorted, has one record, or is what a
+    /// compaction for this target made.
     Oversized,
     /// It is compressed differently than the dataset is now, so it would have to be decoded.
     OtherCodec,
@@ -549,7 +549,8 @@ mod tests {
             prop_assert_eq!(distinct.len(), all.len());
             for group in &plan.groups {
                 prop_assert!(group.inputs.is_sorted_by(|a, b| a < b));
-                prop_assert!((group.bytes < 180) == (group.inputs.len() > 1) && (group.shards > 1) == (group.inputs.len() == 1));
+                prop_assert!((group.bytes < 180) == (group.inputs.len() > 1)
+                    && (group.shards > 1) == (group.inputs.len() == 1));
             }
         }
     }

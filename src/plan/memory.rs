@@ -16,8 +16,8 @@ use crate::{format::OutputFormat, units::Size};
 /// machine.
 pub const DEFAULT_MEMORY: Size = Size::mib(1024);
 
-/// Maximum bytes of a split. It is small, because a split expands to megabytes of columns, and memory that was never used
-/// before is slow.
+/// Maximum bytes of a split. It is small, because a split expands to megabytes of columns, and memory that was never
+/// used before is slow.
 const MAX_SPLIT: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
@@ -83,7 +83,8 @@ impl MemoryPlan {
         Self { unit_bytes: self.unit_bytes.min(most).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
 
-    /// Returns the plan of records that are shuffled, whose sidecar rows are in memory with them, and runs that are merged meanwhile.
+    /// Returns the plan of records that are shuffled, whose sidecar rows are in memory with them, and runs that are
+    /// merged meanwhile.
     #[must_use]
     pub fn shuffled(self) -> Self {
         Self { unit_bytes: self.unit_bytes.min(self.bytes / 16).max(MIN_UNIT.min(self.unit_bytes)), ..self }

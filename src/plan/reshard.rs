@@ -208,7 +208,8 @@ mod tests {
             let all: Vec<(usize, u64)> =
                 made.into_iter().flatten().flat_map(|(shard, range)| range.map(move |row| (shard, row))).collect();
             let expected: Vec<(usize, u64)> =
-                records.iter().enumerate().flat_map(|(shard, records)| (0..*records).map(move |row| (shard, row))).collect();
+                records.iter().enumerate().flat_map(|(shard, records)| (0..*records).map(move |row| (shard,
+                    row))).collect();
             prop_assert_eq!(all, expected);
         }
     }

@@ -211,7 +211,8 @@ impl RowGroupPlanner {
         if all <= 1 {
             return all;
         }
-        // Near the end of a shard, all sizes must be exact. The last shard ends with the input unless it grows too large.
+        // Near the end of a shard, all sizes must be exact. The last shard ends with the input unless it grows too
+        // large.
         let used = self.used(lagging);
         let mut spread = self.spread;
         let aim = spread.aim(used, self.left(lagging));
@@ -249,7 +250,8 @@ impl RowGroupPlanner {
         let missing = (aim.bytes - used).max(0.0) / ratio * room;
         let groups = (missing / self.unit_bytes as f64).ceil().max(1.0);
         let raw = if aim.is_last || groups >= 3.0 {
-            // Make the groups that remain equal, so that none is tiny, also where there is more input than was expected.
+            // Make the groups that remain equal, so that none is tiny, also where there is more input than was
+            // expected.
             (missing / groups).max(if aim.is_last { self.unit_bytes as f64 / LEAST_DIVISOR } else { 0.0 })
         } else if aim.bytes - used > MAX_LAST_FRACTION * aim.bytes {
             // The estimate may be off, so the last group must be small enough for the error not to matter.

@@ -1,8 +1,9 @@
-//! Sizes and intervals of a shuffle: which ranks are put in order together, so that memory is bounded whatever the input.
+//! Sizes and intervals of a shuffle: which ranks are put in order together, so that memory is bounded whatever the
+//! input.
 //!
 //! ```text
 //! side 0                              side 1
-//! |cell|cell|cell|cell|cell| ... |    |cell|cell| ...      equal parts of all ranks, with the number of records in each
+//! |cell|cell|cell|cell|cell| ... |    |cell|cell| ...      equal parts of all ranks, with their records
 //! |interval      |interval  | ...     |interval | ...      as many cells as fit into memory together
 //! ```
 
@@ -35,7 +36,7 @@ const MAX_FILES: u64 = 1024;
 ///
 /// ```text
 /// spilling   [held], [run] being filled, [run] x 2 being sorted and written to disk
-/// merging    [held], [interval] x (jobs + 1) with the blocks that they come from, row groups being collected and encoded
+/// merging    [held], [interval] x (jobs + 1) with their blocks, row groups being collected and encoded
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShuffleMemory {
@@ -99,7 +100,8 @@ impl Cells {
         }
     }
 
-    /// Returns intervals that have at most `limit` records each, if no cell has more; together they have all records, in order.
+    /// Returns intervals that have at most `limit` records each, if no cell has more; together they have all records,
+    /// in order.
     pub fn intervals(&self, limit: u64) -> Vec<Interval> {
         let mut all = Vec::new();
         for (side, cells) in self.counts.iter().enumerate() {
@@ -131,7 +133,8 @@ mod tests {
             let memory = ShuffleMemory::new(Size::mib(mib), jobs);
             let all = mib << 20;
             prop_assert!(memory.held_bytes + 4 * memory.run_bytes <= all / 2);
-            prop_assert!(2 * memory.interval_bytes * (jobs as u64 + 1) <= all / 2 || memory.interval_bytes == INTERVAL.0);
+            prop_assert!(2 * memory.interval_bytes * (jobs as u64 + 1) <= all / 2
+                || memory.interval_bytes == INTERVAL.0);
             prop_assert!(memory.fan_in as u64 * memory.block_bytes <= memory.interval_bytes.max(4 * BLOCK.0));
         }
 
@@ -154,7 +157,8 @@ mod tests {
                 prop_assert_eq!(interval.first, first);
                 prop_assert!(interval.records > 0);
                 let end = at + usize::try_from(interval.records).unwrap_or(usize::MAX);
-                prop_assert!(ranks[at..end].iter().all(|(side, rank)| *side == interval.side && interval.ranks.contains(rank)));
+                prop_assert!(ranks[at..end].iter().all(|(side, rank)| *side == interval.side
+                    && interval.ranks.contains(rank)));
                 (at, first) = (end, first + interval.records);
             }
             prop_assert_eq!(at, ranks.len());

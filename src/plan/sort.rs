@@ -382,7 +382,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MAX_ZORDER_COLUMNS), at in any::<prop::sample::Index>()) {
+        fn a_key_grows_with_each_rank(ranks in prop::collection::vec(0..4_095_u64, 1..=MAX_ZORDER_COLUMNS),
+            at in any::<prop::sample::Index>()) {
             let mut greater = ranks.clone();
             greater[at.index(ranks.len())] += 1;
             prop_assert!(interleave(&ranks) < interleave(&greater));

@@ -20,7 +20,8 @@ pub enum DedupBy {
 }
 
 impl DedupBy {
-    /// Whether it follows from values of a record that are not in its sidecar, so that its fingerprint has to be stored.
+    /// Whether it follows from values of a record that are not in its sidecar, so that its fingerprint has to be
+    /// stored.
     pub fn needs_fingerprints(&self) -> bool {
         *self != Self::Id
     }

@@ -70,7 +70,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn durations_round_trip(value: i64, small in -2_000_000..2_000_000_i64, unit in prop::sample::select(&UNITS[..])) {
+        fn durations_round_trip(value: i64, small in -2_000_000..2_000_000_i64,
+            unit in prop::sample::select(&UNITS[..])) {
             for value in [value, small] {
                 prop_assert_eq!(parse(&text(value, unit), unit), Some(value));
             }

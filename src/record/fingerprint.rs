@@ -1,7 +1,7 @@
 //! Fingerprints of records: equal for equal records, and different for all others.
 //!
-//! A record is written in a canonical form, of which BLAKE3 is taken; 16 bytes of it are the fingerprint. With 2^40 different records,
-//! the chance that any two share one is 2^-49.
+//! A record is written in a canonical form, of which BLAKE3 is taken; 16 bytes of it are the fingerprint. With 2^40
+//! different records, the chance that any two share one is 2^-49.
 //!
 //! ```text
 //! row       number of its values that are not null, then for each, in the order of names, the name and the value
@@ -15,10 +15,11 @@
 //!   11 interval: months, days, nanoseconds                 12 anything else: JSON text
 //! ```
 //!
-//! Every form is of known length from its start, so no two different records have one canonical form. Equality is that of SQL's
-//! `DISTINCT`: nulls equal each other and nothing else, and so do NaNs, and 0.0 is -0.0. Numbers are compared by value, so that a column
-//! may be of integers in one run and of floats or decimals in another: a float or decimal without a fraction is an integer, and a
-//! decimal has no zeros at its end. A field that is null and a field that is missing are the same, as in a union of tables by name.
+//! Every form is of known length from its start, so no two different records have one canonical form. Equality is that
+//! of SQL's `DISTINCT`: nulls equal each other and nothing else, and so do NaNs, and 0.0 is -0.0. Numbers are compared
+//! by value, so that a column may be of integers in one run and of floats or decimals in another: a float or decimal
+//! without a fraction is an integer, and a decimal has no zeros at its end. A field that is null and a field that is
+//! missing are the same, as in a union of tables by name.
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, OffsetSizeTrait},
@@ -500,7 +501,8 @@ mod tests {
         ]
     }
 
-    /// A row of up to three of five columns, each with a text and a list: names and texts share their bytes with lengths and tags.
+    /// A row of up to three of five columns, each with a text and a list: names and texts share their bytes with
+    /// lengths and tags.
     fn row() -> impl Strategy<Value = Vec<(String, Model)>> {
         prop::collection::btree_map("[ab\u{1}\u{7}]{0,2}", model(), 0..3).prop_map(|row| row.into_iter().collect())
     }
@@ -532,7 +534,8 @@ mod tests {
 
         #[test]
         fn rows_are_equal_exactly_if_their_fingerprints_are(a in row(), b in row()) {
-            let present = |row: &[(String, Model)]| row.iter().filter(|(_, m)| *m != Model::Null).cloned().collect::<Vec<_>>();
+            let present = |row: &[(String, Model)]| row.iter().filter(|(_,
+                m)| *m != Model::Null).cloned().collect::<Vec<_>>();
             prop_assert_eq!(present(&a) == present(&b), of_row(&a) == of_row(&b));
         }
 

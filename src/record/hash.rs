@@ -6,7 +6,7 @@
 //! h0 = 0;  h(n) = XXH3-64(bytes of the value, seed h(n-1));  a null is the one byte FF with the seed inverted
 //! fixed width   little-endian bytes         boolean     one byte, 0 or 1
 //! text, binary  the bytes                   dictionary  its value
-//! struct        chain over the fields       list, map   chain over the hashes of the items (each from seed 0), then their number in 8 bytes
+//! struct        chain over the fields       list, map   chain over the hashes of the items, then their number
 //! ```
 //!
 //! The writer's packing of values (views, dictionaries, slices) does not affect the hash; types and column order do.

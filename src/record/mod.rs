@@ -38,7 +38,8 @@ use xxhash_rust::xxh3::Xxh3;
 pub use self::source_part::{PartExtent, PartSizes, SourcePart};
 use self::{fingerprint::Fingerprint, numbers::Numbers};
 
-/// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the caches.
+/// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the
+/// caches.
 pub const BATCH_ROWS: usize = 8_192;
 
 /// A piece of one source that holds whole records and can be read without its neighbours.
@@ -242,14 +243,15 @@ pub fn named(names: &[String], more: u64) -> String {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
-    /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave gaps. Empty if the
-    /// split has no other records and the list is not needed.
+    /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave
+    /// gaps. Empty if the split has no other records and the list is not needed.
     pub rows: Vec<u32>,
     /// For each record, the XXH3-64 of its source bytes (without line terminator), or of its parts.
     pub hashes: Vec<u64>,
     /// Number of consecutive records that share a hash: one, or the cells of a record.
     pub sharing: usize,
-    /// For each record, the fingerprint by which it is a duplicate of others; `None` if it is of none. Empty if duplicates are kept.
+    /// For each record, the fingerprint by which it is a duplicate of others; `None` if it is of none. Empty if
+    /// duplicates are kept.
     pub fingerprints: Vec<Option<Fingerprint>>,
     /// Rejected records, in input order.
     pub rejects: Vec<Reject>,

@@ -202,7 +202,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn progressions_equal_listed_numbers(one in numbers(), other in numbers(), at in 0_usize..20, end in 0_usize..20) {
+        fn progressions_equal_listed_numbers(one in numbers(), other in numbers(), at in 0_usize..20,
+            end in 0_usize..20) {
             let list: Vec<u64> = one.iter().collect();
             prop_assert_eq!(one.len(), list.len());
             prop_assert_eq!(one.get(at), list.get(at).copied());

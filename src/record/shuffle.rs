@@ -1,12 +1,13 @@
-//! The order of a shuffled run: each record has a rank that follows from the seed and from what names the record, and nothing else.
+//! The order of a shuffled run: each record has a rank that follows from the seed and from what names the record, and
+//! nothing else.
 //!
 //! ```text
 //! sample of files     key                    --+
 //! other records       source | row, 8 bytes  --+-> XXH3-128 with the seed -> rank; the records ascend by rank
 //! ```
 //!
-//! So the order is the same in every run with the same seed, whatever the memory, the number of threads and the order of the sources.
-//! Equal ranks keep the order of the input.
+//! So the order is the same in every run with the same seed, whatever the memory, the number of threads and the order
+//! of the sources. Equal ranks keep the order of the input.
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 

@@ -1,7 +1,7 @@
 //! Sides of a dataset: training, validation and test, and which of them a record belongs to.
 //!
-//! A group of records, such as all of a patient, has one side, which follows from the group's text, the shares and the seed alone. So
-//! it is the same in every run, on every machine and in every later version.
+//! A group of records, such as all of a patient, has one side, which follows from the group's text, the shares and the
+//! seed alone. So it is the same in every run, on every machine and in every later version.
 //!
 //! ```text
 //! group -> XXH3-64 with the seed -> 0 |------ train ------|-- val --|-- test --| 2^64

@@ -154,7 +154,8 @@ mod tests {
         /// A slice has the same size as a compact copy of its rows.
         #[test]
         fn slicing_does_not_change_the_size(
-            rows in prop::collection::vec(prop::option::of(prop::collection::vec(prop::option::of(".{0,5}"), 0..4)), 0..40),
+            rows in prop::collection::vec(prop::option::of(prop::collection::vec(prop::option::of(".{0,5}"), 0..4)),
+                0..40),
             cut in 0..40_usize,
         ) {
             let build = |rows: &[Option<Vec<Option<String>>>]| {

@@ -6,9 +6,9 @@
 //! first_row 0                              3               5
 //! ```
 //!
-//! A part holds whole records and knows how many records and lines of the source precede it, so that its records, rejects
-//! and messages have the same numbers as if the source were read as a whole. Parts are consecutive and together they are the source.
-//! What precedes the first record, such as a header, belongs to the first part.
+//! A part holds whole records and knows how many records and lines of the source precede it, so that its records,
+//! rejects and messages have the same numbers as if the source were read as a whole. Parts are consecutive and together
+//! they are the source. What precedes the first record, such as a header, belongs to the first part.
 
 use std::ops::Range;
 
@@ -87,8 +87,8 @@ pub struct PartSizes {
     pub source_bytes: u64,
     /// Stored bytes that a part should have.
     pub part_bytes: u64,
-    /// Bytes of a split, as the run uses them. Parts of streams end between splits, so that their splits are those of the whole
-    /// source.
+    /// Bytes of a split, as the run uses them. Parts of streams end between splits, so that their splits are those of
+    /// the whole source.
     pub split_bytes: usize,
     /// Maximum bytes of a record, as the run uses them.
     pub max_record_bytes: usize,
@@ -102,8 +102,8 @@ impl PartSizes {
     }
 }
 
-/// Decides where parts end as the pieces of a source go by. A part ends with the first piece that reaches its share of the
-/// source.
+/// Decides where parts end as the pieces of a source go by. A part ends with the first piece that reaches its share of
+/// the source.
 #[derive(Debug)]
 pub struct PartCuts {
     source_bytes: u64,

@@ -39,7 +39,8 @@ fn plain_number(text: &str) -> Option<String> {
     Some(if shortest.is_empty() { "0".to_owned() } else { format!("{sign}{shortest}") })
 }
 
-/// Returns a text without the escapes of JSON (`\u00f6`, `\/`) and of quoted CSV fields (`""`); `None` where there are none.
+/// Returns a text without the escapes of JSON (`\u00f6`, `\/`) and of quoted CSV fields (`""`); `None` where there are
+/// none.
 pub fn unescaped(text: &str) -> Option<String> {
     if !text.contains('\\') && !text.contains("\"\"") {
         return None;

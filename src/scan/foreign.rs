@@ -1,7 +1,7 @@
 //! Files without records whose name says that they have some: what they are instead, and what to do about it.
 //!
-//! Names are what people go by, so a picture named `.csv` or an error page saved as `.jsonl` is named as what it is. The first
-//! bytes decide:
+//! Names are what people go by, so a picture named `.csv` or an error page saved as `.jsonl` is named as what it is.
+//! The first bytes decide:
 //!
 //! ```text
 //! %PDF-1.7 ...                    a PDF document

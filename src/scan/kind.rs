@@ -137,8 +137,8 @@ impl RecordSource {
         }
     }
 
-    /// Opens the source, or the part of it that is read, as its reader expects it: decompressed, and text in UTF-8; `tap`
-    /// observes the stored bytes.
+    /// Opens the source, or the part of it that is read, as its reader expects it: decompressed, and text in UTF-8;
+    /// `tap` observes the stored bytes.
     ///
     /// # Errors
     /// Fails if the source cannot be read.
@@ -233,7 +233,8 @@ impl First {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the first splits. Their bytes are counted here, unless those that were stored are counted as they are read.
+    /// Returns the first splits. Their bytes are counted here, unless those that were stored are counted as they are
+    /// read.
     fn of<'a>(&'a self, mut splits: SplitStream<'a>, counts: bool) -> SplitStream<'a> {
         if counts {
             self.begin();
@@ -340,7 +341,8 @@ fn records_beside_files(
     of_bids: bool,
 ) -> Error {
     let bids = format!(
-        "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; its tables are datasets of their own: --include participants.tsv"
+        "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; its tables are datasets of their own: --include \
+         participants.tsv"
     );
     let labels = match table {
         Some(table) => format!("if it has the labels of the other files: --labels {}", table.uri()),

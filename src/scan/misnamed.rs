@@ -1,4 +1,5 @@
-//! Sources whose content is another format than their name states. They are read as what they are, and the user is told.
+//! Sources whose content is another format than their name states. They are read as what they are, and the user is
+//! told.
 
 use super::{InputFormat, RecordSource, sniff};
 use crate::record::key::split_key;

@@ -127,7 +127,8 @@ struct KnownFacts {
     joined: Option<(String, String)>,
 }
 
-/// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none is later.
+/// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none
+/// is later.
 fn usual_key(name: &str) -> u32 {
     u32::try_from(key_length(name.as_bytes())).unwrap_or(u32::MAX)
 }
@@ -208,7 +209,8 @@ impl SourceFile {
         Arc::ptr_eq(&self.root, &other.root)
     }
 
-    /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that may fail.
+    /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that
+    /// may fail.
     #[must_use]
     pub fn apart(&self) -> Self {
         if self.root.stream.is_some() {
@@ -824,7 +826,8 @@ mod tests {
 
     #[test]
     fn objects_are_plain_if_they_are_neither_ignored_nor_of_a_log() {
-        let paths = "a.csv .a.csv a/b.csv a/.b.csv a/.b/c.csv a/b/c.csv .a/b/c.csv shardify.toml a/shardify.toml _shardify \
+        let paths = "a.csv .a.csv a/b.csv a/.b.csv a/.b/c.csv a/b/c.csv .a/b/c.csv shardify.toml a/shardify.toml \
+         _shardify \
                      a/_shardify/log/1.json a/_shardify/x a/b/_delta_log/1.json a/metadata/v1.metadata.json a/metadata/x.png \
                      metadata _delta_log a/my_delta_log/1.json shardify.toml/a a/b/.zarray";
         let mut last_folder = LastFolder::default();

@@ -1,7 +1,7 @@
 //! Names of sources, and their order.
 //!
-//! A run looks at all names several times before it reads anything. Each name by itself would be somewhere in memory, and a million of
-//! them wait for it again and again, so neighbours share one text:
+//! A run looks at all names several times before it reads anything. Each name by itself would be somewhere in memory,
+//! and a million of them wait for it again and again, so neighbours share one text:
 //!
 //! ```text
 //! text    0001/a.jpg0001/a.json0001/b.jpg...      as the folders were listed

@@ -5,13 +5,14 @@
 //! RecordSource with a part --splits--> the splits of this part, numbered as in the source
 //! ```
 //!
-//! The records of all parts, one part after the other, are those of the source, with the same row numbers, lines, places, rejects and
-//! counts. This holds if the source was recognised in the same way, that is with equal options and the same number of bytes of its
-//! head, and if the run uses the sizes that it was scouted with. What is told about a source as a whole is told by its first
-//! part: blank lines before the records, and notes on how it is read. Notes on unusual lines are those of each part.
+//! The records of all parts, one part after the other, are those of the source, with the same row numbers, lines,
+//! places, rejects and counts. This holds if the source was recognised in the same way, that is with equal options and
+//! the same number of bytes of its head, and if the run uses the sizes that it was scouted with. What is told about a
+//! source as a whole is told by its first part: blank lines before the records, and notes on how it is read. Notes on
+//! unusual lines are those of each part.
 //!
-//! A part does not have the hash of its source. Scouting computes it, since it reads all bytes anyway; a run that reads a part
-//! gives 0.
+//! A part does not have the hash of its source. Scouting computes it, since it reads all bytes anyway; a run that reads
+//! a part gives 0.
 
 use std::io::Read;
 
@@ -28,14 +29,14 @@ use crate::{
 pub struct Scouted {
     /// Its parts, in order; at least two.
     pub parts: Vec<SourcePart>,
-    /// The hash that a run over the whole source gives: XXH3-64 of its stored bytes, or 0 if its entity tag takes the place of
-    /// a hash.
+    /// The hash that a run over the whole source gives: XXH3-64 of its stored bytes, or 0 if its entity tag takes the
+    /// place of a hash.
     pub hash: u64,
 }
 
-/// Cuts a source into parts of about `sizes.part_bytes`. `None` if it is read as a whole: because it is small, or because it cannot be
-/// entered in the middle, as compressed sources, text that is not UTF-8, JSON documents, streams of Arrow, standard input and
-/// files of plain web servers.
+/// Cuts a source into parts of about `sizes.part_bytes`. `None` if it is read as a whole: because it is small, or
+/// because it cannot be entered in the middle, as compressed sources, text that is not UTF-8, JSON documents, streams
+/// of Arrow, standard input and files of plain web servers.
 ///
 /// Text, tar and TFRecord are read to their end, and damage in them is reported by the part that contains it.
 ///
@@ -68,9 +69,9 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
     }
 }
 
-/// Returns the hash of a source whose reader opens it by itself. It is 0, and the source is not read again, if the store's
-/// entity tag identifies the content, if it is remote, or if only some of its columns are read and nobody needs the hash. Of a source
-/// of which only the start is read, as many bytes are hashed.
+/// Returns the hash of a source whose reader opens it by itself. It is 0, and the source is not read again, if the
+/// store's entity tag identifies the content, if it is remote, or if only some of its columns are read and nobody needs
+/// the hash. Of a source of which only the start is read, as many bytes are hashed.
 ///
 /// # Errors
 /// Fails if it cannot be read.

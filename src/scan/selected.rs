@@ -1,4 +1,5 @@
-//! Leaves out columns of sources whose readers read all of them. Readers of Parquet, delimited text and JSON do that themselves.
+//! Leaves out columns of sources whose readers read all of them. Readers of Parquet, delimited text and JSON do that
+//! themselves.
 
 use std::sync::Arc;
 

@@ -421,8 +421,8 @@ fn json_name(lower: &str) -> Option<json::Mode> {
     named(&[".json", ".geojson"]).then_some(json::Mode::Document)
 }
 
-/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format. In the
-/// header they would make columns that nobody named.
+/// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format. In
+/// the header they would make columns that nobody named.
 fn sniff_csv(
     file: &SourceFile,
     head: &[u8],

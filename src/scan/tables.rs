@@ -6,8 +6,8 @@
 //! root/_shardify/log/...          a dataset of shardify
 //! ```
 //!
-//! Tables are recognised by path only. A glob, a partition folder or a single file may lie inside a table, so parent folders are
-//! searched as well.
+//! Tables are recognised by path only. A glob, a partition folder or a single file may lie inside a table, so parent
+//! folders are searched as well.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -58,8 +58,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Adds the table whose log an object below `root` belongs to, if any; `whole` states that everything below `root` is
-    /// an input.
+    /// Adds the table whose log an object below `root` belongs to, if any; `whole` states that everything below `root`
+    /// is an input.
     pub(super) fn note(&mut self, root: &Location, path: &str, whole: bool) {
         if let Some((format, at)) = log_of(path) {
             let root = if at.is_empty() { root.clone() } else { root.join(at) };

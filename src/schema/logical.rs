@@ -4,7 +4,7 @@
 //! ```text
 //! uuid        fixed_binary(16)          ARROW:extension:name  arrow.uuid
 //! json        text                      ARROW:extension:name  arrow.json
-//! others      as `Logical::fits` says   shardify:logical      time(UTC), enum, bson, variant, geometry("EPSG:3857") ...
+//! others      as `Logical::fits` says   shardify:logical      time(UTC), enum, geometry("EPSG:3857") ...
 //! ```
 //!
 //! Arrow extensions with the same meaning (`geoarrow.wkb`, `arrow.parquet.variant`) are equivalent to our own key. That

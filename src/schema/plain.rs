@@ -96,7 +96,8 @@ fn whole_decimal(digits: u8, zeros: u8) -> Result<DataType> {
         all @ ..=DECIMAL128_MAX_PRECISION => Ok(DataType::Decimal128(all, 0)),
         all @ ..=DECIMAL256_MAX_PRECISION => Ok(DataType::Decimal256(all, 0)),
         all => Err(Error::input(format!(
-            "expected decimals of at most {DECIMAL256_MAX_PRECISION} digits, found {digits} and {zeros} zeros, {all} in all"
+            "expected decimals of at most {DECIMAL256_MAX_PRECISION} digits, found {digits} and {zeros} zeros, {all} \
+             in all"
         ))),
     }
 }

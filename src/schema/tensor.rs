@@ -9,7 +9,8 @@
 //! If sources differ in the shape, but not in the number of dimensions, the column is `arrow.variable_shape_tensor`:
 //!
 //! ```text
-//! t2m: Struct<data: List<float32>, shape: FixedSizeList<int32, 2>>    {"dim_names":["lat","lon"],"uniform_shape":[2,null]}
+//! t2m: Struct<data: List<float32>, shape: FixedSizeList<int32, 2>>
+//!      {"dim_names":["lat","lon"],"uniform_shape":[2,null]}
 //! ```
 
 use std::{collections::HashMap, sync::Arc};

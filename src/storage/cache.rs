@@ -1,4 +1,5 @@
-//! The page cache of the system: emptied of single files, without privileges, to measure how a reader fares that comes first.
+//! The page cache of the system: emptied of single files, without privileges, to measure how a reader fares that comes
+//! first.
 
 use std::path::Path;
 
@@ -20,8 +21,8 @@ pub fn write_dirty_pages(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Drops the pages of a local file from the cache of the system; pages that another process has mapped stay. Returns false where the
-/// system has no such call.
+/// Drops the pages of a local file from the cache of the system; pages that another process has mapped stay. Returns
+/// false where the system has no such call.
 ///
 /// # Errors
 /// When the file cannot be opened.

@@ -287,7 +287,8 @@ impl Redirected {
         match region {
             Some(region) => error.hint(format!("the bucket is in another region: set AWS_REGION={region}")),
             None => error.hint(
-                "nothing was sent there, because credentials are for the host that was named: if the other one is right, name it as the endpoint",
+                "nothing was sent there, because credentials are for the host that was named: if the other one is \
+                 right, name it as the endpoint",
             ),
         }
     }
@@ -436,7 +437,9 @@ mod tests {
     #[test]
     fn redirects_of_web_servers_are_followed_without_credentials() {
         let (target, heads) = serve(|_| {
-            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nlast-modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nconnection: close\r\n\r\nhi".to_owned()
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nlast-modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nconnection: \
+             close\r\n\r\nhi"
+                .to_owned()
         });
         let (port, _) = serve(move |_| redirect(302, &format!("location: http://127.0.0.1:{target}/y\r\n")));
         let location = Location::parse(&format!("http://me:pass@127.0.0.1:{port}"), Path::new("/")).unwrap();

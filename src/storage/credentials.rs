@@ -1,7 +1,7 @@
 //! Stores of clouds that were given no credentials: found out at once, and said how to give some.
 //!
-//! Machines of a cloud get credentials from a metadata service. Elsewhere nobody answers at its address, and the client would ask
-//! it again and again for minutes.
+//! Machines of a cloud get credentials from a metadata service. Elsewhere nobody answers at its address, and the client
+//! would ask it again and again for minutes.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -42,8 +42,10 @@ const AWS: Credentials = Credentials {
         "aws_metadata_endpoint",
     ],
     hints: &[
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/credentials with AWS_PROFILE; for a public bucket, set AWS_SKIP_SIGNATURE=true",
-        "of a profile with a role or single sign-on, keys come from: eval \"$(aws configure export-credentials --format env)\"",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/credentials with AWS_PROFILE; \
+         for a public bucket, set AWS_SKIP_SIGNATURE=true",
+        "of a profile with a role or single sign-on, keys come from: eval \"$(aws configure export-credentials \
+         --format env)\"",
     ],
 };
 
@@ -60,7 +62,8 @@ const GOOGLE: Credentials = Credentials {
         "skip_signature",
     ],
     hints: &[
-        "set GOOGLE_SERVICE_ACCOUNT to the path of a JSON key, or run `gcloud auth application-default login`; for a public bucket, set GOOGLE_SKIP_SIGNATURE=true",
+        "set GOOGLE_SERVICE_ACCOUNT to the path of a JSON key, or run `gcloud auth application-default login`; for a \
+         public bucket, set GOOGLE_SKIP_SIGNATURE=true",
     ],
 };
 
@@ -91,7 +94,8 @@ const AZURE: Credentials = Credentials {
         "skip_signature",
     ],
     hints: &[
-        "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN; with `az login`, set AZURE_USE_AZURE_CLI=true; for a public container, set AZURE_SKIP_SIGNATURE=true",
+        "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN; with `az login`, \
+         set AZURE_USE_AZURE_CLI=true; for a public container, set AZURE_SKIP_SIGNATURE=true",
     ],
 };
 

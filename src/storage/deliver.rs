@@ -86,7 +86,8 @@ mod tests {
         let target = format!("http://user:pass@{}/x", other.local_addr().unwrap());
         let (url, answering) = serve(move |_| {
             format!(
-                "HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                "HTTP/1.1 307 Temporary Redirect\r\nlocation: {target}\r\ncontent-length: 0\r\nconnection: \
+                 close\r\n\r\n"
             )
         });
         let error = post_json(&url, "{}".to_owned(), Some("t0ken-of-mine"), &StoreSettings::default()).unwrap_err();

@@ -1,4 +1,5 @@
-//! Entries of a log that several writers may create at once, of which exactly one wins: those of datasets and of Delta tables.
+//! Entries of a log that several writers may create at once, of which exactly one wins: those of datasets and of Delta
+//! tables.
 
 use std::fmt::Display;
 
@@ -20,8 +21,8 @@ pub struct NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    /// Creates the entry; returns false if another writer's exists. `is_own` reads the entry of this version back, and tells whether it
-    /// is this one; `None` if there is none.
+    /// Creates the entry; returns false if another writer's exists. `is_own` reads the entry of this version back, and
+    /// tells whether it is this one; `None` if there is none.
     ///
     /// # Errors
     /// When the store fails; [`Error::effect`] says whether the entry may exist.
@@ -44,8 +45,8 @@ impl NewEntry<'_> {
             let error = Error::storage(message).at(place()).with_effect(Effect::Certain);
             return Err(error.cause(e.to_string()).hint(self.unsure));
         }
-        // Either this version exists, possibly created by a request of this run whose reply was lost, or the store failed
-        // before or after it wrote.
+        // Either this version exists, possibly created by a request of this run whose reply was lost, or the store
+        // failed before or after it wrote.
         match (is_own(), outcome) {
             (Ok(Some(is_own)), _) => Ok(is_own),
             (Ok(None), Err(e)) => Err(e),

@@ -19,8 +19,8 @@ pub fn is_full(error: &Error) -> bool {
     cause_of(error).is_some_and(|cause| matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
-/// Adds to the error of a full disk how much is free there, to that of a file which may not grow what limits it, and to the
-/// answer of a server without a bucket or permission what to look at.
+/// Adds to the error of a full disk how much is free there, to that of a file which may not grow what limits it, and to
+/// the answer of a server without a bucket or permission what to look at.
 #[must_use]
 pub fn explained(error: Error) -> Error {
     let Some(kind) = cause_of(&error).map(IoError::kind) else { return of_store(error) };
@@ -37,7 +37,8 @@ pub fn explained(error: Error) -> Error {
     let Some((folder, free, all)) = place.and_then(|path| free_at(&path)) else { return error };
     let quota = if kind == ErrorKind::QuotaExceeded { ", but your quota is used up" } else { "" };
     error.hint(format!(
-        "{} of {} are free at {} after the run took back what it wrote{quota}: free some space, or name a folder elsewhere",
+        "{} of {} are free at {} after the run took back what it wrote{quota}: free some space, or name a folder \
+         elsewhere",
         Size(free),
         Size(all),
         folder.display()
@@ -64,7 +65,8 @@ fn of_store(error: Error) -> Error {
     }
 }
 
-/// Returns the dataset, or the closest folder above a path that exists, with the free bytes and all bytes of its file system.
+/// Returns the dataset, or the closest folder above a path that exists, with the free bytes and all bytes of its file
+/// system.
 fn free_at(path: &Path) -> Option<(PathBuf, u64, u64)> {
     let dataset = path.ancestors().find(|folder| folder.join(SYSTEM_FOLDER).is_dir());
     let folder = dataset.or_else(|| path.ancestors().skip(1).find(|folder| folder.is_dir()))?;

@@ -1,7 +1,7 @@
 //! Retries for responses of a remote store that are cut off.
 //!
-//! `object_store` retries failed requests, but not those whose response body is cut off. Listings and the start of an upload are
-//! retried here. A listing resumes after the last name it returned:
+//! `object_store` retries failed requests, but not those whose response body is cut off. Listings and the start of an
+//! upload are retried here. A listing resumes after the last name it returned:
 //!
 //! ```text
 //! a b c | d e (cut) -> all after e

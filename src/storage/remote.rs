@@ -123,10 +123,10 @@ impl RemoteStore {
         let given = settings.iter().filter(|(_, value)| !value.is_empty());
         options.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
         let (inner, prefix) = connect::open(location.url(), &options).map_err(|e| {
-            Error::usage("opening the store failed")
-                .at(location.to_string())
-                .cause(secrets.hidden(&e))
-                .hint("credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME")
+            Error::usage("opening the store failed").at(location.to_string()).cause(secrets.hidden(&e)).hint(
+                "credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, \
+                 GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME",
+            )
         })?;
         let store = Self::of(inner, prefix, location.clone(), secrets);
         Ok(Self { endpoint: endpoint_of(settings), lacking, ..store })
@@ -500,7 +500,8 @@ impl Store for RemoteStore {
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(e @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
                 Err(self.failed(path, "a conditional create", &e).hint(
-                    "this store cannot hold a dataset: it does not support create-if-absent, without which concurrent commits lose records",
+                    "this store cannot hold a dataset: it does not support create-if-absent, without which concurrent \
+                     commits lose records",
                 ))
             }
             Err(e) => Err(self.failed(path, "creating", &e).with_effect(Effect::Possible)),

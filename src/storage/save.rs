@@ -27,8 +27,8 @@ pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether a path names an open file of a process, such as `/dev/stdout`. It may be a regular file that other processes write to
-/// as well. Files in `/dev/shm` are files like any other.
+/// Whether a path names an open file of a process, such as `/dev/stdout`. It may be a regular file that other processes
+/// write to as well. Files in `/dev/shm` are files like any other.
 fn is_descriptor(path: &Path) -> bool {
     path.parent() == Some(Path::new("/dev")) || path.starts_with("/dev/fd") || path.starts_with("/proc")
 }

@@ -109,7 +109,8 @@ mod tests {
         let settings = StoreSettings::new(vec![("AWS_SECRET_ACCESS_KEY".to_owned(), "wJalrXUtn".to_owned())]);
         let secrets = Secrets::new(&location, &settings);
         let error = std::io::Error::other(
-            "GET https://user:hunter22@host/a/b?sig=c2VjcmV0&x=1: failed (wJalrXUtn), see http://other:80/?q#f, c2VjcmV0",
+            "GET https://user:hunter22@host/a/b?sig=c2VjcmV0&x=1: failed (wJalrXUtn), see http://other:80/?q#f, \
+             c2VjcmV0",
         );
         let text = secrets.hidden(&error);
         assert_eq!(text, "GET https://host/a/b: failed ([hidden]), see http://other:80/, [hidden]");

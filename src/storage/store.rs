@@ -82,8 +82,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Reads a byte range of an object.
     ///
     /// # Errors
-    /// When the object is missing or the store fails; of kind [`Kind::Input`](crate::error::Kind::Input) when it ends before
-    /// the range does.
+    /// When the object is missing or the store fails; of kind [`Kind::Input`](crate::error::Kind::Input) when it ends
+    /// before the range does.
     fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
 
     /// Reads several ranges of an object; remote stores send the requests concurrently.
@@ -275,8 +275,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails; some of the objects may already have their names.
     fn replace(&self, staged: Vec<Staged>) -> Result<()>;
 
-    /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty: from a
-    /// folder that is no dataset, which has no `vacuum`.
+    /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty:
+    /// from a folder that is no dataset, which has no `vacuum`.
     fn tidy(&self) {}
 
     /// Returns the time by the clock that dates the objects of this store; a remote store has to write the object
@@ -336,8 +336,8 @@ pub trait Sink: Write + Send {
         Ok(taken)
     }
 
-    /// Opens the unfinished object from its first byte, as [`Store::read_back`] does; reads wait for the bytes, and fail
-    /// once the sink is dropped unfinished. `None` if it cannot be read before it is complete.
+    /// Opens the unfinished object from its first byte, as [`Store::read_back`] does; reads wait for the bytes, and
+    /// fail once the sink is dropped unfinished. `None` if it cannot be read before it is complete.
     fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
         None
     }

@@ -35,7 +35,8 @@ pub fn ignore_file_size_signal() {
 }
 
 /// What is printed when memory is refused.
-const REFUSED: &[u8] = b"error: the system refused more memory; nothing of this run was committed\n hint: lower --memory and --jobs, or raise the limit (ulimit -v, cgroup)\n";
+const REFUSED: &[u8] = b"error: the system refused more memory; nothing of this run was committed\n hint: lower \
+ --memory and --jobs, or raise the limit (ulimit -v, cgroup)\n";
 
 /// Whether the system has refused memory.
 static MEMORY_REFUSED: AtomicBool = AtomicBool::new(false);

@@ -207,8 +207,8 @@ impl Folder {
     }
 }
 
-/// Sorts entries by path; the first `skip` bytes of most paths are the same. Numbers are compared first, because paths are all over
-/// the memory.
+/// Sorts entries by path; the first `skip` bytes of most paths are the same. Numbers are compared first, because paths
+/// are all over the memory.
 fn sort(batch: &mut [Listed], skip: usize) {
     let head = |one: &Listed| {
         let name = one.path().as_bytes().get(skip..).unwrap_or_default();

@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use proc_macro2::{TokenStream, TokenTree};
+
 use tree::{Module, Tree, cycles};
 
 /// Layers, lowest first. A module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
@@ -52,6 +54,9 @@ const MAX_LINES: usize = 800;
 
 /// Maximum lines of a function, from `fn` to its last brace: one screen.
 const MAX_FUNCTION_LINES: usize = 70;
+
+/// Maximum columns of a line, also of comments and strings, which rustfmt leaves as they are.
+const MAX_COLUMNS: usize = 120;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -268,7 +273,8 @@ fn nothing_is_left_undone() {
 #[test]
 fn intruders_are_found_wherever_they_hide() {
     let intruder = "\nfn intruder() {\n    use crate::format::npy;\n    crate::cli::run();\n    println!(\"x\");\n    \
-                    std::fs::write(\"x\", \"x\");\n    std::env::var(\"x\");\n    format!(\"{}\", super::super::ops::x());\n}\n";
+                    std::fs::write(\"x\", \"x\");\n    std::env::var(\"x\");\n    format!(\"{}\", \
+                     super::super::ops::x());\n}\n";
     for file in ["csv/mod.rs", "json/mod.rs", "tar/mod.rs", "ipc/mod.rs", "parquet/mod.rs", "tfrecord/sum.rs"] {
         let path = root().join("src/format").join(file);
         let text = fs::read_to_string(&path).unwrap();
@@ -321,6 +327,46 @@ fn what_is_too_long_is_found() {
         let found = bad.iter().filter(|line| line.contains(path(name).to_str().unwrap())).count();
         assert_eq!(found, *expected, "{name}: {}", more.chars().take(60).collect::<String>());
     }
+}
+
+/// Returns the numbers of the lines that are too wide. Raw strings and strings of several lines stand as they are.
+fn too_wide(text: &str) -> Vec<usize> {
+    let tokens: TokenStream = text.parse().unwrap();
+    let mut literals = Vec::new();
+    literals_of(tokens, &mut literals);
+    let as_it_is = |line: &usize| literals.iter().any(|(first, last)| (*first..=*last).contains(line));
+    let wide = text.lines().enumerate().filter(|(_, line)| line.chars().count() > MAX_COLUMNS);
+    wide.map(|(at, _)| at + 1).filter(|line| !as_it_is(line)).collect()
+}
+
+/// Collects the first and last lines of the literals whose line ends are a part of them, or may be.
+fn literals_of(tokens: TokenStream, out: &mut Vec<(usize, usize)>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => literals_of(group.stream(), out),
+            TokenTree::Literal(literal) => {
+                let (first, last) = (literal.span().start().line, literal.span().end().line);
+                if first < last || literal.to_string().trim_start_matches('b').starts_with('r') {
+                    out.push((first, last));
+                }
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+#[test]
+fn lines_fit_the_screen() {
+    let long = "x".repeat(MAX_COLUMNS);
+    assert_eq!(too_wide(&format!("// {long}\nfn f() {{\n    // {long}\n    let _ = \"{long}\";\n}}\n")), [1, 3, 4]);
+    assert_eq!(too_wide(&format!("/// {long}\nconst A: &str = r\"{long}\";\nconst B: &str = \"\n{long}\";\n")), [1]);
+    let mut files = Vec::new();
+    ["src", "tests", "benches", "examples"].iter().for_each(|folder| files_below(&root().join(folder), &mut files));
+    files.retain(|file| file.extension().is_some_and(|end| end == "rs"));
+    let wide = |file: &PathBuf| too_wide(&fs::read_to_string(file).unwrap());
+    let bad =
+        files.iter().flat_map(|file| wide(file).into_iter().map(move |line| format!("{}:{line}", file.display())));
+    assert_none(&bad.collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Datasets of arrays over their life: added to, compacted, sorted, vacuumed, erased from, and converted into others; what is
-//! the same for all records stays beside them.
+//! Datasets of arrays over their life: added to, compacted, sorted, vacuumed, erased from, and converted into others;
+//! what is the same for all records stays beside them.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,

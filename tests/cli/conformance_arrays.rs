@@ -1,5 +1,5 @@
-//! One contract, every array format: what `array::Arrays` promises, checked against each implementation, and that the records
-//! which are made of it do not depend on how a source is cut.
+//! One contract, every array format: what `array::Arrays` promises, checked against each implementation, and that the
+//! records which are made of it do not depend on how a source is cut.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;
@@ -254,7 +254,8 @@ proptest! {
                 let slab = Slab { start, count };
                 let whole = elements(source.as_ref(), number, &Slab::all(&variable.shape));
                 let found = elements(source.as_ref(), number, &slab);
-                prop_assert_eq!(found, part(&whole, &variable.shape, &slab), "{} {} {}", name, variable.name, slab.describe());
+                prop_assert_eq!(found, part(&whole, &variable.shape, &slab), "{} {} {}", name, variable.name,
+                    slab.describe());
             }
         }
     }

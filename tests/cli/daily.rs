@@ -224,7 +224,8 @@ fn a_vacuum_that_was_cut_short_is_finished_by_the_next() {
     let before = objects(&folder);
     folder.run("vacuum --retain 0 --force").ok();
     let whole = objects(&folder);
-    // As if it had stopped somewhere in between: some of what it deleted is still there, and lists, which go last, all are.
+    // As if it had stopped somewhere in between: some of what it deleted is still there, and lists, which go last, all
+    // are.
     let is_list = |path: &Path| path.to_string_lossy().contains("/lists/");
     let deleted = before.iter().filter(|(path, _)| !whole.contains_key(*path));
     let (lists, others): (Vec<_>, Vec<_>) = deleted.partition(|(path, _)| is_list(path));

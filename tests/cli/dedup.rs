@@ -282,7 +282,8 @@ fn found(folder: &Folder, arguments: &str, code: u8, kind: &str) -> Vec<Value> {
     ran.objects().into_iter().filter(|object| object["type"] == kind).collect()
 }
 
-/// What was left out is found by its id and its origin, with the place of the record that it repeats, as long as neither is erased.
+/// What was left out is found by its id and its origin, with the place of the record that it repeats, as long as
+/// neither is erased.
 #[test]
 fn what_was_left_out_is_on_record() {
     for (to, private) in [

@@ -65,7 +65,8 @@ fn ids(records: &BTreeMap<String, Value>) -> Vec<i64> {
 
 fn add(folder: &Folder, path: &str, change: bool) -> Value {
     let size = fs::metadata(folder.path().join("table").join(path)).unwrap().len();
-    json!({"add": {"path": path, "partitionValues": {"c2": null}, "size": size, "modificationTime": 0, "dataChange": change}})
+    json!({"add": {"path": path, "partitionValues": {"c2": null}, "size": size, "modificationTime": 0,
+        "dataChange": change}})
 }
 
 fn remove(path: &str, change: bool) -> Value {

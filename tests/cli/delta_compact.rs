@@ -171,7 +171,8 @@ fn a_file_without_any_rows_left_is_dropped() {
         gone.push(json!({"remove": {"path": path, "dataChange": true}}));
         gone.push(add);
     }
-    let protocol = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}});
+    let protocol = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}});
     gone.insert(0, protocol);
     commit(&folder, 5, &gone);
     let summary = folder.run("compact table --json").ok().summary();

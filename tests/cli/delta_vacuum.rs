@@ -151,9 +151,13 @@ fn vectors_and_changes_go_with_what_needs_them() {
     let folder = with_table(2);
     let mut add = actions(&folder, 1).pop().unwrap();
     let path = add["add"]["path"].as_str().unwrap().to_owned();
-    let vector = |place: &str| json!({"storageType": "u", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": 34, "cardinality": 1});
+    let vector = |place: &str| {
+        json!({"storageType": "u", "pathOrInlineDv": place, "offset": 1, "sizeInBytes": 34,
+        "cardinality": 1})
+    };
     let features = ["deletionVectors", "changeDataFeed"];
-    let protocol = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": features}});
+    let protocol = json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"], "writerFeatures": features}});
     let changed = |name: &str| json!({"cdc": {"path": name, "partitionValues": {}, "size": 4, "dataChange": false}});
     add["add"]["deletionVector"] = vector(VECTOR.0);
     commit(&folder, 2, &[protocol, remove(&path, 9), add.clone(), changed("_change_data/one.parquet")]);

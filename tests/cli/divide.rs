@@ -1,5 +1,5 @@
-//! `compact` divides large shards: the records are the same, under the same numbers, in shards of about the target, and a second run
-//! finds nothing to do.
+//! `compact` divides large shards: the records are the same, under the same numbers, in shards of about the target, and
+//! a second run finds nothing to do.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and delete folders")]
 
 use crate::support;
@@ -65,7 +65,8 @@ fn contents(folder: &Folder, dataset: &str) -> Vec<String> {
     rows
 }
 
-/// Each format, by one process and as tasks: shards of about the target, the same records and bytes, and nothing more to do.
+/// Each format, by one process and as tasks: shards of about the target, the same records and bytes, and nothing more
+/// to do.
 #[test]
 fn large_shards_become_several_of_about_the_target() {
     for to in FORMATS {

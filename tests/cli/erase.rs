@@ -333,7 +333,8 @@ fn whoever_writes_next_finishes_an_erasure_that_was_killed_after_its_commit() {
         let receipt = folder.path().join("shards").join(done["receipt"].as_str().unwrap());
         let complete: Value = serde_json::from_slice(&std::fs::read(&receipt).unwrap()).unwrap();
         assert!(complete["objects_deleted"].as_array().unwrap().len() >= 4, "{complete}");
-        // As if it had been killed when half of the deletions were done: the others, the rejects and the receipt are missing.
+        // As if it had been killed when half of the deletions were done: the others, the rejects and the receipt are
+        // missing.
         std::fs::remove_file(&receipt).unwrap();
         for (i, (path, bytes)) in before.iter().enumerate() {
             if i % 2 == number % 2 || path.to_string_lossy().contains("rejects") {
@@ -593,7 +594,11 @@ fn broken_lines_of_somebody_erased_are_not_kept() {
         .ok();
     // Broken lines about them, and about somebody else.
     folder.write("b.csv", "id,who,n\n5,PAT-4,1,2,3\n6,PAT-5,1,2,3\n7,\"J\u{f6}rg \"\"x\"\"\",1,2\n");
-    folder.write("c.jsonl", "{\"id\":11,\"who\":\"z\",\"n\":1}\n{\"id\":8,\"who\":\"a\\/b\",\"n\":}\n{\"id\":9,\"who\":\"J\\u00f6rg \\\"x\\\"\",\"n\":}\n{\"id\":10,\"who\":\"PAT-44\",\"n\":}\n");
+    folder.write(
+        "c.jsonl",
+        "{\"id\":11,\"who\":\"z\",\"n\":1}\n{\"id\":8,\"who\":\"a\\/b\",\"n\":}\n{\"id\":9,\"who\":\"J\\u00f6rg \\\"x\
+         \\\"\",\"n\":}\n{\"id\":10,\"who\":\"PAT-44\",\"n\":}\n",
+    );
     for (name, lines) in [("b.csv", 3), ("c.jsonl", 3)] {
         let ran = folder.run(&format!("convert {name} --on-error quarantine --json"));
         assert_eq!(ran.code, 3, "{}", ran.stderr);
@@ -610,7 +615,11 @@ fn broken_lines_of_somebody_erased_are_not_kept() {
 #[test]
 fn escaped_names_leave_the_rejects() {
     let folder = Folder::new();
-    folder.write("a.jsonl", "{\"id\":1,\"who\":\"J\\u00f6rg\",\"n\":1}\n{\"id\":2,\"who\":\"a\\/b\",\"n\":1}\n{\"id\":3,\"who\":\"J\\u00f6rg\",\"n\":}\n{\"id\":4,\"who\":\"a\\/b\",\"n\":}\n{\"id\":5,\"who\":\"c\",\"n\":}\n");
+    folder.write(
+        "a.jsonl",
+        "{\"id\":1,\"who\":\"J\\u00f6rg\",\"n\":1}\n{\"id\":2,\"who\":\"a\\/b\",\"n\":1}\n{\"id\":3,\"who\":\"J\\u00f\
+         6rg\",\"n\":}\n{\"id\":4,\"who\":\"a\\/b\",\"n\":}\n{\"id\":5,\"who\":\"c\",\"n\":}\n",
+    );
     folder.write("l.csv", b"id,who,n\n6,J\xf6rg,1,2,3\n7,c,1\n".as_slice());
     assert_eq!(folder.run("convert a.jsonl --id id --subject who --on-error quarantine").code, 3);
     folder.run("convert l.csv --on-error quarantine --encoding latin1");
@@ -725,7 +734,8 @@ fn an_origin_keeps_out_what_stood_there_and_not_tomorrows_record() {
         folder.write("monday/list.jsonl", "{\"who\":\"Eve\",\"n\":5}\n{\"who\":\"Fay\",\"n\":6}\n");
         folder.run(&format!("convert monday/export.csv monday/list.jsonl --to {to} {private}")).ok();
         folder.run(&format!("erase shards --source export.csv#1 --source list.jsonl#2 --all-versions {key}")).ok();
-        // The same lines stay out, from elsewhere too; other records in that row do only where contents cannot be compared.
+        // The same lines stay out, from elsewhere too; other records in that row do only where contents cannot be
+        // compared.
         folder.write("again/export.csv", "who,n\nAda,1\nBob,2\n");
         folder.write("tuesday/export.csv", "who,n\nCyd,3\nDan,4\n");
         folder.write("tuesday/list.jsonl", "{\"who\":\"Gil\",\"n\":7}\n{\"who\":\"Hal\",\"n\":8}\n");

@@ -1,5 +1,5 @@
-//! What the program says by itself to people who use it for the first time: about options without effect, inputs that are seldom
-//! meant, and results that a loader reads badly.
+//! What the program says by itself to people who use it for the first time: about options without effect, inputs that
+//! are seldom meant, and results that a loader reads badly.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Types that users give columns: every type that can be named is read from delimited text and from JSON, or refused before
-//! anything is read; what a type does not hold is a reject that says so.
+//! Types that users give columns: every type that can be named is read from delimited text and from JSON, or refused
+//! before anything is read; what a type does not hold is a reject that says so.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;

@@ -194,7 +194,8 @@ fn stored(file: &[u8], column: &str) -> Vec<Vec<u8>> {
     metadata.row_groups().iter().map(chunk).collect()
 }
 
-/// Whether in all shards `alike` holds for a column of record ids and one of subject ids: given the shard, its column, the sidecar and its column.
+/// Whether in all shards `alike` holds for a column of record ids and one of subject ids: given the shard, its column,
+/// the sidecar and its column.
 fn compared_columns(
     folder: &Folder,
     dataset: &str,

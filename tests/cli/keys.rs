@@ -1,4 +1,5 @@
-//! Where the keys of samples of files end: `--key`, the dataset that keeps it, and the commands that derive files from keys.
+//! Where the keys of samples of files end: `--key`, the dataset that keeps it, and the commands that derive files from
+//! keys.
 
 use crate::support::{Folder, Ran};
 

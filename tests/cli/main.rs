@@ -1,4 +1,5 @@
-//! The program, run as its users run it: a module for each thing they do, all in one binary, because each binary links the whole crate.
+//! The program, run as its users run it: a module for each thing they do, all in one binary, because each binary links
+//! the whole crate.
 
 #[path = "../support/hdf5.rs"]
 mod hdf5;

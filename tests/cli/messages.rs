@@ -1,5 +1,5 @@
-//! Error messages that people meet who use the program for the first time, one test for each of five tasks. Each message says what
-//! was expected, what was found, where, and what to do.
+//! Error messages that people meet who use the program for the first time, one test for each of five tasks. Each
+//! message says what was expected, what was found, where, and what to do.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Files whose names say what they are and whose content does not bear it out: cut short, damaged, encrypted, or packed in a
-//! way that is not read. They are errors that say so, and never files to be archived.
+//! Files whose names say what they are and whose content does not bear it out: cut short, damaged, encrypted, or packed
+//! in a way that is not read. They are errors that say so, and never files to be archived.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;

@@ -536,7 +536,8 @@ fn manifests_name_every_task() {
     assert!(k8s.contains("kind: Job\n") && k8s.contains("completionMode: Indexed"), "{k8s}");
 }
 
-/// The script for Slurm submits arrays of at most so many tasks, and the commit after them, whatever is in the path of the plan.
+/// The script for Slurm submits arrays of at most so many tasks, and the commit after them, whatever is in the path of
+/// the plan.
 #[cfg(unix)]
 #[test]
 fn the_script_for_slurm_runs_every_task() {

@@ -467,9 +467,12 @@ fn salted_datasets_of_one_key_have_tokens_of_their_own() {
     for mode in ["hmac", "sealed"] {
         for (dataset, salt) in [("plain", ""), ("one", "--id-salt"), ("other", "--id-salt")] {
             let dataset = format!("{mode}-{dataset}");
-            folder.run(&format!(
-                "convert a.csv --id id --out {dataset} --id-mode {mode} --id-key key {salt} --redact-source-paths --proofs --openlineage e.jsonl"
-            )).ok();
+            folder
+                .run(&format!(
+                    "convert a.csv --id id --out {dataset} --id-mode {mode} --id-key key {salt} --redact-source-paths \
+                 --proofs --openlineage e.jsonl"
+                ))
+                .ok();
         }
         let tokens = ["plain", "one", "other"].map(|dataset| exported(&format!("{mode}-{dataset}")));
         assert!(tokens.iter().all(|tokens| tokens.len() == 3), "{tokens:?}");

@@ -264,7 +264,8 @@ fn every_changed_byte_upstream_is_found_and_named() {
         assert_eq!(folder.run(&format!("pull shards short{number}")).code, 5, "{path}");
         fs::write(&file, &sound).unwrap();
     }
-    // What a failed pull has fetched is kept; which files that are depends on which of several threads finds the damage first.
+    // What a failed pull has fetched is kept; which files that are depends on which of several threads finds the damage
+    // first.
     let mut kept = 0;
     for number in 0..named.len() {
         kept +=
@@ -319,7 +320,8 @@ fn on_sides(rows: &[Value], sides: &[&str]) -> Vec<Value> {
     rows.iter().filter(is_on).cloned().collect()
 }
 
-/// Every form: the copy of a part has exactly the shards of the named sides, under the same record numbers, and finds their ids alone.
+/// Every form: the copy of a part has exactly the shards of the named sides, under the same record numbers, and finds
+/// their ids alone.
 #[test]
 fn parts_of_a_divided_dataset_can_be_pulled() {
     for to in ["parquet", "tar --index dali,wids,energon", "tfrecord", "tar --codec zstd"] {

@@ -1,5 +1,5 @@
-//! What holds when names repeat, several runs meet, clocks are wrong and files of the user lie around: no record is lost,
-//! and nothing is deleted but what shardify wrote.
+//! What holds when names repeat, several runs meet, clocks are wrong and files of the user lie around: no record is
+//! lost, and nothing is deleted but what shardify wrote.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own files")]
 
 use crate::support;

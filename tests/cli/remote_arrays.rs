@@ -15,7 +15,8 @@ use std::{
 
 use support::Folder;
 
-/// A server of files that answers ranges, unless their names begin with `whole/`, and counts the bytes that it gives, and the requests for some.
+/// A server of files that answers ranges, unless their names begin with `whole/`, and counts the bytes that it gives,
+/// and the requests for some.
 struct Server {
     url: String,
     given: Arc<(AtomicU64, AtomicU64)>,
@@ -84,7 +85,8 @@ fn answer(stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, given: &(AtomicU
             "200 OK".to_owned()
         };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\nLast-Modified: Sun, 01 Nov 2020 00:00:00 GMT\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\nLast-Modified: Sun, 01 Nov 2020 \
+             00:00:00 GMT\r\n\r\n",
             end - start
         );
         output.write_all(head.as_bytes()).ok()?;
@@ -200,8 +202,8 @@ fn only_what_is_needed_is_downloaded() {
     assert!(server.given() < 2 * MIB);
 }
 
-/// Of six variables whose chunks lie between each other one is wanted, or all of them: what is fetched is bounded by what is
-/// wanted, and however fast a machine is, it does not fetch more.
+/// Of six variables whose chunks lie between each other one is wanted, or all of them: what is fetched is bounded by
+/// what is wanted, and however fast a machine is, it does not fetch more.
 #[test]
 fn chunks_between_others_are_fetched_without_them() {
     let sizes = [("tiny.h5", 4_u32 << 10), ("small.h5", 64 << 10), ("large.h5", 1 << 20)];

@@ -1,4 +1,5 @@
-//! `report`: its numbers are those of the data, its page holds nothing but text and drawings, and no id of a private dataset.
+//! `report`: its numbers are those of the data, its page holds nothing but text and drawings, and no id of a private
+//! dataset.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;

@@ -1,4 +1,5 @@
-//! `reshard --shuffle`: the chosen records in the order of their ranks, with the shards that `convert --shuffle` would have written.
+//! `reshard --shuffle`: the chosen records in the order of their ranks, with the shards that `convert --shuffle` would
+//! have written.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;
@@ -66,7 +67,8 @@ fn records_of_all_runs_are_mixed_by_rank() {
         assert!(mixed.is_sorted_by_key(|row| rank(row, 7)), "{to}");
         assert!(sorted(&before) == sorted(&mixed), "{to}");
         folder.run("verify mixed --read-data").ok();
-        // Threads and memory decide nothing, and neither does it whether the records were shuffled when they were converted.
+        // Threads and memory decide nothing, and neither does it whether the records were shuffled when they were
+        // converted.
         reshard(&folder, "--out again --shuffle 7 --jobs 6 --memory 64MiB");
         assert!(folder.shards_below_tags("mixed") == folder.shards_below_tags("again"), "{to}");
         folder

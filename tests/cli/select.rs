@@ -289,7 +289,8 @@ fn tasks_give_the_same_shards_and_only_matching_groups_are_read() {
     }
 }
 
-/// Samples of files, archives and rows, compressed and not: every shard but the last has the number of records asked for.
+/// Samples of files, archives and rows, compressed and not: every shard but the last has the number of records asked
+/// for.
 #[test]
 fn shards_have_so_many_records() {
     let folder = Folder::new();

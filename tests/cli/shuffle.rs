@@ -28,8 +28,8 @@ fn write_samples(folder: &Folder, below: &str, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// The shards have the order that `docs/FORMAT.md` states; they are the same at any number of threads and any memory, and cut into
-/// tasks the samples keep that order.
+/// The shards have the order that `docs/FORMAT.md` states; they are the same at any number of threads and any memory,
+/// and cut into tasks the samples keep that order.
 #[test]
 fn samples_of_files_are_in_the_order_of_their_ranks() {
     let folder = Folder::new();
@@ -159,8 +159,8 @@ fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
     all
 }
 
-/// All formats, any number of threads, any memory: the same bytes, in the order that `docs/FORMAT.md` states. Records have the numbers and
-/// the contents that they have without it, and are found by id, subject and origin.
+/// All formats, any number of threads, any memory: the same bytes, in the order that `docs/FORMAT.md` states. Records
+/// have the numbers and the contents that they have without it, and are found by id, subject and origin.
 #[test]
 fn rows_of_tables_are_in_the_order_of_their_ranks() {
     let folder = Folder::new();
@@ -202,8 +202,8 @@ fn rows_of_tables_are_in_the_order_of_their_ranks() {
     }
 }
 
-/// Later runs, a race for a version, merges, sorting, erasure, removal, undo and vacuum: the same records as without the order, and
-/// `verify` finds nothing.
+/// Later runs, a race for a version, merges, sorting, erasure, removal, undo and vacuum: the same records as without
+/// the order, and `verify` finds nothing.
 #[test]
 fn shuffled_datasets_live_like_others() {
     let folder = Folder::new();
@@ -316,7 +316,8 @@ fn tables_are_shuffled_in_one_task() {
     );
 }
 
-/// More data than is sorted at a time: several runs on disk, with sources of all readers, one of them too wide for its first types.
+/// More data than is sorted at a time: several runs on disk, with sources of all readers, one of them too wide for its
+/// first types.
 #[test]
 fn runs_on_disk_are_merged() {
     let folder = Folder::new();

@@ -52,8 +52,8 @@ fn sides_of(folder: &Folder, dataset: &str, column: &str, more: &str) -> BTreeMa
     sides
 }
 
-/// All formats, any number of threads: the same shards, each patient on one side; later runs, merges, sorting, erasure and removal keep
-/// the sides, and records are found by id and by origin.
+/// All formats, any number of threads: the same shards, each patient on one side; later runs, merges, sorting, erasure
+/// and removal keep the sides, and records are found by id and by origin.
 #[test]
 fn nobody_is_on_two_sides_whatever_is_done() {
     let folder = Folder::new();
@@ -64,7 +64,8 @@ fn nobody_is_on_two_sides_whatever_is_done() {
         for jobs in [1, 3] {
             let out = format!("{}-{jobs}", to.replace(' ', ""));
             let first = format!(
-                "convert a.csv --out {out} --to {to} --id visit --subject patient {SPLIT} --target-shard 16KiB --jobs {jobs} --json"
+                "convert a.csv --out {out} --to {to} --id visit --subject patient {SPLIT} --target-shard 16KiB --jobs \
+                 {jobs} --json"
             );
             let summary = folder.run(&first).ok().summary();
             let splits = summary["splits"].as_array().unwrap();
@@ -122,8 +123,8 @@ fn shards_of(folder: &Folder, dataset: &str) -> Vec<(String, Vec<u8>)> {
     listed.stdout.lines().map(read).collect()
 }
 
-/// Records without ids are divided by their contents; each is found by its origin, also where bad rows were left out, and the records of
-/// a source can be removed.
+/// Records without ids are divided by their contents; each is found by its origin, also where bad rows were left out,
+/// and the records of a source can be removed.
 #[test]
 fn records_are_found_by_their_origins() {
     let folder = Folder::new();
@@ -241,7 +242,8 @@ fn private_ids_are_divided_by_what_is_stored() {
     }
 }
 
-/// Columns that are not kept may decide; values that are equal have one side, and missing ones have sides by their records.
+/// Columns that are not kept may decide; values that are equal have one side, and missing ones have sides by their
+/// records.
 #[test]
 fn any_column_can_decide() {
     let folder = Folder::new();
@@ -543,7 +545,8 @@ fn sides_are_proved_where_ids_decide() {
     }
 }
 
-/// An entry whose segments state other sides than their records have is found, and so is a dataset of a release that stated none.
+/// An entry whose segments state other sides than their records have is found, and so is a dataset of a release that
+/// stated none.
 #[test]
 fn wrong_sides_of_segments_are_found() {
     for sorted in [false, true] {

@@ -1,6 +1,8 @@
-//! Storage that fails under the real binary: system calls fail by `strace --inject`, where strace is there and may trace.
+//! Storage that fails under the real binary: system calls fail by `strace --inject`, where strace is there and may
+//! trace.
 //!
-//! A fault of storage ends the run with exit code 5 and commits nothing, whatever `--on-error` says; it never costs a record.
+//! A fault of storage ends the run with exit code 5 and commits nothing, whatever `--on-error` says; it never costs a
+//! record.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
 use crate::support;

@@ -87,7 +87,11 @@ fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
 fn a_table_says_whom_samples_are_about() {
     let folder = Folder::new();
     scans(&folder);
-    folder.write("scans/people.csv", "path,subject,note\nPAT-1/1,007,a\nPAT-1/2.dcm,007,b\nPAT-2/1,08,\nPAT-2/2,08,\nscans/PAT-3/1.dcm,9,\nPAT-3/2,9,\n");
+    folder.write(
+        "scans/people.csv",
+        "path,subject,note\nPAT-1/1,007,a\nPAT-1/2.dcm,007,b\nPAT-2/1,08,\nPAT-2/2,08,\nscans/PAT-3/1.dcm,\
+         9,\nPAT-3/2,9,\n",
+    );
     let told = folder.run("convert scans --subject-table scans/people.csv").ok();
     assert!(told.stderr.contains("found subject ids for 6 samples"), "{}", told.stderr);
     assert_eq!((found(&folder, "007"), found(&folder, "7"), found(&folder, "9")), (2, 0, 2));

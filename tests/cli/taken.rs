@@ -1,5 +1,5 @@
-//! What is taken of folders and archives, and what is not: links, leftovers of systems, metadata and stores of other tools, names
-//! that are alike. What holds data and is not taken is named.
+//! What is taken of folders and archives, and what is not: links, leftovers of systems, metadata and stores of other
+//! tools, names that are alike. What holds data and is not taken is named.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::collections::BTreeMap;
@@ -130,7 +130,8 @@ fn members_of_one_name_are_named_wherever_they_are() {
     for options in ["", "--to parquet", "--split train=0.5,val=0.5"] {
         let ran = folder.run(&format!("convert far.tar --out o{} {options} --json", options.len())).ok();
         assert_eq!(ran.summary()["records_out"], 5);
-        let told = "far.tar: 1 of 5 samples has the key of an earlier sample, first `a`; 2 members have the name of an earlier member, \
+        let told = "far.tar: 1 of 5 samples has the key of an earlier sample, first `a`; 2 members have the name of \
+         an earlier member, \
                     first `a.jpg`: both hold data and are records of their own";
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }

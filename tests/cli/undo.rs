@@ -1,5 +1,5 @@
-//! `remove`, `revert` and `convert --on-changed replace`: a wrong file leaves, everything else stays, and who was erased does not
-//! come back that way.
+//! `remove`, `revert` and `convert --on-changed replace`: a wrong file leaves, everything else stays, and who was
+//! erased does not come back that way.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;

@@ -1,5 +1,5 @@
-//! Types that hold more than other types of the same name: INT96 timestamps, intervals, and what else would be cut down on
-//! its way through one that is narrower. Also Parquet files that contradict themselves.
+//! Types that hold more than other types of the same name: INT96 timestamps, intervals, and what else would be cut down
+//! on its way through one that is narrower. Also Parquet files that contradict themselves.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::{collections::HashMap, sync::Arc};

@@ -85,7 +85,8 @@ fn steps(dice: &mut Dice, format: OutputFormat) -> Vec<Step> {
         .collect()
 }
 
-/// Returns the step with conversions in place of adoptions, which datasets refuse that are divided or without duplicates.
+/// Returns the step with conversions in place of adoptions, which datasets refuse that are divided or without
+/// duplicates.
 fn without_adoptions(step: Step) -> Step {
     let converted = |command: Command| match command {
         Command::AdoptLinked(number) => Command::Convert(number % SOURCES),

@@ -6,12 +6,12 @@
 //!
 //! ```text
 //! first     call 1 .. call k |                      | resumed, or ended         repeated if it failed
-//! second                     | from start to end    |                           |                          vacuum, verify
+//! second                     | from start to end    |                          vacuum, verify
 //! ```
 //!
-//! By default, one point of every eighth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of points
-//! of each pair, which `SHARDIFY_SEED` determines. Of all points, those are left out that cannot differ from others. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17`
-//! one point of it.
+//! By default, one point of every eighth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of
+//! points of each pair, which `SHARDIFY_SEED` determines. Of all points, those are left out that cannot differ from
+//! others. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17` one point of it.
 
 use std::{
     collections::BTreeMap,
@@ -144,11 +144,11 @@ impl Pair<'_> {
         Seen { failure, calls: [gate.trace(), open.trace()] }
     }
 
-    /// Runs a case of each outcome that different points can have, and calls `tell` with each; returns the number of all
-    /// cases.
+    /// Runs a case of each outcome that different points can have, and calls `tell` with each; returns the number of
+    /// all cases.
     ///
-    /// A pause before a call is the same as one after it if the call commutes with all that the second command does there.
-    /// An end before a call is the same as one after it if the call has no lasting effect.
+    /// A pause before a call is the same as one after it if the call commutes with all that the second command does
+    /// there. An end before a call is the same as one after it if the call has no lasting effect.
     fn all(&self, alone: &[Call], mut tell: impl FnMut(usize, bool, &Seen)) -> usize {
         let mut point = alone.len();
         loop {

@@ -197,7 +197,8 @@ struct Model {
     tags: BTreeMap<String, Version>,
 }
 
-/// Slots of standard input of the sequences, of which each that runs at a time has one; pairs of commands have the others.
+/// Slots of standard input of the sequences, of which each that runs at a time has one; pairs of commands have the
+/// others.
 ///
 /// Tests run at once in one process: two with the same slot would give each other's records to their commands.
 pub(crate) const SEQUENCE_PIPES: Range<usize> = 4..6;

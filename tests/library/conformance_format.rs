@@ -146,7 +146,8 @@ proptest! {
     }
 
     #[test]
-    fn any_samples_are_scanned(sizes in prop::collection::vec((0_usize..3_000, 0_usize..3_000), 1..30), cut in 0_usize..30) {
+    fn any_samples_are_scanned(sizes in prop::collection::vec((0_usize..3_000, 0_usize..3_000), 1..30),
+        cut in 0_usize..30) {
         for (framing, codecs) in framings() {
             for codec in codecs {
                 let cut = cut.min(sizes.len());

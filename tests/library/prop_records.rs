@@ -1,4 +1,5 @@
-//! Any records, through any conversion, any compactions and vacuums: the same multiset of ids and contents, each findable.
+//! Any records, through any conversion, any compactions and vacuums: the same multiset of ids and contents, each
+//! findable.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::{collections::BTreeMap, path::Path};
@@ -171,7 +172,8 @@ proptest! {
                     compact::compact(&context, &out, &options).unwrap();
                 }
                 Step::Vacuum => {
-                    let options = VacuumOptions { retain: Some(std::time::Duration::ZERO), force: true, dry_run: false };
+                    let options = VacuumOptions { retain: Some(std::time::Duration::ZERO), force: true,
+                        dry_run: false };
                     vacuum(&context, &out, &options).unwrap();
                 }
             }

@@ -2,7 +2,7 @@
 //! that appends one time step after another.
 //!
 //! ```text
-//! superblock   root   headers   v0[0] v1[0] v2[0] v0[1] v1[1] ... v0[63] v1[63] v2[63] leaf0 leaf1 leaf2   v0[64] ...   roots
+//! superblock   root   headers   v0[0] v1[0] v2[0] v0[1] ... v2[63] leaf0 leaf1 leaf2   v0[64] ...   roots
 //! ```
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 

@@ -60,8 +60,8 @@ pub(in crate::cli) struct CheckArgs {
     pub(in crate::cli) at: Option<String>,
     /// Write the results as Prometheus metrics to a file; `-` is standard output.
     ///
-    /// The file is replaced at once, as the textfile collector of node_exporter needs it. If the check cannot be run, it stays as it
-    /// was: an alert on the age of shardify_check_timestamp_seconds notices that.
+    /// The file is replaced at once, as the textfile collector of node_exporter needs it. If the check cannot be run,
+    /// it stays as it was: an alert on the age of shardify_check_timestamp_seconds notices that.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) prometheus: Option<String>,
     #[command(flatten)]

@@ -73,40 +73,41 @@ struct InputArgs {
     exclude: Vec<String>,
     /// Columns of tables to keep [default: all].
     ///
-    /// They have this order. Other columns are not read, so their values may be anything; of Parquet, not even their bytes are read. --id and --subject
-    /// may name columns that are not kept: ids are stored beside the shards. Later runs into the dataset keep the same columns;
-    /// '*' means all.
+    /// They have this order. Other columns are not read, so their values may be anything; of Parquet, not even their
+    /// bytes are read. --id and --subject may name columns that are not kept: ids are stored beside the shards. Later
+    /// runs into the dataset keep the same columns; '*' means all.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     columns: Vec<String>,
     /// Table with the labels of files: the row of a sample becomes its part json.
     ///
-    /// CSV, JSONL or Parquet, local or remote. KEY is the column that names a file's path, its file name or the sample's key
-    /// [default: file_name, else file, path, image, filename, id or key]. A sample without a row is an error without --accept
-    /// labels. Without --labels, the metadata.csv, .jsonl or .parquet of an imagefolder of Hugging Face is used where files are
-    /// beside it; `none` turns that off.
+    /// CSV, JSONL or Parquet, local or remote. KEY is the column that names a file's path, its file name or the
+    /// sample's key [default: file_name, else file, path, image, filename, id or key]. A sample without a row is an
+    /// error without --accept labels. Without --labels, the metadata.csv, .jsonl or .parquet of an imagefolder of
+    /// Hugging Face is used where files are beside it; `none` turns that off.
     #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
     labels: Option<String>,
     /// The key of a file; files with one key are the parts of one sample.
     ///
-    /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression: its groups
-    /// make the key, after what precedes its match, and what follows them names the part. '^([^/]+)/' makes a sample of each
-    /// folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. What matches outside of the groups is left out of the key:
-    /// '(?:images|labels)/(.*)' joins images/7.jpg and labels/7.txt, and '(?<part>images|masks)/(.*)' joins images/7.png and
-    /// masks/7.png as images.png and masks.png. The dataset keeps the rule.
+    /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression:
+    /// its groups make the key, after what precedes its match, and what follows them names the part. '^([^/]+)/' makes
+    /// a sample of each folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. What matches outside of the groups is
+    /// left out of the key: '(?:images|labels)/(.*)' joins images/7.jpg and labels/7.txt, and
+    /// '(?<part>images|masks)/(.*)' joins images/7.png and masks/7.png as images.png and masks.png. The dataset keeps
+    /// the rule.
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     key: Option<KeyRule>,
     /// Label each sample with the number of the folder directly above its files: its part cls.
     ///
-    /// The names of these folders, sorted, are the classes 0, 1 and so on. The dataset keeps them: later runs give known classes
-    /// the same numbers, and new ones the next; `manifest` shows them.
+    /// The names of these folders, sorted, are the classes 0, 1 and so on. The dataset keeps them: later runs give
+    /// known classes the same numbers, and new ones the next; `manifest` shows them.
     #[arg(long, hide_short_help = true)]
     label_from_folder: bool,
     /// Rows of tables to keep: a condition in SQL.
     ///
-    /// For example "age >= 18 and site in ('A', 'B')" or "day >= today() - 30". There are =, !=, <, <=, >, >=, in, between, like,
-    /// is null, and, or, not and parentheses, with the meaning that they have in SQL; date '2026-01-31' and timestamp '2026-01-31
-    /// 12:00' are literals, and "a name" in double quotes is a column. today() and now() are in UTC and fixed once for a run. The
-    /// log states the condition.
+    /// For example "age >= 18 and site in ('A', 'B')" or "day >= today() - 30". There are =, !=, <, <=, >, >=, in,
+    /// between, like, is null, and, or, not and parentheses, with the meaning that they have in SQL; date '2026-01-31'
+    /// and timestamp '2026-01-31 12:00' are literals, and "a name" in double quotes is a column. today() and now() are
+    /// in UTC and fixed once for a run. The log states the condition.
     #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
     filter: Option<String>,
     /// Version of a Delta table to read: v12, or the newest at an instant [default: the newest].
@@ -129,11 +130,12 @@ struct InputArgs {
     no_header: bool,
     /// Setting of an input format; may be repeated, and the last value of a setting counts.
     ///
-    /// By the standard reading of delimited text (RFC 4180), the first line is the header and every other line a record.
-    /// With tidy=yes, another reading is taken where that one is impossible, and a note tells: notes above the table have
-    /// another number of fields than all records and are skipped; a header may lack the name of the row labels, or the
-    /// delimiter at the end of each record; `'` may be the quote, or no character. Otherwise a damaged record is an error;
-    /// with --on-error skip or quarantine it is repaired if exactly one reading fits, or else rejected.
+    /// By the standard reading of delimited text (RFC 4180), the first line is the header and every other line a
+    /// record. With tidy=yes, another reading is taken where that one is impossible, and a note tells: notes above the
+    /// table have another number of fields than all records and are skipped; a header may lack the name of the row
+    /// labels, or the delimiter at the end of each record; `'` may be the quote, or no character. Otherwise a damaged
+    /// record is an error; with --on-error skip or quarantine it is repaired if exactly one reading fits, or else
+    /// rejected.
     #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser, hide_short_help = true)]
     read: Vec<ReadSetting>,
     /// Add a column for each folder KEY=VALUE in the paths of tables (Hive partitions).
@@ -141,7 +143,8 @@ struct InputArgs {
     hive_columns: bool,
     /// How to recognize inputs that were converted before.
     ///
-    /// With `content`, samples made of files are recognized by content only if they were first converted with `content`.
+    /// With `content`, samples made of files are recognized by content only if they were first converted with
+    /// `content`.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Identity::Path, hide_short_help = true)]
     identity: Identity,
 }
@@ -162,8 +165,8 @@ pub(in crate::cli) struct OutputArgs {
     target_shard: Option<Size>,
     /// Parts of the records: train=0.8,val=0.1,test=0.1.
     ///
-    /// The shards of each part lie in a folder of its name, split=train. What --split-by names is in one part as a whole, and later runs put
-    /// it there, too.
+    /// The shards of each part lie in a folder of its name, split=train. What --split-by names is in one part as a
+    /// whole, and later runs put it there, too.
     #[arg(long, value_name = "SHARES", value_parser = shares)]
     split: Option<Shares>,
     /// What --split keeps together: subject, id, content or a column [default: the first there is].
@@ -176,28 +179,30 @@ pub(in crate::cli) struct OutputArgs {
     split_seed: u64,
     /// Duplicates to leave out: those with one content, one record id, or equal values in columns.
     ///
-    /// The first record in the order of the input stays, and records that the dataset holds come before it. For samples, the content are
-    /// the names and bytes of all parts. The dataset keeps the setting for later runs; `none` keeps all records of a run.
-    /// `column:id` is the column of that name.
+    /// The first record in the order of the input stays, and records that the dataset holds come before it. For
+    /// samples, the content are the names and bytes of all parts. The dataset keeps the setting for later runs; `none`
+    /// keeps all records of a run. `column:id` is the column of that name.
     #[arg(long, value_name = "content|id|COLUMN[,COLUMN]|none", value_parser = dedup_choice, hide_short_help = true)]
     dedup: Option<DedupChoice>,
     /// Shuffle the records, in an order that follows from this seed.
     ///
-    /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of threads. Later runs
-    /// shuffle the records that they add, with the same seed. With --split, each part is shuffled by itself.
+    /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of
+    /// threads. Later runs shuffle the records that they add, with the same seed. With --split, each part is shuffled
+    /// by itself.
     #[arg(long, value_name = "SEED", hide_short_help = true)]
     shuffle: Option<u64>,
     /// Number of shards, each of about as much of the input.
     ///
-    /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are fewer records.
-    /// With --split, each part has so many. The run is not cut into tasks. `compact` still merges and divides shards by their sizes.
+    /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are
+    /// fewer records. With --split, each part has so many. The run is not cut into tasks. `compact` still merges and
+    /// divides shards by their sizes.
     #[arg(long, value_name = "N", value_parser = count,
           conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]
     shards: Option<u64>,
     /// With --shards: even in records, not in bytes.
     ///
-    /// Numbers of records differ by at most one, for ranks that wait for each other. The inputs may be compressed: they are read twice,
-    /// first to count the records; with --shuffle, once.
+    /// Numbers of records differ by at most one, for ranks that wait for each other. The inputs may be compressed: they
+    /// are read twice, first to count the records; with --shuffle, once.
     #[arg(long, requires = "shards", hide_short_help = true)]
     even: bool,
     /// Number of records of each shard; the last shard has the rest.
@@ -217,8 +222,8 @@ pub(in crate::cli) struct OutputArgs {
     dry_run: bool,
     /// Stored size of the inputs of a task [default: 8GiB].
     ///
-    /// Larger inputs are converted task by task, each into a folder of its own. A killed run that is started again with the
-    /// same options continues with the tasks that have not finished.
+    /// Larger inputs are converted task by task, each into a folder of its own. A killed run that is started again with
+    /// the same options continues with the tasks that have not finished.
     #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
     task_size: Option<Size>,
     /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB].
@@ -239,8 +244,8 @@ pub(in crate::cli) struct OutputArgs {
 struct IdArgs {
     /// Columns of the record id [default: origin].
     ///
-    /// A nested column is named by its path, such as patient.id. Without --id, the record id is the origin, source#row; the
-    /// record id of a sample is its key.
+    /// A nested column is named by its path, such as patient.id. Without --id, the record id is the origin, source#row;
+    /// the record id of a sample is its key.
     #[arg(long, value_name = "COLUMN[,COLUMN]", value_delimiter = ',')]
     id: Vec<String>,
     /// Column of the subject id.
@@ -252,7 +257,8 @@ struct IdArgs {
     /// Pattern that extracts the subject id of a sample or input from its path.
     ///
     /// For example 'scans/{subject}/*'. `*` matches within a name, `**` matches folders too.
-    #[arg(long, value_name = "PATTERN", value_parser = subject_pattern, conflicts_with_all = ["subject", "subject_table"],
+    #[arg(long, value_name = "PATTERN", value_parser = subject_pattern, conflicts_with_all = ["subject",
+        "subject_table"],
           hide_short_help = true)]
     subject_from_path: Option<SubjectPattern>,
     /// Table with the subject id of each sample or input.
@@ -263,15 +269,15 @@ struct IdArgs {
     subject_table: Option<String>,
     /// Keep the content hash of every row of Parquet shards.
     ///
-    /// By default, only rows of text without record and subject ids have one, and `manifest --diff` reads the rows that it compares. The
-    /// dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
+    /// By default, only rows of text without record and subject ids have one, and `manifest --diff` reads the rows that
+    /// it compares. The dataset keeps the choice. Samples, and records of tar and TFRecord, have hashes without it.
     #[arg(long, hide_short_help = true)]
     hash_records: bool,
     /// Make a dataset whose versions can be proved to have an id, or not to have it.
     ///
-    /// `manifest --prove` needs whole hashes of ids in the id index, and a hash over them for each version. Without proofs, the index is a
-    /// third smaller where ids do not ascend, and ids that ascend are not hashed. A dataset keeps the choice with which it was made;
-    /// datasets of older releases have proofs.
+    /// `manifest --prove` needs whole hashes of ids in the id index, and a hash over them for each version. Without
+    /// proofs, the index is a third smaller where ids do not ascend, and ids that ascend are not hashed. A dataset
+    /// keeps the choice with which it was made; datasets of older releases have proofs.
     #[arg(long, hide_short_help = true)]
     proofs: bool,
     /// Also skip records whose id is a spelling variant of an erased id.
@@ -291,16 +297,16 @@ struct IdArgs {
 struct TypeArgs {
     /// Type of a column; may be repeated.
     ///
-    /// Overrides the inferred type. Types are bool, int8 to int64, uint8 to uint64, float32, float64, decimal(p,s), date,
-    /// time(unit), timestamp, timestamp(unit, zone), instant, duration(unit), text, binary (base64 in CSV and JSON) and json;
-    /// JSON and typed inputs also take list<T> and struct<name: T, ...>. A value that does not fit is a bad record, which
-    /// --on-error handles.
+    /// Overrides the inferred type. Types are bool, int8 to int64, uint8 to uint64, float32, float64, decimal(p,s),
+    /// date, time(unit), timestamp, timestamp(unit, zone), instant, duration(unit), text, binary (base64 in CSV and
+    /// JSON) and json; JSON and typed inputs also take list<T> and struct<name: T, ...>. A value that does not fit is a
+    /// bad record, which --on-error handles.
     #[arg(long = "type", value_name = "COLUMN=TYPE", value_parser = column_type)]
     types: Vec<Field>,
     /// File with the columns and their types.
     ///
-    /// Types are not inferred then. The file is JSON, such as {"columns": [{"name": "age", "type": "int64"}]}, or a Parquet
-    /// file with these columns.
+    /// Types are not inferred then. The file is JSON, such as {"columns": [{"name": "age", "type": "int64"}]}, or a
+    /// Parquet file with these columns.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     schema: Option<String>,
     /// Text that means null, besides empty fields.
@@ -341,8 +347,8 @@ struct ArrayArgs {
     tensors: TensorChoice,
     /// Accept arrays that declare far more values than their stored bytes can hold.
     ///
-    /// Most values of such an array were never written and are fill values. Without --sparse it is an error, to guard against
-    /// damaged and hostile files.
+    /// Most values of such an array were never written and are fill values. Without --sparse it is an error, to guard
+    /// against damaged and hostile files.
     #[arg(long, hide_short_help = true)]
     sparse: bool,
 }
@@ -352,16 +358,16 @@ struct ArrayArgs {
 struct IndexArgs {
     /// Indexes to write beside the shards, for training tools.
     ///
-    /// `dali`, `wids` and `energon` are for uncompressed tar shards, `dali` and `tfindex` for uncompressed TFRecord shards.
-    /// `delta` keeps a Delta log of Parquet shards, so that readers of Delta tables read the live records. `hf` keeps a
-    /// dataset card (README.md) of Parquet or uncompressed tar shards, so that `datasets.load_dataset` reads the live records.
-    /// The default is that of the dataset; a new dataset has `auto`.
+    /// `dali`, `wids` and `energon` are for uncompressed tar shards, `dali` and `tfindex` for uncompressed TFRecord
+    /// shards. `delta` keeps a Delta log of Parquet shards, so that readers of Delta tables read the live records. `hf`
+    /// keeps a dataset card (README.md) of Parquet or uncompressed tar shards, so that `datasets.load_dataset` reads
+    /// the live records. The default is that of the dataset; a new dataset has `auto`.
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', value_enum, hide_short_help = true)]
     index: Vec<IndexChoice>,
     /// How to treat names that a reader of the shards cannot handle.
     ///
-    /// Examples are blanks for DALI, and names longer than 100 bytes for wids. The default is `fail`; keys made from record ids
-    /// are renamed instead, unless --index asks for that index.
+    /// Examples are blanks for DALI, and names longer than 100 bytes for wids. The default is `fail`; keys made from
+    /// record ids are renamed instead, unless --index asks for that index.
     #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
     on_name: Option<OnName>,
 }
@@ -401,7 +407,8 @@ fn target(text: &str) -> Result<Size, String> {
     const LEAST: Size = Size(1 << 10);
     match size(text)? {
         target if target < LEAST => Err(format!(
-            "expected at least {LEAST}, found {target}; a size may have a unit, such as 128MiB, and --records-per-shard states records"
+            "expected at least {LEAST}, found {target}; a size may have a unit, such as 128MiB, and \
+             --records-per-shard states records"
         )),
         target => Ok(target),
     }

@@ -57,13 +57,14 @@ pub(in crate::cli) struct ManifestArgs {
     pub(in crate::cli) diff: Vec<String>,
     /// Detect drift from version A to version B.
     ///
-    /// Compares the population stability index (PSI) and the share of nulls of each column, and the number of records. Exit
-    /// code 1 if one of them exceeds its threshold.
+    /// Compares the population stability index (PSI) and the share of nulls of each column, and the number of records.
+    /// Exit code 1 if one of them exceeds its threshold.
     #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = COMPARISON,
           conflicts_with_all = ["find", "find_file", "list", "history", "at", "export", "diff"])]
     pub(in crate::cli) drift: Vec<String>,
     /// With --drift: threshold of the population stability index.
-    #[arg(long, value_name = "PSI", requires = "drift", default_value_t = Thresholds::default().psi, value_parser = threshold,
+    #[arg(long, value_name = "PSI", requires = "drift", default_value_t = Thresholds::default().psi,
+        value_parser = threshold,
           help_heading = COMPARISON, hide_short_help = true)]
     psi: f64,
     /// With --drift: threshold of the change in the share of nulls.
@@ -76,8 +77,8 @@ pub(in crate::cli) struct ManifestArgs {
     volume: f64,
     /// Write live records, or a document about the version.
     ///
-    /// csv, jsonl and parquet have one row per live record: ids, shard, offset, origin, versions and hash. With --find or
-    /// --find-file, csv and jsonl have one row per record found. The output goes to standard output.
+    /// csv, jsonl and parquet have one row per live record: ids, shard, offset, origin, versions and hash. With --find
+    /// or --find-file, csv and jsonl have one row per record found. The output goes to standard output.
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["list", "history"], help_heading = LISTING)]
     pub(in crate::cli) export: Option<ExportChoice>,
     /// With --export csv: escape cells that look like formulas.
@@ -92,9 +93,10 @@ pub(in crate::cli) struct ManifestArgs {
     pub(in crate::cli) at: Option<String>,
     /// Tag the newest version, or that of --at.
     ///
-    /// `vacuum` keeps tagged versions, and options that take a version take its tags. A name begins with a letter and consists of
-    /// letters, digits and . _ - + /.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift", "export"],
+    /// `vacuum` keeps tagged versions, and options that take a version take its tags. A name begins with a letter and
+    /// consists of letters, digits and . _ - + /.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "drift",
+        "export"],
           help_heading = VERSIONS)]
     pub(in crate::cli) tag: Option<String>,
     /// Delete a tag.

@@ -12,12 +12,19 @@ pub(in crate::cli) struct ProveArgs {
     /// Prove that a record has this id, or that none has.
     ///
     /// The proof is about one version and is written to --out. `verify-proof` checks it without the dataset.
-    #[arg(long, value_name = "ID", requires = "out", conflicts_with_all = ["find", "find_file", "list", "history", "diff", "export"])]
+    #[arg(
+        long, value_name = "ID", requires = "out",
+        conflicts_with_all = ["find", "find_file", "list", "history", "diff", "export"]
+    )]
     pub(in crate::cli) prove: Option<String>,
     /// Prove that nobody is on two sides of a dataset made with `convert --split`.
     ///
-    /// The certificate is printed, or written to --out. It contains no ids. `verify-proof` checks it without the dataset.
-    #[arg(long, conflicts_with_all = ["prove", "find", "find_file", "list", "history", "diff", "export"], hide_short_help = true)]
+    /// The certificate is printed, or written to --out. It contains no ids. `verify-proof` checks it without the
+    /// dataset.
+    #[arg(
+        long, conflicts_with_all = ["prove", "find", "find_file", "list", "history", "diff", "export"],
+        hide_short_help = true
+    )]
     pub(in crate::cli) prove_split: bool,
     /// With --prove or --prove-split: file to write the proof to.
     #[arg(long, value_name = "FILE", requires = "proved")]
@@ -25,7 +32,9 @@ pub(in crate::cli) struct ProveArgs {
     /// Print the root hash of the version.
     ///
     /// It is one hash over the shards and the id index. Keep it where nobody can change it.
-    #[arg(long, conflicts_with_all = ["prove", "prove_split", "find", "find_file", "list", "history", "diff", "export"])]
+    #[arg(
+        long, conflicts_with_all = ["prove", "prove_split", "find", "find_file", "list", "history", "diff", "export"]
+    )]
     pub(in crate::cli) root: bool,
 }
 

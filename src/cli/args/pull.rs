@@ -18,19 +18,20 @@ pub(in crate::cli) struct PullArgs {
     at: Option<String>,
     /// Copy only these parts of a dataset made with `convert --split` [default: all].
     ///
-    /// A later pull into the same folder may name other parts: its version has those, and older versions stay as they are.
+    /// A later pull into the same folder may name other parts: its version has those, and older versions stay as they
+    /// are.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', help_heading = "Selection")]
     split: Vec<String>,
     /// Copy only the shards, and what readers need beside them.
     ///
-    /// The folder is no dataset then: it has no ids, no log and no older versions. A later pull deletes the files that its version
-    /// does not have.
+    /// The folder is no dataset then: it has no ids, no log and no older versions. A later pull deletes the files that
+    /// its version does not have.
     #[arg(long, help_heading = "Output")]
     data_only: bool,
     /// Delete older versions of the copy.
     ///
-    /// Without it, they stay readable until `vacuum` deletes them. They are deleted in any case once somebody was erased from the
-    /// dataset.
+    /// Without it, they stay readable until `vacuum` deletes them. They are deleted in any case once somebody was
+    /// erased from the dataset.
     #[arg(long, conflicts_with = "data_only", help_heading = "Output")]
     prune: bool,
 }

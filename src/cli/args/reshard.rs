@@ -23,8 +23,8 @@ pub(in crate::cli) struct ReshardArgs {
     at: Option<String>,
     /// Take the records with the ids of a file, one per line.
     ///
-    /// Record ids, subject ids or origins (file#row), as `manifest --find` takes them. In a file .jsonl, each line is a JSON
-    /// string. - is standard input. Ids that no record has are counted, and --json lists them.
+    /// Record ids, subject ids or origins (file#row), as `manifest --find` takes them. In a file .jsonl, each line is a
+    /// JSON string. - is standard input. Ids that no record has are counted, and --json lists them.
     #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ids: Option<PathBuf>,
     /// Take the records that satisfy a condition.
@@ -45,8 +45,8 @@ pub(in crate::cli) struct ReshardArgs {
     seed: u64,
     /// Put the records in a random order, which follows from a seed.
     ///
-    /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each part of a split is shuffled by
-    /// itself. Later conversions into the new dataset shuffle what they add.
+    /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each part of a split is
+    /// shuffled by itself. Later conversions into the new dataset shuffle what they add.
     #[arg(long, value_name = "SEED", help_heading = "Output")]
     shuffle: Option<u64>,
     /// New dataset: a folder or URL without one.
@@ -55,7 +55,8 @@ pub(in crate::cli) struct ReshardArgs {
     /// Shard size on disk [default: that of the dataset].
     ///
     /// Shards are even, and near this size.
-    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, conflicts_with_all = ["shards", "records_per_shard"],
+    #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = size, conflicts_with_all = ["shards",
+        "records_per_shard"],
           help_heading = "Output")]
     target_shard: Option<Size>,
     /// Number of shards, which are even in bytes.
@@ -65,7 +66,8 @@ pub(in crate::cli) struct ReshardArgs {
     shards: Option<u64>,
     /// With --shards: even in records, not in bytes.
     ///
-    /// Numbers of records differ by at most one, for ranks that wait for each other. Each part of a split has so many shards.
+    /// Numbers of records differ by at most one, for ranks that wait for each other. Each part of a split has so many
+    /// shards.
     #[arg(long, requires = "shards", help_heading = "Output")]
     even: bool,
     /// Records of each shard; the last one has the rest.

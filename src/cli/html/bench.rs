@@ -17,7 +17,8 @@ pub(in crate::cli) fn page(report: &BenchReport) -> String {
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         out,
-        "</h1><p class=\"sub\">Before: <span class=\"mono\">{}</span>, {}. After: <span class=\"mono\">{}</span>, {}.</p></header>",
+        "</h1><p class=\"sub\">Before: <span class=\"mono\">{}</span>, {}. After: <span class=\"mono\">{}</span>, \
+         {}.</p></header>",
         escape_some(&report.source.name),
         escape(&about(&report.source)),
         escape_some(&report.dataset.name),
@@ -104,7 +105,8 @@ fn rates(
         let readers = if run.readers == 1 { "1 reader".to_owned() } else { format!("{} readers", run.readers) };
         let _ = write!(
             out,
-            "<span>{word}, {readers}</span><div class=\"bar {word}{class}\" style=\"--w:{width:.1}%\"></div><span class=\"n\">{}</span>",
+            "<span>{word}, {readers}</span><div class=\"bar {word}{class}\" style=\"--w:{width:.1}%\"></div><span \
+             class=\"n\">{}</span>",
             escape(&show(value))
         );
     }
@@ -118,9 +120,12 @@ fn table(out: &mut String, report: &BenchReport) {
         "Each takes at most the time stated below, and ends earlier if a cold reading comes to the end.",
     );
     out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th>Side</th><th>Cache</th><th class=\"n\">Readers</th><th class=\"n\">Records</th>\
-         <th class=\"n\">Bytes</th><th class=\"n\">Time</th><th class=\"n\">Records/s</th><th class=\"n\">First batch</th>\
-         <th class=\"n\">Files opened</th><th class=\"n\">From disks</th><th class=\"n\">Waiting</th></tr></thead><tbody>",
+        "<div class=\"scroll\"><table><thead><tr><th>Side</th><th>Cache</th><th class=\"n\">Readers</th><th \
+         class=\"n\">Records</th>\
+         <th class=\"n\">Bytes</th><th class=\"n\">Time</th><th class=\"n\">Records/s</th><th class=\"n\">First \
+          batch</th>\
+         <th class=\"n\">Files opened</th><th class=\"n\">From disks</th><th \
+          class=\"n\">Waiting</th></tr></thead><tbody>",
     );
     for run in &report.runs {
         let cache = match run.cache {
@@ -131,8 +136,10 @@ fn table(out: &mut String, report: &BenchReport) {
         let word = if run.side == "source" { "before" } else { "after" };
         let _ = write!(
             out,
-            "<tr><td>{word}</td><td>{cache}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "<tr><td>{word}</td><td>{cache}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
+             class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
+              class=\"n\">{}</td></tr>",
             run.readers,
             grouped(run.records),
             Size(run.bytes),
@@ -154,7 +161,8 @@ fn footer(out: &mut String, report: &BenchReport) {
     }
     let _ = write!(
         out,
-        "<p>Readers of shardify {} took batches of {} records in a random order of samples or shards, for at most {} a measurement; two batches \
+        "<p>Readers of shardify {} took batches of {} records in a random order of samples or shards, for at most {} \
+         a measurement; two batches \
          for each reader wait in a queue. Records were read into memory and decoded no further. A consumer took a batch, worked for {}, and \
          took the next; the time that it waited after the first batch counts.</p></footer>",
         env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,5 @@
-//! The pages of `report` and `bench`: one HTML file each that needs nothing else, with drawings as SVG and pictures as data URLs.
+//! The pages of `report` and `bench`: one HTML file each that needs nothing else, with drawings as SVG and pictures as
+//! data URLs.
 //!
 //! Every text that comes from data passes through [`escape`]. The page has no scripts, and a policy that forbids them
 //! and every request, in case a text got through.
@@ -86,7 +87,8 @@ pub(super) fn page(report: &Report) -> String {
 fn begin(name: &str, what: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src \
+          'unsafe-inline'\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
           <meta name=\"referrer\" content=\"no-referrer\">\
          <title>{0} – shardify {what}</title><style>{STYLE}</style></head><body><main>\n<header><h1><bdi>{0}</bdi>",
@@ -644,7 +646,8 @@ fn strips(out: &mut String, report: &Report) {
 
 fn footer(out: &mut String, report: &Report) {
     let private = if report.is_private {
-        " Ids of this dataset are private: columns of ids, names of sources, values in reasons and the content of samples are left out."
+        " Ids of this dataset are private: columns of ids, names of sources, values in reasons and the content of \
+         samples are left out."
     } else {
         ""
     };
@@ -654,7 +657,8 @@ fn footer(out: &mut String, report: &Report) {
     };
     let _ = write!(
         out,
-        "<footer>Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; NaN is in no range.{rejected}{private} \
+        "<footer>Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; NaN is in \
+         no range.{rejected}{private} \
          Made by shardify {}.</footer>",
         env!("CARGO_PKG_VERSION")
     );

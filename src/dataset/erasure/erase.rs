@@ -215,9 +215,9 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
 /// The operation whose entries list shards again that were no longer live.
 pub const REVERT: &str = "revert";
 
-/// Attempts to commit before an erasure is planned again, at which point it asks other runs to delay theirs for longer: each
-/// attempt takes longer than a small conversion, so without this it could lose for ever. Runs that were asked already may
-/// still finish the attempts that they are in.
+/// Attempts to commit before an erasure is planned again, at which point it asks other runs to delay theirs for longer:
+/// each attempt takes longer than a small conversion, so without this it could lose for ever. Runs that were asked
+/// already may still finish the attempts that they are in.
 const ATTEMPTS: usize = 12;
 
 /// The result of rewriting a shard.

@@ -3,7 +3,7 @@
 //! | column | type | meaning |
 //! |---|---|---|
 //! | `hash` | 32 bytes | HMAC-SHA-256 of the text, under the dataset's salt; of a private id the text is its token |
-//! | `kind` | text | `id`, `record`, `subject`, `origin`, `place`, `content`, `source`, `was`, `similar-id`, `similar-record` or `similar-subject` |
+//! | `kind` | text | what is blocked: see [`SuppressedKind`] |
 //! | `source` | 32 bytes, null | for origins: the hash of the source's name, so that other sources need no lookup |
 //! | `version` | u64 | version that blocked it |
 //! | `records` | u64 | number of records that had it |

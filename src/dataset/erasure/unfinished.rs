@@ -1,7 +1,7 @@
 //! Work that an erasure has left after its commit, recorded with the commit.
 //!
 //! ```text
-//! order (durable) -> entry that names it -> old objects deleted, rejects cleaned -> receipt -> a later entry drops the name
+//! order (durable) -> entry that names it -> objects deleted, rejects cleaned -> receipt -> dropped by a later entry
 //! ```
 //!
 //! An order lists the objects that the commit replaces, the words that lines of rejects must not contain, as keyed

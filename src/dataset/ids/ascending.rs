@@ -1,4 +1,5 @@
-//! Ids of consecutive records that ascend, as encoded columns of a few bytes each, until enough of them make a segment of the id index.
+//! Ids of consecutive records that ascend, as encoded columns of a few bytes each, until enough of them make a segment
+//! of the id index.
 //!
 //! ```text
 //! worker      texts of a row group -> chunk of the sidecar's column -.
@@ -9,8 +10,9 @@
 //!                                                      chunk ------> groups of a segment
 //! ```
 //!
-//! A column that is encoded for a sidecar is the same in the index, so it is encoded once, by the thread that does so anyway; whoever gathers
-//! ids compares two texts for each part. Ids that would take more than their hashes are not kept.
+//! A column that is encoded for a sidecar is the same in the index, so it is encoded once, by the thread that does so
+//! anyway; whoever gathers ids compares two texts for each part. Ids that would take more than their hashes are not
+//! kept.
 
 use std::cmp::Ordering;
 
@@ -72,7 +74,8 @@ impl Ascending {
         Some(Self { first, last, repeated, form: Form::Texts(texts.clone()) })
     }
 
-    /// Takes the ids, if they are many, as columns that were encoded elsewhere; `None` if hashes of this width would take less.
+    /// Takes the ids, if they are many, as columns that were encoded elsewhere; `None` if hashes of this width would
+    /// take less.
     pub(in crate::dataset) fn encoded_as(self, chunks: Vec<Chunk>, width: HashWidth) -> Option<Self> {
         if self.len() < LEAST_GROUP_ROWS {
             return Some(self);

@@ -130,8 +130,8 @@ impl IdColumn {
         self.for_index(HashWidth::Eight, true)
     }
 
-    /// Returns the ids for an index whose hashes have this width. If it has no proofs, ids that ascend are hashed only if that turns out
-    /// to be necessary, unless it is known already (`eager`).
+    /// Returns the ids for an index whose hashes have this width. If it has no proofs, ids that ascend are hashed only
+    /// if that turns out to be necessary, unless it is known already (`eager`).
     pub fn for_index(&self, width: HashWidth, eager: bool) -> IdHashes {
         let ascending = if self.private { None } else { Ascending::of(&self.texts) };
         let known = match ascending {

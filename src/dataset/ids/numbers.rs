@@ -163,7 +163,8 @@ mod tests {
     proptest! {
         #[test]
         fn sets_have_the_ranges_of_their_numbers(
-            numbers in prop::collection::vec(prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64], 0..400),
+            numbers in prop::collection::vec(prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64],
+                0..400),
         ) {
             let mut set = NumberSet::default();
             let mut expected = BTreeSet::new();
@@ -179,7 +180,8 @@ mod tests {
     proptest! {
         #[test]
         fn kept_records_are_counted_in_order(
-            ranges in prop::collection::vec((prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64], 0..200_u64), 0..40),
+            ranges in prop::collection::vec((prop_oneof![0..300_u64, 65_400..65_700_u64, 1_000_000..1_000_100_u64],
+                0..200_u64), 0..40),
             asked in prop::collection::vec(prop_oneof![0..600_u64, 65_300..66_000_u64, 999_000..1_100_000_u64], 0..100),
         ) {
             let (mut set, mut expected) = (NumberSet::default(), BTreeSet::new());

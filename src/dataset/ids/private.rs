@@ -6,7 +6,7 @@
 //! ```text
 //! token     first 16 bytes, as 32 hexadecimal digits, of HMAC-SHA-256(key, id)
 //! stored    token                          mode hmac
-//!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token and 8 zero bytes
+//!           token "." sealed id            mode sealed: base64url of XChaCha20-Poly1305, nonce = token, 8 zero bytes
 //! index     first 8 bytes of the token     sorted by hash, as for plain ids
 //! hash      first 8 bytes of HMAC-SHA-256(key "content hashes", hash of the record or source), 0 stays 0
 //! ```

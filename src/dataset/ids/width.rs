@@ -4,11 +4,11 @@
 //! SHA-256 of the id   0f 1e 2d 3c 4b 5a 69 78 ...
 //! eight bytes         0f1e2d3c4b5a6978              column `hash`:   proofs lead from the root of a version to them
 //! five bytes          0f1e2d3c4b                    column `hash40`: no proofs
-//! in memory           0f1e2d3c4b000000              in the upper bits, so both are ordered and divided into buckets alike
+//! in memory           0f1e2d3c4b000000              in the upper bits: both have one order and the same buckets
 //! ```
 //!
-//! A lookup compares the text of every id that it finds, so a hash need only be long enough for few others to have the same: among
-//! 10^9 ids one in a thousand lookups finds an id that is not the wanted one.
+//! A lookup compares the text of every id that it finds, so a hash need only be long enough for few others to have the
+//! same: among 10^9 ids one in a thousand lookups finds an id that is not the wanted one.
 
 use std::sync::{
     Arc,
@@ -108,7 +108,8 @@ impl HashWidth {
     }
 }
 
-/// Which ids of a run are hashed where they are encoded, which all cores do, and which only if they turn out not to ascend.
+/// Which ids of a run are hashed where they are encoded, which all cores do, and which only if they turn out not to
+/// ascend.
 #[derive(Debug, Clone, Default)]
 pub struct HashPlan {
     width: HashWidth,

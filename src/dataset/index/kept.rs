@@ -7,8 +7,9 @@
 //!                                     needed after all
 //! ```
 //!
-//! Where the root of a segment is that of its pairs, all ids are hashed anyway, and nothing is unhashed. Else hashes are needed only if
-//! other ids follow before enough of these have arrived for a segment of their own, or if hashes would take less.
+//! Where the root of a segment is that of its pairs, all ids are hashed anyway, and nothing is unhashed. Else hashes
+//! are needed only if other ids follow before enough of these have arrived for a segment of their own, or if hashes
+//! would take less.
 
 use std::borrow::Cow;
 
@@ -32,7 +33,8 @@ use crate::{
     record::numbers::Progression,
 };
 
-/// Ids from which on they make a segment of their own when others follow that do not ascend: fewer would be many segments.
+/// Ids from which on they make a segment of their own when others follow that do not ascend: fewer would be many
+/// segments.
 pub(super) const LEAST_ORDERED: usize = 1 << 20;
 
 /// Bytes of encoded ids in memory that make a segment.
@@ -112,8 +114,8 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// Adds ids; returns false if they do not follow those before. `first` is the number of their first record, and `is_first` whether no pairs are
-    /// before them.
+    /// Adds ids; returns false if they do not follow those before. `first` is the number of their first record, and
+    /// `is_first` whether no pairs are before them.
     pub(super) fn push(&mut self, ids: &Ascending, first: u64, is_first: bool) -> Result<bool> {
         let Self::Ascend(kept) = self else { return Ok(false) };
         let follows = kept.last.as_deref().map_or(is_first, |last| last <= ids.first());
@@ -131,7 +133,8 @@ impl Ids {
         }
     }
 
-    /// Whether a part, whose first record has this number, is to be kept apart from those before: a segment has whole parts.
+    /// Whether a part, whose first record has this number, is to be kept apart from those before: a segment has whole
+    /// parts.
     pub(super) fn is_full(&self, ids: &Ascending, (first, pairs, most): (u64, usize, usize)) -> bool {
         let Self::Ascend(kept) = self else { return false };
         let is_far = kept.rows > 0 && first + ids.len() as u64 - kept.first_record > u64::from(u32::MAX);
@@ -185,7 +188,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Keeps the part that was added last so that it can be hashed later, unless there are enough ids for a segment in any case.
+    /// Keeps the part that was added last so that it can be hashed later, unless there are enough ids for a segment in
+    /// any case.
     pub(super) fn hash_later(&mut self, part: IdHashes, first: u64, width: HashWidth) -> Result<Later> {
         if self.unhashed.dropped {
             return Ok(if self.loose.is_empty() && !self.is_small(width) { Later::Full } else { Later::Kept });

@@ -2,12 +2,12 @@
 //!
 //! Sizes are divided into classes, each eight times the one before. Eight segments of one class are merged into one of
 //! the next class or a higher one; smaller segments are included if that is cheaper than leaving them. So there are at
-//! most seven segments per class, and a pair is rewritten at most once per class. Segments of different sides of a divided
-//! dataset are never merged.
+//! most seven segments per class, and a pair is rewritten at most once per class. Segments of different sides of a
+//! divided dataset are never merged.
 //!
-//! Segments of ids in ascending order are merged by themselves, up to a size from which on they stay as they are. If the ids of
-//! one begin where those of another end, so does the merged one; else it has hashes, like the rest of the index, unless it is large: then the ids
-//! are merged.
+//! Segments of ids in ascending order are merged by themselves, up to a size from which on they stay as they are. If
+//! the ids of one begin where those of another end, so does the merged one; else it has hashes, like the rest of the
+//! index, unless it is large: then the ids are merged.
 //!
 //! ```text
 //! inputs    a sorted, b=00 b=01        b sorted, b=00            pairs up to the minimum of the inputs' last pairs in
@@ -187,7 +187,8 @@ impl Input {
     }
 }
 
-/// Returns segments of ids in ascending order in the order of their ids; `None` if the ids of some lie between those of another.
+/// Returns segments of ids in ascending order in the order of their ids; `None` if the ids of some lie between those of
+/// another.
 fn in_order(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Result<Option<Vec<SegmentRef>>> {
     let mut bounds = Vec::with_capacity(segments.len());
     for segment in segments {

@@ -13,10 +13,12 @@
 //! The footer of a bucket stores a hash of its pairs, and the log stores a root of these ([`sum`]), so that tampering
 //! is detected and a few pairs can be proved to be all that a version has for an id.
 //!
-//! Where ids ascend, a segment has the ids themselves, which take less ([`ordered`]). Nothing but its size and its readers depend on that.
+//! Where ids ascend, a segment has the ids themselves, which take less ([`ordered`]). Nothing but its size and its
+//! readers depend on that.
 //!
-//! Unless a dataset is made for proofs, hashes have [five bytes](HashWidth), and no hash of pairs is taken: the seals of the buckets detect
-//! tampering, and the root of a version is that of the seals. In memory a hash always has 64 bits, of which the last are 0 then.
+//! Unless a dataset is made for proofs, hashes have [five bytes](HashWidth), and no hash of pairs is taken: the seals
+//! of the buckets detect tampering, and the root of a version is that of the seals. In memory a hash always has 64
+//! bits, of which the last are 0 then.
 //!
 //! Record numbers are relative to the segment's `record_base`, which the log entry stores: a commit that loses a
 //! conflict gets a new base without rewriting the segment. Commits add segments ([`write`]); `compact` merges several
@@ -73,8 +75,8 @@ pub use write::{SegmentWriter, Segments};
 /// Target pairs per bucket: a segment has the smallest power of two of buckets that holds no more than this on average.
 const BUCKET_PAIRS: u64 = 1 << 20;
 
-/// Pairs for each different hash from which on hashes are stored once: a hash with the run of its key takes up to 11 bytes, a
-/// difference between two hashes about 6.
+/// Pairs for each different hash from which on hashes are stored once: a hash with the run of its key takes up to 11
+/// bytes, a difference between two hashes about 6.
 const REPEATS: usize = 3;
 
 fn schema(hashes: HashWidth) -> Schema {
@@ -90,7 +92,8 @@ pub(in crate::dataset) struct BucketWriter {
     sum: PairSum,
     hashes: Vec<u64>,
     records: Vec<u64>,
-    /// Whether hashes repeat so often that each is stored once; the first row group decides, so that all have a similar size.
+    /// Whether hashes repeat so often that each is stored once; the first row group decides, so that all have a similar
+    /// size.
     repeats: Option<bool>,
 }
 

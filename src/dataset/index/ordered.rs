@@ -5,12 +5,14 @@
 //!                                                                                       ids[n..2n) ...
 //! ```
 //!
-//! Neighbouring ids share most of their text, and records are numbered in the same order, so both columns are differences. Row groups
-//! have their least and greatest id, so a lookup reads the footer and one row group. The only bucket holds all ids.
+//! Neighbouring ids share most of their text, and records are numbered in the same order, so both columns are
+//! differences. Row groups have their least and greatest id, so a lookup reads the footer and one row group. The only
+//! bucket holds all ids.
 //!
-//! What a segment means does not depend on its form: its root is that of the pairs (hash, record) in the order of hashes, which are
-//! made of the ids where they are needed ([`HashOrder`]), in as many passes over the segment as memory asks for; therefore a segment with a
-//! root has at most [`MOST_HASHED`]. Private ids never ascend, because tokens are random.
+//! What a segment means does not depend on its form: its root is that of the pairs (hash, record) in the order of
+//! hashes, which are made of the ids where they are needed ([`HashOrder`]), in as many passes over the segment as
+//! memory asks for; therefore a segment with a root has at most [`MOST_HASHED`]. Private ids never ascend, because
+//! tokens are random.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -52,7 +54,8 @@ use crate::{
     storage::Store,
 };
 
-/// Maximum pairs of a segment that is read in the order of hashes: such a reader reads it again for each part that fits its memory.
+/// Maximum pairs of a segment that is read in the order of hashes: such a reader reads it again for each part that fits
+/// its memory.
 pub(super) const MOST_HASHED: u64 = 16 << 20;
 
 /// Maximum pairs of other segments: the footer, which a lookup reads, grows with them.
@@ -94,8 +97,8 @@ fn group_rows(pairs: u64) -> usize {
     usize::try_from(rows).unwrap_or(BATCH_ROWS)
 }
 
-/// Returns columns as a row group. A lookup reads a row group as a whole, and their pages are so many that an index of them would be most of
-/// what is read.
+/// Returns columns as a row group. A lookup reads a row group as a whole, and their pages are so many that an index of
+/// them would be most of what is read.
 fn group(mut chunks: Vec<Chunk>, rows: usize) -> Group {
     for chunk in &mut chunks {
         (chunk.close.offset_index, chunk.close.column_index) = (None, None);
@@ -241,8 +244,8 @@ fn damaged(place: &str, cause: Error) -> Error {
     table::damaged(cause, "the id index is damaged", place.to_owned())
 }
 
-/// Reads the pairs of some range of hashes of a segment in the order of hashes, in bounded memory: the ids are read once for each part
-/// of the range that has as many pairs as are held.
+/// Reads the pairs of some range of hashes of a segment in the order of hashes, in bounded memory: the ids are read
+/// once for each part of the range that has as many pairs as are held.
 pub(super) struct HashOrder {
     store: Arc<dyn Store>,
     segment: SegmentRef,
@@ -319,8 +322,8 @@ pub(super) fn each_pair(
     Ok(count)
 }
 
-/// Writes the only bucket of another segment, with the records of a segment for which `number` returns a number, and that number, which
-/// is relative to the base of the other segment and ascends as the old one does.
+/// Writes the only bucket of another segment, with the records of a segment for which `number` returns a number, and
+/// that number, which is relative to the base of the other segment and ascends as the old one does.
 ///
 /// # Errors
 /// If the segment is missing or damaged, or a store fails.
@@ -463,7 +466,8 @@ mod tests {
         Arc::new(RemoteStore::memory().unwrap())
     }
 
-    /// Writes the ids of consecutive records from `first` on, a part at a time, and one by one if they are to be hashed.
+    /// Writes the ids of consecutive records from `first` on, a part at a time, and one by one if they are to be
+    /// hashed.
     fn written(store: &Arc<dyn Store>, parts: &[Vec<String>], first: u64, hashed: bool) -> Vec<SegmentRef> {
         let mut writer =
             SegmentWriter::new(Arc::clone(store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
@@ -631,7 +635,8 @@ mod tests {
     #[test]
     fn columns_of_sidecars_are_taken_as_they_are() {
         let store = memory();
-        // Subjects have many records, so their column has a dictionary; the sidecar of many rows has several row groups.
+        // Subjects have many records, so their column has a dictionary; the sidecar of many rows has several row
+        // groups.
         for repeats in [1, 40] {
             let parts = [0..300_000_u64, 300_000..300_010, 300_010..340_000, 340_000..340_020];
             let text = |n: u64| format!("PAT-{:07}", n / repeats);

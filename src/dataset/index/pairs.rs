@@ -48,7 +48,8 @@ impl BucketSum {
     }
 }
 
-/// Sum of the pairs of a bucket that is written: its hash, if the root of the segment follows from it, and how many there are.
+/// Sum of the pairs of a bucket that is written: its hash, if the root of the segment follows from it, and how many
+/// there are.
 #[derive(Debug)]
 pub(super) struct PairSum {
     sum: Option<BucketSum>,

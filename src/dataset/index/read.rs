@@ -52,8 +52,8 @@ pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRe
     Ok(found)
 }
 
-/// Returns the record numbers that a segment has for any of some ids, or others with their hashes; they are in ascending order of
-/// hashes. Every bucket that may contain one is read once.
+/// Returns the record numbers that a segment has for any of some ids, or others with their hashes; they are in
+/// ascending order of hashes. Every bucket that may contain one is read once.
 ///
 /// # Errors
 /// If a bucket is missing or damaged.
@@ -340,8 +340,8 @@ impl BucketStream {
     }
 }
 
-/// Passes all pairs of a segment to `visit`, with absolute record numbers, in bounded memory. They come in the order of hashes, or in that of
-/// ids if the segment has ids and no root.
+/// Passes all pairs of a segment to `visit`, with absolute record numbers, in bounded memory. They come in the order of
+/// hashes, or in that of ids if the segment has ids and no root.
 ///
 /// # Errors
 /// If a bucket is missing, damaged or not sorted, its pairs do not match the hash in the log, or `visit` fails.

@@ -31,7 +31,8 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Writes segments for another dataset, whose records are those that a numbering keeps. Their buckets are not published yet.
+/// Writes segments for another dataset, whose records are those that a numbering keeps. Their buckets are not published
+/// yet.
 ///
 /// # Errors
 /// When a bucket is missing or damaged, a store fails, or the run is cancelled.

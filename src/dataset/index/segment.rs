@@ -28,7 +28,8 @@ pub struct SegmentRef {
     pub path: String,
     /// Base added to its record numbers.
     pub record_base: u64,
-    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote it.
+    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,
     /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`super::ordered`]).

@@ -68,8 +68,8 @@ type Written = (SegmentRef, Vec<Staged>, u64);
 
 /// Collects the ids of one commit and writes a segment whenever enough have accumulated, so that memory is bounded.
 ///
-/// While all ids ascend, they are kept, and a segment has them in place of the hashes. These are only made if the root of the segment is
-/// that of its pairs, or once other ids follow.
+/// While all ids ascend, they are kept, and a segment has them in place of the hashes. These are only made if the root
+/// of the segment is that of its pairs, or once other ids follow.
 #[derive(Debug)]
 pub struct SegmentWriter {
     store: Arc<dyn Store>,
@@ -108,8 +108,8 @@ impl SegmentWriter {
         }
     }
 
-    /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of their own, and
-    /// all writers together take no more memory than one.
+    /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of
+    /// their own, and all writers together take no more memory than one.
     #[must_use]
     pub fn of_side(mut self, side: Side, sides: &Sides) -> Self {
         if side > 0 {
@@ -179,7 +179,8 @@ impl SegmentWriter {
         self.pending.len.max(self.order.unhashed())
     }
 
-    /// Keeps the ids of the next records if they and those before ascend, and returns whether they do. `None`: they do not ascend themselves.
+    /// Keeps the ids of the next records if they and those before ascend, and returns whether they do. `None`: they do
+    /// not ascend themselves.
     fn take_order(&mut self, ids: Option<&Ascending>, first: u64) -> Result<bool> {
         let Some(ids) = ids else { return Ok(false) };
         if self.order.is_full(ids, (first, self.pairs(), self.most_pairs)) {

@@ -73,7 +73,8 @@ pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
         return Ok(());
     }
     Err(Error::integrity(format!(
-        "expected a segment of the id index of a power of two of at most {MAX_BUCKETS} buckets with a seal each, found {} \
+        "expected a segment of the id index of a power of two of at most {MAX_BUCKETS} buckets with a seal each, \
+         found {} \
          buckets and {} seals",
         segment.buckets,
         segment.seals.len()

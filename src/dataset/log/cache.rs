@@ -1,9 +1,9 @@
 //! A cache of log entries and lists.
 //!
-//! They are created once and never change, and one command asks for the same ones many times: to open older versions, to see
-//! who committed meanwhile, to follow the history. On an object store each would be a request of its own. The bytes are
-//! kept, not what they say, so that an object is checked each time it is used; what is absent or damaged is asked for again, since
-//! the store may be at fault.
+//! They are created once and never change, and one command asks for the same ones many times: to open older versions,
+//! to see who committed meanwhile, to follow the history. On an object store each would be a request of its own. The
+//! bytes are kept, not what they say, so that an object is checked each time it is used; what is absent or damaged is
+//! asked for again, since the store may be at fault.
 
 use std::{
     collections::HashMap,

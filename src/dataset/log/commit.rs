@@ -95,8 +95,8 @@ pub(in crate::dataset) enum Next {
 /// the run's id and the version that it was based on before it wrote anything. `done` completes the error message if
 /// other runs are faster each time.
 ///
-/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now. Attempts are delayed
-/// for an erasure that asks for it.
+/// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now. Attempts
+/// are delayed for an erasure that asks for it.
 pub(in crate::dataset) fn until_created(
     dataset: &Dataset,
     run: (&TransactionId, Version),

@@ -368,8 +368,8 @@ impl<'a> ListWriter<'a> {
         Ok(Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>()))))
     }
 
-    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no more
-    /// than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
+    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no
+    /// more than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
     pub(in crate::dataset) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
         if !self.draft.transaction.merges.is_empty() && self.lists.len() > 1 {
             let level = self.lists.iter().map(|list| list.level).max().unwrap_or(0);

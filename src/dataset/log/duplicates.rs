@@ -6,10 +6,10 @@
 //! | `source`, `row` | text, u64 or null | its origin, as in a sidecar |
 //! | `first_record` | u64, null | number of the record that it repeats, if the dataset held that before the run |
 //! | `first_id` | text, null | else the record id of that record as stored, if the record is a sample of files |
-//! | `first_source`, `first_row` | text, u64, both null | else its origin; all null if that record was erased from all versions |
+//! | `first_source`, `first_row` | text, u64, both null | else its origin; all null if it was erased |
 //!
-//! Ids of duplicates may be those of a person, so an erasure from all versions removes rows. That is why log entries do not have the
-//! seals of these tables: the metadata of each, under `shardify.rows`, has the BLAKE3 of its rows instead.
+//! Ids of duplicates may be those of a person, so an erasure from all versions removes rows. That is why log entries do
+//! not have the seals of these tables: the metadata of each, under `shardify.rows`, has the BLAKE3 of its rows instead.
 
 use std::sync::Arc;
 

@@ -37,7 +37,8 @@ use crate::{
     units::Size,
 };
 
-/// Newest version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own version.
+/// Newest version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own
+/// version.
 pub const FORMAT_VERSION: u32 = 5;
 
 /// Version of datasets whose id index has hashes of eight bytes, which older releases read as well.
@@ -240,7 +241,8 @@ impl Counts {
             return Ok(());
         }
         Err(Error::inconsistent_output(format!(
-            "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated + {} filtered = {accounted}",
+            "expected {} records to be accounted for, found {} written + {} rejected + {} deduplicated + {} filtered \
+             = {accounted}",
             self.records_in, self.records_out, self.records_rejected, self.records_deduplicated, self.records_filtered
         )))
     }
@@ -273,7 +275,8 @@ pub struct Settings {
     /// Types of the columns of these tables, which bind later tables; `null` for a column without a value so far.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
     pub label_types: Option<Fields>,
-    /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from folders.
+    /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from
+    /// folders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
     /// Indexes for training tools that every shard has.
@@ -311,8 +314,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether sidecars of Parquet shards have the content hashes of new rows. Rows of text that only their origin names need
-    /// them in any case: by its hash, an erasure tells an erased row from another one that has taken its place in the source.
+    /// Whether sidecars of Parquet shards have the content hashes of new rows. Rows of text that only their origin
+    /// names need them in any case: by its hash, an erasure tells an erased row from another one that has taken its
+    /// place in the source.
     pub fn hashes_rows(&self, of_text: bool) -> bool {
         self.hash_records || (of_text && self.id.is_empty() && !self.has_subjects())
     }
@@ -330,8 +334,8 @@ impl Settings {
         self.subject.is_some() || self.subjects_from.is_some()
     }
 
-    /// Returns the division into sides and the kind of the ids that it follows from, if sidecars and the id index have these ids as they
-    /// were when the records were divided.
+    /// Returns the division into sides and the kind of the ids that it follows from, if sidecars and the id index have
+    /// these ids as they were when the records were divided.
     pub fn divided_by(&self) -> Option<(&Sides, IdKind)> {
         let sides = self.split.as_ref()?;
         match sides.by {
@@ -511,7 +515,8 @@ mod tests {
                 "operation": "convert", "tool": "t", "arguments": {},
                 "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
                     "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
-                "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [], "subject": null},
+                "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
+                    "subject": null},
                 "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
                 "shards": [], "runs": [], "sources": [], "segments": [],
             })

@@ -8,12 +8,13 @@
 //!
 //! For `seconds` after it was written, `vacuum` expires no version from `version` on. The run rewrites the lease under
 //! the next serial well before that and deletes it at its end; the lease of a killed run expires by itself. A lease
-//! with `"erasing": true` also asks others to delay their commits, for `delay` seconds or 30, because the run has lost to them
-//! several times or is about to commit what took it long. Leases only avoid wasted work: a run that reads objects deleted
-//! under it fails with a conflict and commits nothing.
+//! with `"erasing": true` also asks others to delay their commits, for `delay` seconds or 30, because the run has lost
+//! to them several times or is about to commit what took it long. Leases only avoid wasted work: a run that reads
+//! objects deleted under it fails with a conflict and commits nothing.
 //!
-//! Erasures that follow each other would keep all versions readable, and each would take longer than the one before. So a `vacuum` that
-//! is held back by many versions takes a lease with `"expiring": true`: no erasure begins while it lasts, and it waits for those that run.
+//! Erasures that follow each other would keep all versions readable, and each would take longer than the one before. So
+//! a `vacuum` that is held back by many versions takes a lease with `"expiring": true`: no erasure begins while it
+//! lasts, and it waits for those that run.
 
 use std::{
     collections::HashMap,
@@ -86,8 +87,9 @@ impl Claim {
         }
     }
 
-    /// How long commits of another run are to be delayed; `None` if they need not be. They are delayed, too, for an erasure that a vacuum
-    /// waits for (`is_awaited`): until then no version expires, and each commit adds one that has to be searched.
+    /// How long commits of another run are to be delayed; `None` if they need not be. They are delayed, too, for an
+    /// erasure that a vacuum waits for (`is_awaited`): until then no version expires, and each commit adds one that has
+    /// to be searched.
     fn delay_of(&self, transaction: &TransactionId, is_awaited: bool) -> Option<Duration> {
         let asked = (self.erasing || is_awaited && !self.expiring) && self.transaction != *transaction;
         asked.then(|| self.delay.map_or(FIRST_DELAY, Duration::from_secs).min(MAX_DELAY))
@@ -175,8 +177,8 @@ impl Lease {
         Ok(Self { held, renewal: Some((end, thread)) })
     }
 
-    /// Moves the lease to another version. Others should delay their commits if this run `lost` to them: each time for twice as
-    /// long, since on a busy store an attempt may take minutes.
+    /// Moves the lease to another version. Others should delay their commits if this run `lost` to them: each time for
+    /// twice as long, since on a busy store an attempt may take minutes.
     ///
     /// # Errors
     /// When the store fails.
@@ -201,8 +203,8 @@ impl Drop for Lease {
     }
 }
 
-/// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored. If locks show
-/// that a run has died, its lease has ended, too.
+/// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored. If
+/// locks show that a run has died, its lease has ended, too.
 fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
     let mut listed = Vec::new();
     store.walk(&system_path("leases"), &mut |found| {
@@ -235,8 +237,9 @@ pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Option<
     Ok(claims.map(|claim| (claim.transaction.tag().to_owned(), (!claim.expiring).then_some(claim.version))).collect())
 }
 
-/// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the first, so
-/// that transactions that are already retrying do not keep winning; the total delay is limited to what the lease states.
+/// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the
+/// first, so that transactions that are already retrying do not keep winning; the total delay is limited to what the
+/// lease states.
 #[derive(Debug)]
 pub(in crate::dataset) struct CommitDelay<'a> {
     transaction: &'a TransactionId,
@@ -265,8 +268,8 @@ struct Waiting<'a> {
     dataset: &'a Dataset,
     begun: Instant,
     max_poll: Duration,
-    /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this machine
-    /// takes for the time.
+    /// Leases by when they were seen first. One that is not renewed in its time is that of a killed run, whatever this
+    /// machine takes for the time.
     seen: HashMap<String, Instant>,
 }
 
@@ -279,8 +282,8 @@ impl<'a> Waiting<'a> {
         Self { max_poll: MAX_TURN_POLL, ..Self::new(dataset) }
     }
 
-    /// Waits while there are leases to wait for, each for at most the time that `patience` states, counted from the beginning of all waits;
-    /// it is also told whether a vacuum waits.
+    /// Waits while there are leases to wait for, each for at most the time that `patience` states, counted from the
+    /// beginning of all waits; it is also told whether a vacuum waits.
     fn until_gone(
         &mut self,
         patience: impl Fn(&Claim, bool) -> Option<Duration>,

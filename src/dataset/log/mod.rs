@@ -1,4 +1,5 @@
-//! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each version.
+//! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each
+//! version.
 
 pub(super) mod bounds;
 pub(super) mod cache;

@@ -1,8 +1,8 @@
 //! The part of a version that a copy has: all of it, or some sides of a divided dataset.
 //!
-//! Shards lie in the folders of their sides, a segment of the id index states its side, and a table of places belongs to the shards of
-//! one folder. So a part is a choice of whole objects, and record numbers stay. The list of sources is that of the whole version: numbers
-//! of the other sides lead to no run, like those of removed records.
+//! Shards lie in the folders of their sides, a segment of the id index states its side, and a table of places belongs
+//! to the shards of one folder. So a part is a choice of whole objects, and record numbers stay. The list of sources is
+//! that of the whole version: numbers of the other sides lead to no run, like those of removed records.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -38,7 +38,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the part of a snapshot that consists of some sides: everything that it has if none or all of its sides are named.
+    /// Returns the part of a snapshot that consists of some sides: everything that it has if none or all of its sides
+    /// are named.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset is not divided or has no such side.
@@ -69,8 +70,8 @@ impl Part {
         Ok(Self { sides: Some(chosen) })
     }
 
-    /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has become a dataset of
-    /// its own.
+    /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has
+    /// become a dataset of its own.
     fn of_history(entries: &[Entry]) -> Self {
         let mut kept = entries.iter().rev().take_while(|entry| KEEP_A_COPY.contains(&entry.operation.as_str()));
         kept.find(|entry| entry.operation == PULL).map(Self::of_entry).unwrap_or_default()

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! lock     _shardify/locks/<tag>              held while the run is active, if the store has locks
-//! intent   _shardify/intents/<txn>-<n>.json   {"transaction", "operation", "planned_on", "paths"}: before each publishing
+//! intent   _shardify/intents/<txn>-<n>.json   written before objects get their names, and lists them
 //! names    <tag>/..., _shardify/.../<tag>...  created only if absent
 //! commit   entry of the log                   then the intents and the lock are deleted
 //! ```
@@ -166,8 +166,8 @@ impl<'a> Publication<'a> {
         &self.writer.run
     }
 
-    /// Records that another run may commit what was published: `record` returns whether it did, or was not needed. If it
-    /// fails, its outcome is unknown unless the error says that the objects are wrong.
+    /// Records that another run may commit what was published: `record` returns whether it did, or was not needed. If
+    /// it fails, its outcome is unknown unless the error says that the objects are wrong.
     ///
     /// # Errors
     /// Those of `record`.

@@ -144,8 +144,8 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     columns
 }
 
-/// Returns the objects that a copy of a part of a snapshot has in common with it: shards, what is beside them, the id index and tables of
-/// places. Objects of older releases have no seals.
+/// Returns the objects that a copy of a part of a snapshot has in common with it: shards, what is beside them, the id
+/// index and tables of places. Objects of older releases have no seals.
 ///
 /// # Errors
 /// When a list cannot be read, or the id index of older releases cannot be divided.

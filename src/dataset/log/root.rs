@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! root -- head      "shardify root 3\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
-//!      |- list      "list <shards> <root of shards>\n"                                      as the log entry lists them
-//!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                         in the order of the list
-//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"    as the log entry lists them
-//!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"       if its hashes have five bytes
+//!      |- list      "list <shards> <root of shards>\n"                              as the log entry lists them
+//!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                 in the order of the list
+//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n" as listed
+//!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"    of hashes of 5 bytes
 //! ```
 //!
 //! All levels are Merkle trees as in RFC 6962 ([`merkle`]); [`index`](super::index) defines the tree of a segment.
@@ -112,7 +112,8 @@ fn ids_line(entry: &Entry) -> String {
     }
 }
 
-/// Returns the line of the head that states the rule by which ids have sides; empty if the segments do not state theirs.
+/// Returns the line of the head that states the rule by which ids have sides; empty if the segments do not state
+/// theirs.
 fn split_line(entry: &Entry) -> Result<String> {
     let Some((sides, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
     if entry.segments.iter().any(|segment| segment.side.is_none()) {

@@ -73,8 +73,8 @@ pub struct Scattered {
     pub set: String,
     /// Number of the shard within the set.
     pub shard: u64,
-    /// Record number that the shard's table of numbers counts from, if its records were new when it was made: their numbers and their
-    /// version are only known at commit, so the table states neither.
+    /// Record number that the shard's table of numbers counts from, if its records were new when it was made: their
+    /// numbers and their version are only known at commit, so the table states neither.
     pub base: Option<u64>,
 }
 

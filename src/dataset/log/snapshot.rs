@@ -108,7 +108,10 @@ impl Dataset {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store().location().to_string())
                     .hint(format!("the oldest version that can be read is {}", newest.readable_from))
-                    .hint("`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, `manifest --tag` for good"))
+                    .hint(
+                        "`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, \
+                     `manifest --tag` for good",
+                    ))
             }
             Some(entry) => match latest {
                 Some(latest) if latest.erasures.as_ref().is_some_and(|e| version < e.rewrote_before) => {

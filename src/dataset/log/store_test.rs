@@ -80,7 +80,8 @@ fn race(store: &dyn Store) -> Result<()> {
             "this store ignores conditional creates (If-None-Match: *), without which concurrent commits lose records",
         )
         .hint(
-            "put the dataset into a store that supports them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local folder",
+            "put the dataset into a store that supports them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local \
+             folder",
         ))
 }
 

@@ -107,8 +107,8 @@ impl Transaction<'static> {
 }
 
 impl Transaction<'_> {
-    /// Returns the settings of the version that follows one with the settings `parent`: those of the transaction, and what other
-    /// runs have recorded about labels and duplicates since it was planned.
+    /// Returns the settings of the version that follows one with the settings `parent`: those of the transaction, and
+    /// what other runs have recorded about labels and duplicates since it was planned.
     pub fn settings_on(&self, parent: Option<&Settings>) -> Settings {
         let mut settings = self.settings.clone();
         // A revert is never based on a version that it was not planned on, and restores all settings.

@@ -297,7 +297,8 @@ fn runs_of(snapshot: &Snapshot, found: &[Duplicate]) -> Result<HashMap<Version, 
     versions.into_iter().filter(|version| version.0 > 0).map(run).collect()
 }
 
-/// Passes the numbers that the id index has for record ids, or others with their hashes, to `visit`, each with what its id is given with.
+/// Passes the numbers that the id index has for record ids, or others with their hashes, to `visit`, each with what its
+/// id is given with.
 fn with_ids(
     snapshot: &Snapshot,
     mut ids: Vec<(IdHash, String, usize)>,

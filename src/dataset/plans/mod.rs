@@ -16,9 +16,9 @@
 //! its tasks wrote. Two attempts of one task write different names; the outcome that is created first counts, and the
 //! other attempt deletes what it wrote.
 //!
-//! Workers are given the name of a plan and read what it says, such as paths of sources. So the name has the hash of the
-//! plan's bytes, which have the seals of its tables: who may write to the dataset can make a worker read nothing that
-//! the planner did not name.
+//! Workers are given the name of a plan and read what it says, such as paths of sources. So the name has the hash of
+//! the plan's bytes, which have the seals of its tables: who may write to the dataset can make a worker read nothing
+//! that the planner did not name.
 //!
 //! A plan is *open* until it is committed, voided, or idle for [`MAX_IDLE`].
 

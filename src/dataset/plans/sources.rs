@@ -64,8 +64,8 @@ fn schema() -> Schema {
 pub(super) struct Rows;
 
 impl Rows {
-    /// Writes the table; it has no name until it is published. This thread makes the rows while another one encodes those before
-    /// them: there may be millions.
+    /// Writes the table; it has no name until it is published. This thread makes the rows while another one encodes
+    /// those before them: there may be millions.
     pub(super) fn write(
         store: &dyn Store,
         path: &str,

@@ -624,7 +624,8 @@ mod tests {
             "operation": "convert", "tool": "t", "arguments": {},
             "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
                 "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
-            "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [], "subject": null},
+            "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
+                "subject": null},
             "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
             "shards": [{"path": list, "rows": 1, "level": 0}], "runs": [], "sources": [], "segments": [],
         }))

@@ -8,7 +8,7 @@
 //! | `source` | text | name of the source object |
 //! | `row` | u64, null | number of the record in its source, from 1; null when the source is a file per record |
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
-//! | `fingerprint` | 16 bytes, null | what duplicates are found by; the column is there only if the dataset leaves out duplicates by it |
+//! | `fingerprint` | 16 bytes, null | what duplicates are found by; absent from datasets without deduplication |
 
 pub(super) mod fingerprints;
 pub(super) mod frames;
@@ -439,7 +439,8 @@ impl SidecarGroups {
 }
 
 impl SidecarGroups {
-    /// Returns the hashes of the ids of a kind with their columns, for the id index has them in the same form if they ascend.
+    /// Returns the hashes of the ids of a kind with their columns, for the id index has them in the same form if they
+    /// ascend.
     #[must_use]
     pub fn share(&self, kind: IdKind, hashes: IdHashes) -> IdHashes {
         let column = match kind {

@@ -8,8 +8,8 @@
 //! The table is beside the sidecar and has as many rows. [`places`](super::places) map the other way, from numbers to
 //! rows. First versions are stored here because the runs that knew them may be vacuumed, and neighbours may differ.
 //!
-//! A conversion that shuffles writes the table before its records have numbers: they count from 0 there, every first version is 0, and
-//! the run states what both are (`set_base`).
+//! A conversion that shuffles writes the table before its records have numbers: they count from 0 there, every first
+//! version is 0, and the run states what both are (`set_base`).
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ impl NumbersWriter {
         Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
     }
 
-    /// Adds the number of the next row, and the first version that had the record. Numbers of new records count from 0, and their
-    /// version is not known yet and written as 0.
+    /// Adds the number of the next row, and the first version that had the record. Numbers of new records count from 0,
+    /// and their version is not known yet and written as 0.
     ///
     /// # Errors
     /// When the store fails.
@@ -228,8 +228,8 @@ const ROW_BYTES: u64 = 5;
 const FOOTER_BYTES: u64 = 16 << 10;
 const MAX_TAIL: u64 = 128 << 10;
 
-/// Returns some rows of a scattered run, given their ordinals in ascending order. `known` is a lower bound of the shard's rows: a small
-/// table is read whole.
+/// Returns some rows of a scattered run, given their ordinals in ascending order. `known` is a lower bound of the
+/// shard's rows: a small table is read whole.
 ///
 /// # Errors
 /// When the table is missing, damaged or shorter.

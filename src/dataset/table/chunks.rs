@@ -95,7 +95,8 @@ pub(in crate::dataset) enum Values<'a> {
     Noise(&'a [u64]),
     /// Dictionary-coded numbers with one key per row; neighbours are mostly equal.
     Repeated { keys: &'a [u32], dictionary: &'a [u64] },
-    /// Like `Repeated`, but the dictionary ascends and its numbers are random, so compression would not make them smaller.
+    /// Like `Repeated`, but the dictionary ascends and its numbers are random, so compression would not make them
+    /// smaller.
     Ascending { keys: &'a [u32], dictionary: &'a [u64] },
     /// Numbers in long arithmetic progressions.
     Counted(&'a [Progression]),

@@ -1,5 +1,5 @@
-//! JSON objects that nothing refers to with a seal, and that end with a checksum of their own: plans, outcomes of tasks,
-//! intents, the result of the store test.
+//! JSON objects that nothing refers to with a seal, and that end with a checksum of their own: plans, outcomes of
+//! tasks, intents, the result of the store test.
 //!
 //! ```text
 //! {"field": ..., "checksum": "<BLAKE3 of all bytes before this field>"}

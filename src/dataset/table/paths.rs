@@ -10,8 +10,8 @@ use crate::{
 /// Names of objects that describe a folder of shards.
 pub(in crate::dataset) const OF_FOLDER: [&str; 3] = [schema::file::NAME, CONSTANTS_FILE, "shardindex.json"];
 
-/// Ending of tables below the system folder. They are Parquet, but readers that are given the folder of a dataset choose
-/// files by their endings, and would take the rows of a `.parquet` for records.
+/// Ending of tables below the system folder. They are Parquet, but readers that are given the folder of a dataset
+/// choose files by their endings, and would take the rows of a `.parquet` for records.
 const TABLE: &str = ".table";
 
 /// Ending of the tables that older releases wrote.
@@ -47,8 +47,8 @@ pub fn new_sidecar_path(shard: &str) -> String {
     format!("{}{TABLE}", old.strip_suffix(OLD_TABLE).unwrap_or(&old))
 }
 
-/// Returns the path of the sidecar of a shard that is adopted in place, which is the `number`th of the writer with this tag. The
-/// path of the shard is no part of it: readers that look for endings would find that of the shard.
+/// Returns the path of the sidecar of a shard that is adopted in place, which is the `number`th of the writer with this
+/// tag. The path of the shard is no part of it: readers that look for endings would find that of the shard.
 pub fn adopted_sidecar_path(tag: &str, number: usize) -> String {
     table_path(&format!("sidecar/{tag}/adopted/{number:06}"))
 }
@@ -58,8 +58,8 @@ pub(in crate::dataset) fn is_adopted_sidecar(sidecar: &str) -> bool {
     sidecar.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.split('/').nth(3)) == Some("adopted")
 }
 
-/// Returns the path of a shard's sidecar if none is stated, as older releases named it. Shards named by shardify lose their
-/// extension; adopted shards keep it because it may be the only difference between two of them.
+/// Returns the path of a shard's sidecar if none is stated, as older releases named it. Shards named by shardify lose
+/// their extension; adopted shards keep it because it may be the only difference between two of them.
 pub(in crate::dataset) fn sidecar_path(shard: &str) -> String {
     if !is_shard_name(shard) {
         return system_path(&format!("sidecar/adopted/{shard}.parquet"));

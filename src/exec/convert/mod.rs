@@ -255,7 +255,8 @@ impl Pipeline<'_> {
         Some((Shuffler::new(setup, encoder.layout(self.naming.fingerprints)), ids))
     }
 
-    /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of all rows of their source.
+    /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of
+    /// all rows of their source.
     fn divide(&self, parsed: &mut Parsed, subject: Option<&str>) -> Result<Vec<SideRecords>> {
         match (self.sides, parsed) {
             (Some(gate), Parsed::Block(block)) => gate.pass(block, subject),

@@ -1,5 +1,5 @@
-//! Reads real files in parts, and compares with what reading them as a whole gives: values, row numbers, hashes, rejects
-//! with their places, counts and notes.
+//! Reads real files in parts, and compares with what reading them as a whole gives: values, row numbers, hashes,
+//! rejects with their places, counts and notes.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 

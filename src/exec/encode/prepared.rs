@@ -1,10 +1,12 @@
-//! Records that are encoded in another order than they are read in: each row has everything that the encoder needs of it.
+//! Records that are encoded in another order than they are read in: each row has everything that the encoder needs of
+//! it.
 //!
 //! ```text
 //! side | rank | data: the columns of the shard, or the framed record and its key | sidecar row | record number
 //! ```
 //!
-//! Ids, names and hashes are computed while the records still have the order of the input, because they come from their sources.
+//! Ids, names and hashes are computed while the records still have the order of the input, because they come from their
+//! sources.
 
 use std::sync::Arc;
 
@@ -94,7 +96,8 @@ impl Layout {
         &self.all
     }
 
-    /// Returns the columns that the order follows from, most significant first; that of record numbers is the last of all.
+    /// Returns the columns that the order follows from, most significant first; that of record numbers is the last of
+    /// all.
     pub fn keys(&self) -> [usize; KEYS] {
         [0, 1, 2]
     }

@@ -70,8 +70,8 @@ pub struct Footers(HashMap<String, Footer>);
 /// Returns the columns of a run with the types that the Delta log has, where these hold all values without loss.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no Delta table can have, and where another program's log
-/// is; [`Kind::Input`](crate::error::Kind::Input) for a column that the table has with another type.
+/// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no Delta table can have, and where another program's
+/// log is; [`Kind::Input`](crate::error::Kind::Input) for a column that the table has with another type.
 pub fn fit(
     dataset: &Dataset,
     snapshot: Option<&Snapshot>,
@@ -181,8 +181,8 @@ pub struct Difference {
     pub remedy: &'static str,
 }
 
-/// Returns how the log differs from the newest version. It may lag behind by versions that change no shards, such as tags:
-/// the next version brings their commits.
+/// Returns how the log differs from the newest version. It may lag behind by versions that change no shards, such as
+/// tags: the next version brings their commits.
 ///
 /// # Errors
 /// When the log is damaged, or the store fails.

@@ -165,7 +165,10 @@ fn other_type(known: &StructField, field: &Field) -> Error {
         print_type(field)
     ))
     .column(known.name.as_str())
-    .hint("a Delta table has one schema: give the column that type with --type if its values allow it, or name another dataset with --out")
+    .hint(
+        "a Delta table has one schema: give the column that type with --type if its values allow it, or name \
+     another dataset with --out",
+    )
 }
 
 fn print_delta(data_type: &Value) -> String {

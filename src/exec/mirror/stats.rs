@@ -1,7 +1,7 @@
 //! Statistics of files in a Delta log, from the footers of shards.
 //!
-//! Bounds are those of numbers, dates and times. Texts have none, nor have the columns of record ids and subject ids: an
-//! id must not live on in the log after its records were erased.
+//! Bounds are those of numbers, dates and times. Texts have none, nor have the columns of record ids and subject ids:
+//! an id must not live on in the log after its records were erased.
 
 use arrow::datatypes::Fields;
 use serde_json::{Map, Value, json};

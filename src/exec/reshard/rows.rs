@@ -1,5 +1,5 @@
-//! Takes rows of Parquet shards: row groups of which consecutive rows go to one new shard are spliced page by page, as in
-//! a compaction; of others, the rows are decoded and encoded.
+//! Takes rows of Parquet shards: row groups of which consecutive rows go to one new shard are spliced page by page, as
+//! in a compaction; of others, the rows are decoded and encoded.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,7 +1,7 @@
 //! Writes the records of some shards of the parent in the order of their ranks, as `convert --shuffle` does.
 //!
 //! ```text
-//! shard | rows or frames, sidecar rows, new numbers --(sorted runs)--> units --(encode: workers)--> new shards, numbers and places
+//! shard | rows or frames, sidecar rows, new numbers -(sorted runs)-> units -(encode)-> shards, numbers, places
 //! ```
 //!
 //! Rows are decoded and encoded; frames are copied as they are, and compressed again.

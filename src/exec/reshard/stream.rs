@@ -1,8 +1,8 @@
 //! Copies records of tar and TFRecord shards as they are stored.
 //!
 //! ```text
-//! uncompressed   | record | record | gap | record |     ranges of bytes, each compared with the hash in its sidecar row
-//! compressed     | unit             | unit        |     whole units as stored; of others the records, compressed again
+//! uncompressed   | record | record | gap | record |     ranges of bytes, compared with the hashes of the sidecar
+//! compressed     | unit             | unit        |     whole units as stored; else records, compressed again
 //! ```
 //!
 //! Bytes between the records of a foreign tar (folders, global headers) are not copied: they may name records that are

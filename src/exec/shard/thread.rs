@@ -8,9 +8,9 @@
 //! ```
 //!
 //! A few pieces wait while another is written, so that a disk that hesitates does not stop the workers. The end of a
-//! shard, its last bytes and its sidecar, is written while the next shard begins. A failure ends the thread; the appender
-//! learns of it with its next piece or when it asks for the finished shard. Dropping it waits for the thread, so that
-//! nothing is written afterwards.
+//! shard, its last bytes and its sidecar, is written while the next shard begins. A failure ends the thread; the
+//! appender learns of it with its next piece or when it asks for the finished shard. Dropping it waits for the thread,
+//! so that nothing is written afterwards.
 
 use std::thread::JoinHandle;
 

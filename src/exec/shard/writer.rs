@@ -141,8 +141,8 @@ impl ParquetShardWriter {
         self.beside.sidecar.append_groups(rows)
     }
 
-    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars, and returns the note with
-    /// which the shard is compared.
+    /// Appends a row group whose sidecar rows are appended separately, from existing sidecars, and returns the note
+    /// with which the shard is compared.
     ///
     /// # Errors
     /// Fails if the store fails.

@@ -1,4 +1,5 @@
-//! Prepares gathered records to be shuffled: they get the numbers of the order of the input, and their ids go to the index.
+//! Prepares gathered records to be shuffled: they get the numbers of the order of the input, and their ids go to the
+//! index.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

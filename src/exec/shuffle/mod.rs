@@ -1,4 +1,5 @@
-//! Shuffles gathered records, in bounded memory: they are prepared, sorted by rank into runs, and merged an interval of ranks at a time.
+//! Shuffles gathered records, in bounded memory: they are prepared, sorted by rank into runs, and merged an interval of
+//! ranks at a time.
 //!
 //! ```text
 //! Gather --(prepare: workers)--> number, index ids, count ranks --(sort: workers)--> runs
@@ -43,8 +44,8 @@ use crate::{
 
 use runs::{Key, KeyColumns, Run, RunWriter, sorted};
 
-/// Stored bytes of input that a batch of shuffled records stands for, and the most records of one. Both are fixed, because where units
-/// end follows from the batches.
+/// Stored bytes of input that a batch of shuffled records stands for, and the most records of one. Both are fixed,
+/// because where units end follows from the batches.
 const BATCH_BYTES: u64 = 128 << 10;
 const MAX_BATCH: u64 = 4096;
 
@@ -155,7 +156,8 @@ impl<'a> Shuffler<'a> {
         Run::write(location, &self.layout, &sorted, usize::try_from(block).unwrap_or(usize::MAX))
     }
 
-    /// Returns the records in their order, side by side; `input` is the size of the input, of which each record accounts for an equal part.
+    /// Returns the records in their order, side by side; `input` is the size of the input, of which each record
+    /// accounts for an equal part.
     ///
     /// # Errors
     /// If the disk fails.
@@ -223,8 +225,8 @@ impl<'a> Shuffler<'a> {
         Ok(files)
     }
 
-    /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a side and at the ends of intervals,
-    /// without the first `dropped` columns.
+    /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a side and at the ends
+    /// of intervals, without the first `dropped` columns.
     fn merged<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

@@ -1,9 +1,9 @@
-//! Sorted runs of prepared records, in memory as long as there is room and in temporary files then, of which any interval of ranks
-//! can be read.
+//! Sorted runs of prepared records, in memory as long as there is room and in temporary files then, of which any
+//! interval of ranks can be read.
 //!
 //! ```text
 //! in memory   one batch
-//! in a file   Arrow's stream format: schema | block | block | ...     with the first key and the place of each block in memory
+//! in a file   Arrow's stream format: schema | block | block | ...     first keys and places of blocks in memory
 //! ```
 //!
 //! A block has so few records that an interval of many runs fits into memory.

@@ -1,4 +1,5 @@
-//! Places of records that were moved: collected in the order of the rows, and put in that of the record numbers on disk.
+//! Places of records that were moved: collected in the order of the rows, and put in that of the record numbers on
+//! disk.
 
 use std::sync::Arc;
 

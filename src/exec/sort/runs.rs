@@ -314,14 +314,17 @@ mod tests {
             let mut runs = Vec::new();
             for start in (0..values.len()).step_by(run) {
                 let part = batch.slice(start, run.min(values.len() - start));
-                let halves = [part.slice(0, part.num_rows() / 2), part.slice(part.num_rows() / 2, part.num_rows().div_ceil(2))];
+                let halves = [part.slice(0, part.num_rows() / 2), part.slice(part.num_rows() / 2,
+                    part.num_rows().div_ceil(2))];
                 runs.extend(Run::sort(&here, &schema, &keys, &halves, 64).unwrap());
             }
             let runs = reduce(runs, fan_in, &here, &schema, &keys, &|| Ok(())).unwrap();
             prop_assert!(runs.len() <= fan_in);
             let found: Vec<u64> = Merged::new(&keys, runs, Vec::new())
                 .unwrap()
-                .flat_map(|batch| batch.unwrap().column(1).as_primitive::<arrow::datatypes::UInt64Type>().values().to_vec())
+                .flat_map(|batch| {
+                    batch.unwrap().column(1).as_primitive::<arrow::datatypes::UInt64Type>().values().to_vec()
+                })
                 .collect();
             let mut expected: Vec<u64> = (0..values.len() as u64).collect();
             expected.sort_by_key(|record| values[usize::try_from(*record).unwrap()]);

@@ -1,9 +1,9 @@
 //! Chunks shared by many records: each is read and decoded once, and its records are fetched from disk.
 //!
 //! ```text
-//! records  0 1 2 3 | 4 5 6 7       a block has as many records as a chunk; its chunks are transposed so that records come
-//! chunk A  ------- | -------       first, and written to disk. A window of records is read from there into memory, and splits
-//! chunk B  ------- | -------       are copied out of the window.
+//! records  0 1 2 3 | 4 5 6 7       a block has as many records as a chunk; its chunks are transposed so that records
+//! chunk A  ------- | -------       come first, and written to disk. A window of records is read from there into
+//! chunk B  ------- | -------       memory, and splits are copied out of the window.
 //! ```
 //!
 //! A block exists from the first split that needs it until the last one is done, in whatever order threads read them,

@@ -139,7 +139,8 @@ mod tests {
         }
 
         #[test]
-        fn a_single_other_byte_is_refused(mut text in "[0-9]{1,16}".prop_map(String::into_bytes), at in 0usize..16, byte: u8) {
+        fn a_single_other_byte_is_refused(mut text in "[0-9]{1,16}".prop_map(String::into_bytes), at in 0usize..16,
+            byte: u8) {
             let at = at % text.len();
             text[at] = byte;
             prop_assert_eq!(whole(&text).is_some(), byte.is_ascii_digit());

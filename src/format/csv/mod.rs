@@ -198,8 +198,8 @@ impl CsvSource {
     }
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
-    /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they are
-    /// the columns with types that are passed over.
+    /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they
+    /// are the columns with types that are passed over.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
         let fields = ByName::new(schema.fields());
         let passed: Vec<usize> = self.profile.typed().filter(|column| !self.is_taken(*column)).collect();
@@ -793,7 +793,8 @@ mod tests {
             for record in oracle::records(&bytes, b',') {
                 if record.start == record.end {
                     blank += 1;
-                } else if !record.closed || record.fields.len() > width || repair::is_torn(&bytes[record.start..record.end], b',') {
+                } else if !record.closed || record.fields.len() > width
+                    || repair::is_torn(&bytes[record.start..record.end], b',') {
                     bad += 1;
                 } else {
                     padded += u64::from(record.fields.len() < width);
@@ -831,7 +832,8 @@ mod tests {
             let rows: Vec<String> = cells.chunks(2).map(|row| row.join(",") + "\r\n").collect();
             let text = format!("a,b\r\n{}", rows.concat());
             let source = source(&text, &CsvOptions { delimiter: Some(b','), ..CsvOptions::default() });
-            prop_assert_eq!(format!("{:?}", read(&source, text.as_bytes(), size)), format!("{:?}", read(&source, text.as_bytes(), 1 << 20)));
+            prop_assert_eq!(format!("{:?}", read(&source, text.as_bytes(), size)), format!("{:?}", read(&source,
+                text.as_bytes(), 1 << 20)));
         }
     }
 }

@@ -6,12 +6,12 @@
 //!        -- a record spans lines --> tokens, and if there is anything odd, screen
 //! ```
 //!
-//! Parts end between the very splits of a run over the whole source, so that each part is cut into these splits again, and
-//! everything else follows: what a split holds does not depend on its neighbours. What has to be known of the splits before a part is
-//! only how many records and lines they have.
+//! Parts end between the very splits of a run over the whole source, so that each part is cut into these splits again,
+//! and everything else follows: what a split holds does not depend on its neighbours. What has to be known of the
+//! splits before a part is only how many records and lines they have.
 //!
-//! Nearly every record is one line, whether it is good or bad. The exceptions are found by [`screen`](super::screen), which alone
-//! decides: a damaged record of several lines may be divided.
+//! Nearly every record is one line, whether it is good or bad. The exceptions are found by [`screen`](super::screen),
+//! which alone decides: a damaged record of several lines may be divided.
 
 use std::io::Read as _;
 
@@ -131,7 +131,8 @@ mod tests {
     proptest! {
         #[test]
         fn parts_of_trouble_are_those_of_the_whole(
-            bytes in trouble(3000), header: bool, split in 1_usize..400, max in prop::sample::select(&[60, 1 << 20][..]), part in 1_u64..1500,
+            bytes in trouble(3000), header: bool, split in 1_usize..400, max in prop::sample::select(&[60,
+                1 << 20][..]), part in 1_u64..1500,
         ) {
             let options = CsvOptions { has_header: header, delimiter: Some(b','), ..CsvOptions::default() };
             if let Some(source) = sniff(&bytes, true, &options) {

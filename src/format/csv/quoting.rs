@@ -69,7 +69,8 @@ impl PartialEq for Quoting {
 }
 
 /// The note on a source in which a quote is a character.
-pub(super) const NOTE: &str = "every line has all fields without quoting, and not all values are quoted as RFC 4180 has it: `\"` was read as a character";
+pub(super) const NOTE: &str = "every line has all fields without quoting, and not all values are quoted as RFC 4180 \
+ has it: `\"` was read as a character";
 
 impl CsvSource {
     /// The delimiter, with the mark of sources in which a quote is a character.

@@ -445,7 +445,8 @@ impl Screen<'_> {
 }
 
 const NOTE: &str = "expected a record, found a line that reads like a note";
-const OTHER_HEADER: &str = "this record has text in every column of numbers, times or truth values, as a second header, and was kept as a record";
+const OTHER_HEADER: &str = "this record has text in every column of numbers, times or truth values, as a second \
+ header, and was kept as a record";
 const TORN: &str = "expected a delimiter or the end of the line after a closing quote, found text";
 
 impl Sink for Screen<'_> {

@@ -162,7 +162,8 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    /// Returns the end of the whole records of the buffer before a read error. An incomplete last record is not included.
+    /// Returns the end of the whole records of the buffer before a read error. An incomplete last record is not
+    /// included.
     fn before_the_fault(&mut self, fault: Error) -> Result<usize> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
         let Ended::Exhausted { start, .. } = scan(self.carried.bytes(), self.delimiter, 0, &mut all) else {
@@ -231,7 +232,8 @@ impl<R: Read> Splits<R> {
         }
     }
 
-    /// Returns the error for a record of more bytes than are allowed. It follows from these bytes alone, however much was read.
+    /// Returns the error for a record of more bytes than are allowed. It follows from these bytes alone, however much
+    /// was read.
     fn too_long(&self, record: usize) -> Error {
         let limit = Size(self.max_record_bytes as u64);
         let head = &self.carried.bytes()[..self.carried.len().min(record + self.max_record_bytes + 1)];
@@ -361,7 +363,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splits_end_at_record_boundaries_at_every_size(bytes in trouble(2000), size in 1usize..600, piece in 1usize..400) {
+        fn splits_end_at_record_boundaries_at_every_size(bytes in trouble(2000), size in 1usize..600,
+            piece in 1usize..400) {
             let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
             let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes().len()).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));

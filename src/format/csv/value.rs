@@ -503,7 +503,8 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(text in proptest::collection::vec(prop::sample::select(&b"-+.0123456789eETZ: naif\xc3"[..]), 0..32)) {
+        fn nothing_panics(text in proptest::collection::vec(prop::sample::select(&b"-+.0123456789eETZ: \
+             naif\xc3"[..]), 0..32)) {
             Kind::of(&text);
             any_float32(&text);
             plain_number(&text, &mut [0; 64]);

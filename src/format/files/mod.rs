@@ -1,7 +1,8 @@
 //! Trees of small files, grouped into samples.
 //!
-//! Files that share a key are the parts of one sample. By WebDataset's rule, that is the path up to the first dot of the name;
-//! another [rule](crate::record::key_rule) may be chosen, by which the key need not be the beginning of the path:
+//! Files that share a key are the parts of one sample. By WebDataset's rule, that is the path up to the first dot of
+//! the name; another [rule](crate::record::key_rule) may be chosen, by which the key need not be the beginning of the
+//! path:
 //!
 //! ```text
 //! scans/P-1.ct.png   -> key scans/P-1   extension ct.png   \
@@ -60,7 +61,8 @@ pub trait TreeFile {
     }
 }
 
-/// Files grouped into samples. Samples are sorted by key unless they are put into another order, and the files of each by extension.
+/// Files grouped into samples. Samples are sorted by key unless they are put into another order, and the files of each
+/// by extension.
 ///
 /// ```text
 /// files   2 0 | 1 | 4 3 5      indexes of files in the list
@@ -83,7 +85,8 @@ impl Samples {
         self
     }
 
-    /// Returns the samples in ascending order of their ranks; those of equal rank keep their order. Parts that are not files are given later.
+    /// Returns the samples in ascending order of their ranks; those of equal rank keep their order. Parts that are not
+    /// files are given later.
     #[must_use]
     pub fn ordered_by<F: TreeFile + Sync, R: Ord + Send>(
         self,

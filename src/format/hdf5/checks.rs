@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! superblock                 states where the file ends; a file that ends earlier is truncated
-//! fractal heap, FRHP, FHDB   checked by the crate, as are object headers, trees of version 2, and tables of shared messages
+//! fractal heap, FRHP, FHDB   checked by the crate, as are object headers, trees of version 2, shared messages
 //! its indirect blocks, FHIB  checked here when the crate begins to read one
 //! arrays of chunks           see `indexes.rs`
 //! ```
@@ -52,7 +52,8 @@ pub(super) fn checked(what: &str, at: u64, bytes: &[u8]) -> Result<(), Hdf5Error
         return Ok(());
     }
     Err(invalid(format!(
-        "{what} at byte {at}: expected bytes with the checksum {stored:#010x}, found {found:#010x}; they have changed since they were \
+        "{what} at byte {at}: expected bytes with the checksum {stored:#010x}, found {found:#010x}; they have changed \
+         since they were \
          written"
     )))
 }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! layout of version 2       same bytes as version 1, which the crate supports: the number is changed
-//! layout of class 3         a virtual dataset, for which the crate would refuse the whole file: becomes one without data and is recorded
-//! attribute of a named type its type is in another object: the message is removed (type 0), and read here with that type
+//! layout of class 3         a virtual dataset, for which the crate refuses the file: it loses its data, and is noted
+//! attribute of a named type its type is in another object: the message is removed (type 0), and read here
 //! ```
 //! A header is recognised by the crate's requests: 16 bytes of version 1 and then as many as these state, or a piece
 //! that begins with `OHDR` and ends in its own checksum. Headers may continue elsewhere, at addresses that they state.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reference    number of items (u32), address of the heap, index of the object in it (u32)
-//! heap         GCOL, its size, then objects: number (u16), references (u16), 4 bytes, size, bytes up to a multiple of 8
+//! heap         GCOL, its size, then objects: number (u16), references (u16), 4 bytes, size, padded bytes
 //! ```
 //!
 //! Heaps have no checksums. The only possible check is that an object has exactly the bytes that its reference implies.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! fixed array        FAHD -> FADB: entries; or a bitmap of the pages that were written, and pages
-//! extensible array   EAHD -> EAIB: entries, data blocks, super blocks -> EASB: a bitmap, data blocks -> EADB: entries, or pages
+//! extensible array   EAHD -> EAIB: entries, data blocks, super blocks -> EASB: bitmap, data blocks
+//!                    data block, EADB: entries or pages
 //! ```
 //!
 //! Every block and every page ends in a checksum, most of which the `hdf5-reader` crate does not verify; with one

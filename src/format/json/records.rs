@@ -142,7 +142,8 @@ pub(super) fn count_lines(split: &Split) -> (u64, u64) {
     (records as u64, ends as u64)
 }
 
-/// Counts the line ends that are followed by something else than white space. Written so that the compiler uses vectors.
+/// Counts the line ends that are followed by something else than white space. Written so that the compiler uses
+/// vectors.
 fn filled_after_ends(bytes: &[u8]) -> usize {
     let Some(next) = bytes.get(1..) else { return 0 };
     let (ends, next) = (bytes.chunks(SUMMED), next.chunks(SUMMED));

@@ -87,8 +87,8 @@ impl<'a> Lines<'a> {
         Ok(Some(split))
     }
 
-    /// Reads until `target` bytes are carried; returns `false` if the source ends before. The buffer grows with the bytes
-    /// found, because a short source must not reserve a whole split.
+    /// Reads until `target` bytes are carried; returns `false` if the source ends before. The buffer grows with the
+    /// bytes found, because a short source must not reserve a whole split.
     fn fill(&mut self, target: usize) -> Result<bool> {
         while self.carried.len() < target {
             let wanted = target.min(self.carried.len() + ahead::READ);

@@ -1,7 +1,7 @@
 //! Bounds of a column in a row group, from the footer of a Parquet file of any origin.
 //!
-//! Bounds are used only if the file states in which order they are meant. Old writers ordered text by signed bytes, and stated
-//! nothing.
+//! Bounds are used only if the file states in which order they are meant. Old writers ordered text by signed bytes, and
+//! stated nothing.
 
 use ::parquet::{
     arrow::arrow_reader::{ArrowReaderMetadata, statistics::StatisticsConverter},
@@ -15,8 +15,8 @@ use crate::{
     record::filter::{Bound, ColumnBounds, bound_of},
 };
 
-/// Returns what the footer states of a column, whose values are cast to the type of `field` when they are read; `None` for nested
-/// columns, or if nothing is known.
+/// Returns what the footer states of a column, whose values are cast to the type of `field` when they are read; `None`
+/// for nested columns, or if nothing is known.
 pub(super) fn column_bounds(metadata: &ArrowReaderMetadata, group: usize, field: &Field) -> Option<ColumnBounds> {
     let schema = metadata.schema();
     // Columns of one name are told apart by other names, which the file does not have.

@@ -230,8 +230,8 @@ impl ParquetEncoder {
         Ok(self.encode_noting(batches.to_vec(), &[])?.0)
     }
 
-    /// Like [`Self::encode`]; also returns what other tables can use of some fields. Columns are dropped one by one as they
-    /// are encoded.
+    /// Like [`Self::encode`]; also returns what other tables can use of some fields. Columns are dropped one by one as
+    /// they are encoded.
     ///
     /// # Errors
     /// Those of [`Self::encode`].
@@ -683,7 +683,8 @@ mod tests {
             "version 1 by shardify {}
 group of 25000 rows
   \"id\" ZSTD(ZstdLevel(1)), statistics, both indexes: v1 DELTA_BINARY_PACKED 20000 v1 DELTA_BINARY_PACKED 5000
-  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 RLE_DICTIONARY 5000
+  \"class\" ZSTD(ZstdLevel(1)), statistics, both indexes: dictionary PLAIN 3 v1 RLE_DICTIONARY 20000 v1 \
+   RLE_DICTIONARY 5000
   \"jpg\" ZSTD(ZstdLevel(1)), no statistics, offset index: v1 PLAIN 10082 v1 PLAIN 10082 v1 PLAIN 4836
 ",
             env!("CARGO_PKG_VERSION")

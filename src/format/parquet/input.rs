@@ -123,7 +123,8 @@ struct Group {
     encoded: u64,
     /// Estimate of the bytes of a decoded row.
     row_bytes: u64,
-    /// For each column that is read, the bytes of its pages while they are decoded; set once the page headers were read.
+    /// For each column that is read, the bytes of its pages while they are decoded; set once the page headers were
+    /// read.
     pages: OnceLock<Vec<u64>>,
 }
 
@@ -146,8 +147,8 @@ impl ParquetReader {
         Self::new(input, name, &metadata, &given, binary)
     }
 
-    /// Like [`open`](Self::open), with the types of the Parquet schema alone, whatever Arrow types the writer recorded, and
-    /// with INT96 timestamps in microseconds, as in a Delta table.
+    /// Like [`open`](Self::open), with the types of the Parquet schema alone, whatever Arrow types the writer recorded,
+    /// and with INT96 timestamps in microseconds, as in a Delta table.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -250,7 +251,8 @@ impl ParquetReader {
         self.groups.last().map_or(0, |group| group.first_row + group.rows)
     }
 
-    /// Decodes the rows of a split in the plain types of the file; also returns the bytes of input that they account for.
+    /// Decodes the rows of a split in the plain types of the file; also returns the bytes of input that they account
+    /// for.
     ///
     /// # Errors
     /// If the file is damaged, or the rows take more memory than a split may.

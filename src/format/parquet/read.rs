@@ -260,8 +260,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self
     }
 
-    /// Decodes only the rows in these ranges, which are in order and do not overlap. Row groups without such rows are not
-    /// read.
+    /// Decodes only the rows in these ranges, which are in order and do not overlap. Row groups without such rows are
+    /// not read.
     #[must_use]
     pub fn with_rows(mut self, ranges: &[Range<u64>]) -> Self {
         let (mut chosen, mut selectors, mut first, mut rows) = (Vec::new(), Vec::new(), 0, 0);

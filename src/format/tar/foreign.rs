@@ -30,8 +30,8 @@ use crate::{
 /// Maximum bytes between two files while it is undecided whether they belong to one sample.
 const MAX_GAP: u64 = 16 << 20;
 
-/// Reports every sample and its key; returns the extent of the samples. `files` receives the place of each file before its
-/// sample is reported.
+/// Reports every sample and its key; returns the extent of the samples. `files` receives the place of each file before
+/// its sample is reported.
 ///
 /// # Errors
 /// If the archive is damaged or, with `files`, a name is one that WebDataset's readers skip.

@@ -83,7 +83,8 @@ impl Members {
         self.places.push(MemberPlace { name_end: self.names.len(), key, first, header, content, size });
     }
 
-    /// Returns the members whose headers begin in a range of bytes, as they are when that range begins at byte `at` of a shard.
+    /// Returns the members whose headers begin in a range of bytes, as they are when that range begins at byte `at` of
+    /// a shard.
     pub fn within(&self, range: Range<u64>, at: u64) -> impl Iterator<Item = Place<'_>> {
         let index = |offset: u64| self.places.partition_point(|place| place.header < offset);
         let (from, to) = (index(range.start), index(range.end));
@@ -200,8 +201,8 @@ pub fn dali_head(samples: u64) -> String {
     format!("v1.2 {samples}\n")
 }
 
-/// Appends a member to DALI's index; `begins` means that it is the first of the shard. Each sample is a line; the caller ends the
-/// last one.
+/// Appends a member to DALI's index; `begins` means that it is the first of the shard. Each sample is a line; the
+/// caller ends the last one.
 ///
 /// # Errors
 /// If the name contains whitespace, which the format cannot quote, or the extension is empty.

@@ -371,7 +371,8 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_scan_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000), edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+    fn no_bytes_make_the_scan_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
         let _ = scan(&bytes);
         let (mut shard, _) = small_shard();
         for (at, value) in edits {

@@ -330,7 +330,8 @@ impl<'a> Adoption<'a> {
         let other_id = !self.options.id.is_empty() && self.options.id != old.id;
         if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
             self.context.observer.event(Event::Note(
-                "files that were adopted already keep their ids; --id and --subject apply only to new ones. To read their \
+                "files that were adopted already keep their ids; --id and --subject apply only to new ones. To read \
+                 their \
                  ids anew, adopt them into another dataset with --out"
                     .to_owned(),
             ));
@@ -538,8 +539,8 @@ impl<'a> Adoption<'a> {
         Err(Error::usage(problem).at(file.uri()).hint(hint))
     }
 
-    /// Returns the indexes to write beside each shard. Shards that stay in place get none: their paths are not unique to a run, so a
-    /// killed run would leave files that cannot be told from the user's.
+    /// Returns the indexes to write beside each shard. Shards that stay in place get none: their paths are not unique
+    /// to a run, so a killed run would leave files that cannot be told from the user's.
     fn indexes_beside<'s>(&self, settings: &'s Settings) -> &'s [IndexKind] {
         if self.options.out.is_some() { &settings.indexes } else { &[] }
     }

@@ -1,7 +1,8 @@
 //! Adoptions in tasks: files are read by any number of processes, and become shards in one commit.
 //!
 //! The plan has a row per file, in the order of the tasks. A task detects the formats of its files again, writes their
-//! sidecars, and links or copies the files unless they stay in place. The outcomes are stacked as those of a conversion.
+//! sidecars, and links or copies the files unless they stay in place. The outcomes are stacked as those of a
+//! conversion.
 
 use std::{
     collections::{BTreeMap, HashSet},

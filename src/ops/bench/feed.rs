@@ -1,7 +1,7 @@
 //! What readers read: samples that are files each, sources of records, or the shards of a dataset.
 //!
-//! A reader takes one item after the other: a sample, as loaders of folders do, or a file of records, as loaders of shards do. Items are
-//! in a random order that is the same in every run.
+//! A reader takes one item after the other: a sample, as loaders of folders do, or a file of records, as loaders of
+//! shards do. Items are in a random order that is the same in every run.
 
 use std::path::PathBuf;
 

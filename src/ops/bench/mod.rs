@@ -1,8 +1,9 @@
 //! `bench`: what a loader gets from a source and from the shards that were made of it.
 //!
-//! Records are read as `convert` reads them, and decoded no further: pictures stay JPEG. So the numbers are those of storage and format,
-//! the most that a loader can get, before it decodes. Cold readings come first from the disk: the files are dropped from the page cache,
-//! which needs no privileges; entries of folders stay cached, so the truth of a cold machine is worse for small files.
+//! Records are read as `convert` reads them, and decoded no further: pictures stay JPEG. So the numbers are those of
+//! storage and format, the most that a loader can get, before it decodes. Cold readings come first from the disk: the
+//! files are dropped from the page cache, which needs no privileges; entries of folders stay cached, so the truth of a
+//! cold machine is worse for small files.
 //!
 //! | measurement | items | how often |
 //! |---|---|---|
@@ -86,8 +87,8 @@ pub struct BenchRun {
     pub files_opened: u64,
     /// Bytes that came from disks, where the system tells.
     pub disk_bytes: Option<u64>,
-    /// Share of the time after the first batch that a consumer waits who works for the step on each batch; absent if the data ended
-    /// before its second batch, and for fewer readers than the most.
+    /// Share of the time after the first batch that a consumer waits who works for the step on each batch; absent if
+    /// the data ended before its second batch, and for fewer readers than the most.
     pub waiting: Option<f64>,
 }
 
@@ -287,7 +288,8 @@ impl Side<'_> {
         let disk = run.disk_bytes.unwrap_or(0) as f64;
         if disk < COLD_SHARE * stored * run.bytes as f64 {
             let note = format!(
-                "of what the cold readers of the {} read, little came from a disk: it lies in memory, or below this system's cache",
+                "of what the cold readers of the {} read, little came from a disk: it lies in memory, or below this \
+                 system's cache",
                 self.name
             );
             if !report.notes.contains(&note) {

@@ -1,7 +1,8 @@
 //! Rules of columns: what is counted of each column while shards are read, and what follows from the counts.
 //!
-//! Counts of parts of the data add up to those of all of it in any order, so neither threads nor the cut into shards change an answer.
-//! Nulls satisfy every rule but those about nulls, as in SQL; NaN is neither above a minimum nor below a maximum.
+//! Counts of parts of the data add up to those of all of it in any order, so neither threads nor the cut into shards
+//! change an answer. Nulls satisfy every rule but those about nulls, as in SQL; NaN is neither above a minimum nor
+//! below a maximum.
 
 use std::{
     borrow::Cow,
@@ -109,7 +110,8 @@ impl<'r> ColumnCheck<'r> {
         self.min.is_some() || self.max.is_some()
     }
 
-    /// Takes what a footer states of the column, if that decides all rules and all rows are live; returns whether it does.
+    /// Takes what a footer states of the column, if that decides all rules and all rows are live; returns whether it
+    /// does.
     pub(super) fn stated(&self, facts: &ColumnFacts, rows: u64, tally: &mut Tally) -> bool {
         let Some(nulls) = facts.nulls else { return false };
         if self.must_be_read || self.is_unique() || self.accepted.is_some() || self.pattern.is_some() {

@@ -18,8 +18,8 @@ const ASSERTIONS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-1-0/DataQu
 const METRICS_SCHEMA: &str = "https://openlineage.io/spec/facets/1-0-2/DataQualityMetricsInputDatasetFacet.json\
                               #/$defs/DataQualityMetricsInputDatasetFacet";
 
-/// Checks a dataset and sends lineage events to `to`, as [`with_events`] does. A check whose rules fail is a run that completes, with
-/// assertions that did not succeed.
+/// Checks a dataset and sends lineage events to `to`, as [`with_events`] does. A check whose rules fail is a run that
+/// completes, with assertions that did not succeed.
 ///
 /// # Errors
 /// Those of [`with_events`].

@@ -1,7 +1,7 @@
 //! Leaks: subjects, ids or values of a column that are on more than one side of a dataset, such as training and test.
 //!
-//! A side is a folder `split=SIDE` or a value of a column. The fingerprint of each group is kept with the side on which it was first, in
-//! bounded memory, so which groups are on two sides does not depend on the order of reading.
+//! A side is a folder `split=SIDE` or a value of a column. The fingerprint of each group is kept with the side on which
+//! it was first, in bounded memory, so which groups are on two sides does not depend on the order of reading.
 
 use std::{
     borrow::Cow,

@@ -1,8 +1,8 @@
 //! `check`: rules about a version of a dataset, as a gate for jobs.
 //!
-//! Rules are about the age and the number of records, columns and their types, values, drift against another version, and groups that
-//! are on two sides of a split. Everything about columns is counted in one pass (`read.rs`), in which footers decide what they can.
-//! A rule is never half known: either all records were counted, or the run fails.
+//! Rules are about the age and the number of records, columns and their types, values, drift against another version,
+//! and groups that are on two sides of a split. Everything about columns is counted in one pass (`read.rs`), in which
+//! footers decide what they can. A rule is never half known: either all records were counted, or the run fails.
 //!
 //! Of private datasets, values of columns of ids are counted, but shown nowhere.
 

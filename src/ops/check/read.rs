@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! shard -> footer: nulls and range of a column decide its rules?  yes -> counted, not read
-//!                                                                 no  -> its pages of live rows, in pieces of row groups
+//!                                                                 no  -> its pages, in pieces of row groups
 //! ```
 //!
 //! Shards and pieces are read side by side; a piece is held one batch at a time.

@@ -13,8 +13,8 @@
 //! max = 120
 //! ```
 //!
-//! Names are those of dbt's tests and of Great Expectations where these have one. Everything that can be wrong with a file is found
-//! before any data is read, and an error names line and character.
+//! Names are those of dbt's tests and of Great Expectations where these have one. Everything that can be wrong with a
+//! file is found before any data is read, and an error names line and character.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
@@ -154,8 +154,8 @@ impl Rules {
     /// Parses a file; `name` is its name in errors.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) with line and character if it is not TOML, has unknown keys or impossible values, or
-    /// states no rule.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) with line and character if it is not TOML, has unknown keys or
+    /// impossible values, or states no rule.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let empty = Self { name: name.to_owned(), text: text.to_owned(), tables: Tables::default() };
         let tables = toml::from_str(text).map_err(|error| {
@@ -295,7 +295,8 @@ impl Rules {
             rules.pattern.is_some(),
         ];
         if !states.contains(&true) {
-            let message = "expected a rule for the column: not_null, max_null_share, unique, min, max, accepted_values or pattern";
+            let message = "expected a rule for the column: not_null, max_null_share, unique, min, max, \
+             accepted_values or pattern";
             return Err(self.error(&column.span(), message));
         }
         if let Some(share) = &rules.max_null_share
@@ -396,7 +397,8 @@ mod tests {
             ),
             (
                 "[volume]\nmax_change = 0.1\n",
-                "rules.toml, line 2, character 14: expected `against` beside `max_change`: \"previous\", a version, a tag or a duration before now",
+                "rules.toml, line 2, character 14: expected `against` beside `max_change`: \"previous\", a version, a \
+                 tag or a duration before now",
             ),
             (
                 "[columns.a]\nmax_null_share = 2\n",

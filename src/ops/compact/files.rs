@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! shardify.compactedFor   134217728                                                 the target of the merge
-//! shardify.order          {"by":"zorder","columns":["a","b"],"set":"0198..."}       the order, and the run that made it
+//! shardify.order          {"by":"zorder","columns":["a","b"],"set":"0198..."}    the order, and the run that made it
 //! ```
 
 use jiff::Timestamp;

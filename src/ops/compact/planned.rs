@@ -2,8 +2,8 @@
 //!
 //! The plan has a row for each shard to be merged, in the order of the tasks; its `key` is the number of its group. The
 //! shards of a task lie in folders of its attempt, so groups whose constants differ are never in one task. Records keep
-//! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by the
-//! commit, as by a compaction of one process.
+//! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by
+//! the commit, as by a compaction of one process.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

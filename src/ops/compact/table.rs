@@ -1,5 +1,5 @@
-//! Compaction of Delta tables of other programs: merges small data files of each partition, or puts their rows into an order,
-//! and commits that as an OPTIMIZE.
+//! Compaction of Delta tables of other programs: merges small data files of each partition, or puts their rows into an
+//! order, and commits that as an OPTIMIZE.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

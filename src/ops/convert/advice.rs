@@ -79,7 +79,8 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
                     more => format!(" and {more} more"),
                 };
                 note(format!(
-                    "`{first}`{others}: an archive of this kind is stored whole, as one part of a sample; to convert what is in it, unpack it"
+                    "`{first}`{others}: an archive of this kind is stored whole, as one part of a sample; to convert \
+                     what is in it, unpack it"
                 ));
             }
         }
@@ -89,7 +90,8 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
             if is_framed && values > 1 && plan.fields.find(KEY_COLUMN).is_none() {
                 let least = Size(values << 10);
                 note(format!(
-                    "--rows parts makes a file of each of the {values} values of a row, some {least} of tar at least; --rows json makes one file of a row"
+                    "--rows parts makes a file of each of the {values} values of a row, some {least} of tar at least; \
+                     --rows json makes one file of a row"
                 ));
             }
         }
@@ -122,7 +124,8 @@ fn unlike(sources: &[RecordSource]) -> Option<String> {
     let own: HashSet<&str> = names(first).collect();
     let other = tables.iter().min_by_key(|table| names(table).filter(|name| own.contains(*name)).count())?;
     Some(format!(
-        "{} tables, such as `{}` and `{}`, become one, although they have {shared} of {all} columns in common: the others are null in most \
+        "{} tables, such as `{}` and `{}`, become one, although they have {shared} of {all} columns in common: the \
+         others are null in most \
          records; for a dataset of one table, name its files, or use --include '{}'",
         tables.len(),
         first.file.name(),
@@ -234,7 +237,8 @@ pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertRep
     {
         let (records, made) = (report.counts.records_out, report.counts.shards_added);
         note(format!(
-            "--shards {wanted} gave {made}: a shard has at least one record, and there are {records}, of different sizes"
+            "--shards {wanted} gave {made}: a shard has at least one record, and there are {records}, of different \
+             sizes"
         ));
     }
     if let Some(text) = few_shards(job, report) {
@@ -242,7 +246,8 @@ pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertRep
     }
 }
 
-/// Returns how to get more shards if there are fewer than a loader with a few workers needs, and the user did not choose how many.
+/// Returns how to get more shards if there are fewer than a loader with a few workers needs, and the user did not
+/// choose how many.
 fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
     let is_chosen = job.options.ends.is_some() || job.options.target_shard.is_some();
     let parts = report.splits.iter().map(|split| split.shards).filter(|shards| *shards > 0);
@@ -256,7 +261,8 @@ fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
     let of = if report.splits.is_empty() { "the dataset has" } else { "a part of the dataset has" };
     let way = match report.splits.is_empty() {
         true => format!(
-            "`shardify reshard {dataset} --shards {SUGGESTED_SHARDS} --out NEW`, or `convert --shards {SUGGESTED_SHARDS}`, makes {SUGGESTED_SHARDS}"
+            "`shardify reshard {dataset} --shards {SUGGESTED_SHARDS} --out NEW`, or `convert --shards \
+             {SUGGESTED_SHARDS}`, makes {SUGGESTED_SHARDS}"
         ),
         false => {
             let bytes = report.splits.iter().map(|split| split.bytes).filter(|bytes| *bytes > 0).min().unwrap_or(0);
@@ -265,7 +271,8 @@ fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
         }
     };
     Some(format!(
-        "{of} {has}: loaders such as webdataset give each worker whole shards, so more workers than that get none; {way}"
+        "{of} {has}: loaders such as webdataset give each worker whole shards, so more workers than that get none; \
+         {way}"
     ))
 }
 

@@ -81,8 +81,8 @@ pub(super) fn arguments(
     out
 }
 
-/// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log of
-/// private ids must not state.
+/// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log
+/// of private ids must not state.
 fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
     let Some(filter) = &options.filter else { return Vec::new() };
     let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };

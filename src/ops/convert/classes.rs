@@ -1,13 +1,13 @@
-//! Classes of samples: `--label-from-folder` gives each sample the number of the folder directly above its files, as its
-//! part `cls`.
+//! Classes of samples: `--label-from-folder` gives each sample the number of the folder directly above its files, as
+//! its part `cls`.
 //!
 //! ```text
 //! photos/cat/1.jpg   -> photos/cat/1.cls   0
 //! photos/dog/1.jpg   -> photos/dog/1.cls   1
 //! ```
 //!
-//! A dataset keeps the names of its classes in the order of their numbers, so that a class keeps its number in later runs, and
-//! new ones get the next numbers.
+//! A dataset keeps the names of its classes in the order of their numbers, so that a class keeps its number in later
+//! runs, and new ones get the next numbers.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,12 +30,12 @@ const MAX_CLASSES: usize = 100_000;
 /// Maximum number of new classes that a note names.
 const SHOWN: usize = 8;
 
-/// Adds the classes of new samples to the settings of a dataset, and returns the numbers of the samples' classes as parts of
-/// theirs; `None` if samples have no classes.
+/// Adds the classes of new samples to the settings of a dataset, and returns the numbers of the samples' classes as
+/// parts of theirs; `None` if samples have no classes.
 ///
 /// # Errors
-/// When a file is in no folder, a sample has a part of this extension already, there are too many classes, or their names must
-/// not be stored.
+/// When a file is in no folder, a sample has a part of this extension already, there are too many classes, or their
+/// names must not be stored.
 pub(super) fn of_samples(
     job: &Job<'_>,
     settings: &mut Settings,
@@ -69,8 +69,8 @@ pub(super) fn of_samples(
     of_known(settings, files, samples)
 }
 
-/// Returns the numbers of samples' classes as parts of theirs, given settings that have all of these classes; `None` if samples
-/// have no classes.
+/// Returns the numbers of samples' classes as parts of theirs, given settings that have all of these classes; `None` if
+/// samples have no classes.
 ///
 /// # Errors
 /// When a sample has another class.

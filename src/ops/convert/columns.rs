@@ -219,7 +219,10 @@ fn unlike_dataset(known: &Field, found: &Field) -> Error {
 /// Adds what to do about values that do not fit the type of the dataset.
 fn bound_hints(error: Error, column: &str, then: &str) -> Error {
     error
-        .hint(format!("give the column that type with --type {column}={then}, and leave out what does not fit with --on-error skip"))
+        .hint(format!(
+            "give the column that type with --type {column}={then}, and leave out what does not fit with \
+         --on-error skip"
+        ))
         .hint("or widen the type of the dataset with --on-schema union; --out names another dataset")
 }
 

@@ -145,7 +145,8 @@ impl Job<'_> {
         let changes: Vec<String> = found.iter().filter_map(change).collect();
         if !changes.is_empty() {
             self.context.observer.event(Event::Note(format!(
-                "types of columns of the dataset change: {}; `shardify compact {}` gives older shards these types where that \
+                "types of columns of the dataset change: {}; `shardify compact {}` gives older shards these types \
+                 where that \
                  changes no value",
                 changes.join(", "),
                 self.dataset.store().location()
@@ -194,7 +195,8 @@ impl Job<'_> {
             return Ok(());
         };
         self.require_accepted(Accept::Constants, "constants", || {
-            "expected variables without the record dimension to have the values that they have in this dataset, found a \
+            "expected variables without the record dimension to have the values that they have in this dataset, found \
+             a \
              difference"
                 .to_owned()
         })

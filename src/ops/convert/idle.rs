@@ -1,5 +1,5 @@
-//! A run that finds no new sources: options that would have been wrong are errors all the same, and options without effect are
-//! said.
+//! A run that finds no new sources: options that would have been wrong are errors all the same, and options without
+//! effect are said.
 
 use std::collections::HashSet;
 
@@ -66,7 +66,8 @@ pub(super) fn check(job: &Job<'_>, settings: &Settings) -> Result<()> {
     let unused = without_effect(job, snapshot, settings)?;
     if !unused.is_empty() {
         note(format!(
-            "sources that were converted before are not read again, so {} had no effect; to convert them anew, name another dataset with --out",
+            "sources that were converted before are not read again, so {} had no effect; to convert them anew, name \
+             another dataset with --out",
             unused.join(", ")
         ));
     }

@@ -34,8 +34,10 @@ pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<&KeyRule>) -> R
 
 /// Returns the error for `--key` if the sources are not files that become samples.
 pub(super) fn refusal() -> Error {
-    Error::usage("expected files for --key, found records")
-        .hint("leave --key out: --id names the columns of record ids, and members of archives are grouped by WebDataset's rule")
+    Error::usage("expected files for --key, found records").hint(
+        "leave --key out: --id names the columns of record ids, and members of archives are grouped by \
+         WebDataset's rule",
+    )
 }
 
 /// Checks that every file has a key, and notes names by which files may become one sample, or two, that nobody wants.
@@ -73,7 +75,8 @@ pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &
     let others =
         if found.len() > 1 { format!(", and so do those of {} other samples", found.len() - 1) } else { String::new() };
     Some(format!(
-        "{parts} files, such as `{first}` and `{second}`, become one sample, `{}`{others}, because the key is {what}; if they are samples of \
+        "{parts} files, such as `{first}` and `{second}`, become one sample, `{}`{others}, because the key is {what}; \
+         if they are samples of \
          their own, choose another rule with --key, such as last-dot",
         largest.key()
     ))
@@ -103,7 +106,8 @@ pub(in crate::ops) fn alike(files: &[SourceFile]) -> Option<String> {
     let more = pairs.count();
     let others = if more > 0 { format!(", and {more} other names,") } else { String::new() };
     Some(format!(
-        "`{}` and `{}`{others} differ only in the normal form of Unicode (NFC, NFD): they look the same, and are different records; \
+        "`{}` and `{}`{others} differ only in the normal form of Unicode (NFC, NFD): they look the same, and are \
+         different records; \
          some file systems and programs take them for one",
         one.escape_default(),
         other.escape_default()

@@ -7,9 +7,9 @@
 //!
 //! The types of labels are united over all tables of a run and bind those of later runs, as the types of columns do.
 //!
-//! Rows are joined with all listed files, also those that are in the dataset already: otherwise the name of a new file might
-//! seem to be unique. A plan stores the numbers of rows, and the dataset a hash of the tables, but no content of theirs, so
-//! that an erasure need not look for it.
+//! Rows are joined with all listed files, also those that are in the dataset already: otherwise the name of a new file
+//! might seem to be unique. A plan stores the numbers of rows, and the dataset a hash of the tables, but no content of
+//! theirs, so that an erasure need not look for it.
 
 use std::collections::HashMap;
 
@@ -144,8 +144,8 @@ impl Labels {
         }))
     }
 
-    /// Tells where labels come from, which rows name no sample, and whether the tables differ from those used before; returns
-    /// the hash of the tables as the dataset stores it.
+    /// Tells where labels come from, which rows name no sample, and whether the tables differ from those used before;
+    /// returns the hash of the tables as the dataset stores it.
     pub(super) fn tell(&self, job: &Job<'_>) -> String {
         let note = |text: String| job.context.observer.event(Event::Note(text));
         if self.found {
@@ -190,7 +190,8 @@ impl Labels {
                 }
             } else if let Some(file) = sample.files().find(|file| file.extension() == EXTENSION) {
                 return Err(Error::input(
-                    "expected samples without a part `json`, because the row of the labels becomes this part, found a file",
+                    "expected samples without a part `json`, because the row of the labels becomes this part, found a \
+                     file",
                 )
                 .at(file.uri())
                 .hint("leave such files out with --exclude '*.json'")
@@ -200,7 +201,8 @@ impl Labels {
         if without > 0 && !job.options.accept.contains(&Accept::Labels) {
             let first = names.first().cloned().unwrap_or_default();
             return Err(Error::input(format!(
-                "expected a row of the labels for each sample, found none for the sample `{first}`; {without} of {} samples have none",
+                "expected a row of the labels for each sample, found none for the sample `{first}`; {without} of {} \
+                 samples have none",
                 samples.len()
             ))
             .at(place)
@@ -382,8 +384,8 @@ impl Opened {
     }
 }
 
-/// Takes the metadata of an imagefolder out of a list of files: tables of the right name with a column `file_name` beside
-/// files that cannot be tables.
+/// Takes the metadata of an imagefolder out of a list of files: tables of the right name with a column `file_name`
+/// beside files that cannot be tables.
 fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Result<Vec<Opened>> {
     let is_metadata = |name: &str| METADATA.contains(&name.rsplit('/').next().unwrap_or_default());
     let candidates: Vec<usize> = (0..files.len()).into_par_iter().filter(|at| is_metadata(files[*at].name())).collect();
@@ -496,8 +498,9 @@ struct Joined {
     owners: Vec<u32>,
 }
 
-/// Joins rows with the samples of files, which are sorted by name. A row names the path of a file. If `loose`, it may also name
-/// the key of a sample, the last component of either if only one sample has it, or a longer path that ends with that of a file.
+/// Joins rows with the samples of files, which are sorted by name. A row names the path of a file. If `loose`, it may
+/// also name the key of a sample, the last component of either if only one sample has it, or a longer path that ends
+/// with that of a file.
 fn join(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined> {
     let samples = files::group(files);
     let mut join =
@@ -574,7 +577,8 @@ impl Join<'_> {
             .hint("remove one of them; a row may name any file of the sample, or its key")
     }
 
-    /// Joins rows that name a longer path than the listing, such as `data/a.jpg` for the file `a.jpg` of the source `data`.
+    /// Joins rows that name a longer path than the listing, such as `data/a.jpg` for the file `a.jpg` of the source
+    /// `data`.
     fn longer_paths(&mut self, files: &[SourceFile], samples: &Samples) -> Result<()> {
         let mut left = self.joined.owners.iter().zip(&self.rows.texts);
         if !left.any(|(owner, text)| is_left_and_longer(*owner, text)) {

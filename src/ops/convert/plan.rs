@@ -331,8 +331,8 @@ impl Named {
 }
 
 impl ConvertPlan {
-    /// Returns the schema that all records are cast to when they are read: that of the stored records, and columns that only
-    /// ids come from.
+    /// Returns the schema that all records are cast to when they are read: that of the stored records, and columns that
+    /// only ids come from.
     pub(super) fn schema(&self) -> SchemaRef {
         match self.inputs.give_samples() {
             true => schema_of_samples(&self.fields, self.media),
@@ -470,8 +470,8 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     Ok(fields)
 }
 
-/// Returns the columns of each source, in which all columns occur that --columns and --where name. Sources whose first records lack
-/// one of them are read in full, if their columns are only known then.
+/// Returns the columns of each source, in which all columns occur that --columns and --where name. Sources whose first
+/// records lack one of them are read in full, if their columns are only known then.
 fn with_named_columns(
     job: &Job<'_>,
     (settings, given): (&Settings, &GivenTypes),

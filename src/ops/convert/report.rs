@@ -115,8 +115,8 @@ impl ConvertReport {
         }
     }
 
-    /// Says so if the sides got other shares of the records than were asked for. The number of groups is unknown if there are many, or if
-    /// several tasks have counted their own.
+    /// Says so if the sides got other shares of the records than were asked for. The number of groups is unknown if
+    /// there are many, or if several tasks have counted their own.
     pub(super) fn note_shares(&self, settings: &Settings, groups: Option<usize>, observer: &dyn Observer) {
         let Some(sides) = &settings.split else { return };
         let records: u64 = self.splits.iter().map(|split| split.records).sum();

@@ -4,8 +4,9 @@
 //! columns of a source ---read---> stored | ids | tested --gate--> stored | ids --encode--> stored
 //! ```
 //!
-//! Ids, the sides of records and what they are duplicates by may come from columns that are not stored. These travel behind the stored columns as far as the encoder. Columns that only
-//! the condition of the run tests travel behind them as far as the condition.
+//! Ids, the sides of records and what they are duplicates by may come from columns that are not stored. These travel
+//! behind the stored columns as far as the encoder. Columns that only the condition of the run tests travel behind them
+//! as far as the condition.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -95,7 +96,8 @@ impl Selection {
         carried.iter().chain(others).cloned().collect()
     }
 
-    /// Returns the columns that the encoder gets: first the stored ones, in their order, then those that only ids come from.
+    /// Returns the columns that the encoder gets: first the stored ones, in their order, then those that only ids come
+    /// from.
     fn carried(&self, fields: &Fields) -> Fields {
         if self.stored.is_empty() {
             return fields.clone();

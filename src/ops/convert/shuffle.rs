@@ -1,4 +1,5 @@
-//! `--shuffle`: the order of the records of a run. It is a setting of the dataset, so that later runs shuffle what they add.
+//! `--shuffle`: the order of the records of a run. It is a setting of the dataset, so that later runs shuffle what they
+//! add.
 
 use crate::{
     dataset::{Settings, Snapshot},
@@ -8,7 +9,8 @@ use crate::{
     scan::SourceFile,
 };
 
-/// Returns the seed of the order of records: that of the dataset, or the user's choice for a new one; `None` if they are not shuffled.
+/// Returns the seed of the order of records: that of the dataset, or the user's choice for a new one; `None` if they
+/// are not shuffled.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset has another seed or none.

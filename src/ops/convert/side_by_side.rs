@@ -38,7 +38,8 @@ pub(in crate::ops) fn note(files: &[SourceFile]) -> Option<String> {
             }
             let group = if same { "?<part>" } else { "?:" };
             return Some(format!(
-                "`{}` and `{}` have one name in folders side by side, and are samples of their own; to make them parts of one sample: \
+                "`{}` and `{}` have one name in folders side by side, and are samples of their own; to make them \
+                 parts of one sample: \
                  --key '({group}{}|{})/(.*)'",
                 file.name(),
                 namesake.name(),

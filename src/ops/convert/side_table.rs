@@ -1,7 +1,7 @@
 //! Tables beside the sources, such as those of subjects and of labels: small tables of any format that `convert` reads.
 //!
-//! They are read with the readers of sources, split by split. An invalid row is an error, because a table beside the sources
-//! has no rejects.
+//! They are read with the readers of sources, split by split. An invalid row is an error, because a table beside the
+//! sources has no rejects.
 
 use std::{io::Read as _, sync::Arc};
 
@@ -88,8 +88,8 @@ impl SideTable {
         self.fields.iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Calls `look` with the rows of each split. Columns for which `is_id` holds are text if the format does not state their
-    /// types: the text of an id must be preserved, `007` is not `7`.
+    /// Calls `look` with the rows of each split. Columns for which `is_id` holds are text if the format does not state
+    /// their types: the text of an id must be preserved, `007` is not `7`.
     ///
     /// # Errors
     /// When the table cannot be read, a row is invalid, or `look` fails.

@@ -99,15 +99,18 @@ pub(super) fn inherited(job: &Job<'_>, settings: &Settings, live: &[Live]) -> Re
         own => {
             let found = own.as_ref().map_or_else(|| "not divided".to_owned(), ToString::to_string);
             job.require_accepted(Accept::Settings, "settings", || {
-                format!("expected records that are divided as in {place}, {sides}, found a dataset whose records are {found}")
+                format!(
+                    "expected records that are divided as in {place}, {sides}, found a dataset whose records are \
+                 {found}"
+                )
             })?;
             Ok(own.clone())
         }
     }
 }
 
-/// Checks that the records have what their sides follow from. Samples that have no subjects are divided by their ids unless the user
-/// said otherwise.
+/// Checks that the records have what their sides follow from. Samples that have no subjects are divided by their ids
+/// unless the user said otherwise.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.

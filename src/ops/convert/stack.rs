@@ -31,8 +31,8 @@ use crate::{
 /// Commits a plan whose tasks all have outcomes.
 ///
 /// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) naming the tasks without an outcome, or if the plan was voided; as a
-/// commit.
+/// [`Kind::Conflict`](crate::error::Kind::Conflict) naming the tasks without an outcome, or if the plan was voided; as
+/// a commit.
 pub(super) fn commit(
     context: &Context<'_>,
     dataset: &Dataset,

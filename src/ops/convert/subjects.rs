@@ -202,7 +202,8 @@ impl PartialKeys {
         let Some(row) = row else { return Ok(()) };
         match self.seen.get(row) {
             Some(other) if other != key => Err(Error::input(format!(
-                "expected rows of --subject-table that match one path, found `{row}`, which matches `{other}` and `{key}`"
+                "expected rows of --subject-table that match one path, found `{row}`, which matches `{other}` and \
+                 `{key}`"
             ))
             .at(file.uri())
             .hint("write more of the path into the table")),

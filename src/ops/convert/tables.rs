@@ -176,7 +176,10 @@ impl TableSource {
             let listed = self.listed(&path).and_then(|uri| self.listed.remove(&uri)).ok_or_else(|| {
                 Error::input("expected a data file that the log of the Delta table names, found none")
                     .at(self.root.join(&path).to_string())
-                    .hint("the table was copied in part, or vacuumed: restore the file, or convert another version with --as-of")
+                    .hint(
+                        "the table was copied in part, or vacuumed: restore the file, or convert another version \
+                     with --as-of",
+                    )
             })?;
             out.push(listed.in_table(file));
         }

@@ -111,7 +111,8 @@ impl<'a> TaskRunner<'a> {
     /// Runs a task unless it has an outcome.
     ///
     /// # Errors
-    /// When the plan is not open, a source has changed, a record is bad and rejects are not allowed, or the store fails.
+    /// When the plan is not open, a source has changed, a record is bad and rejects are not allowed, or the store
+    /// fails.
     pub(super) fn run(&self, task: usize) -> Result<TaskReport> {
         if let Some(done) = tasks::begin(self.context, (self.dataset, self.record), task)? {
             return Ok(done);

@@ -37,7 +37,8 @@ pub(in crate::ops) const SMALL: u64 = 1 << 20;
 pub(in crate::ops) struct Start {
     /// The file.
     pub(in crate::ops) file: SourceFile,
-    /// About how many of its stored bytes are converted, if it holds records; files that are parts of samples are read whole.
+    /// About how many of its stored bytes are converted, if it holds records; files that are parts of samples are read
+    /// whole.
     pub(in crate::ops) most: u64,
 }
 

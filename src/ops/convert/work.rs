@@ -294,8 +294,8 @@ fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item
     }
 }
 
-/// Hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is continued with
-/// these. Neither are the parts of large sources, which follow from the rest.
+/// Hash of everything that a plan is made from. Types are not part of it: a run whose types were widened is continued
+/// with these. Neither are the parts of large sources, which follow from the rest.
 struct Signature<'a> {
     hasher: RefCell<blake3::Hasher>,
     constants: &'a [u8],

@@ -1,7 +1,7 @@
 //! Contents of records whose hashes are not stored: the rows are read and compared by their fingerprints.
 //!
-//! Fingerprints are of values, not of bytes, so rows are equal whatever shards, types and encodings they are stored with. They are
-//! compared with each other alone, never with stored hashes.
+//! Fingerprints are of values, not of bytes, so rows are equal whatever shards, types and encodings they are stored
+//! with. They are compared with each other alone, never with stored hashes.
 
 use std::{collections::HashMap, ops::Range, sync::Arc};
 

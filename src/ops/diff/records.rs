@@ -4,8 +4,8 @@
 //! into memory, they are sorted by id there; otherwise they are partitioned into files by the hash of their ids, and
 //! each file is processed by itself.
 //!
-//! Ids on both sides are compared by the content hashes in the sidecars. Where some are not stored, a first pass finds these ids, and in a
-//! second one their rows have the content that is read from the shards.
+//! Ids on both sides are compared by the content hashes in the sidecars. Where some are not stored, a first pass finds
+//! these ids, and in a second one their rows have the content that is read from the shards.
 //!
 //! ```text
 //! rows of both sides -> in memory, sorted by id -> pairs and singles
@@ -141,7 +141,8 @@ fn matched(
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     record_id: String,
-    /// What tells its content from others of this id: the stored hash, or a fingerprint of its values; 0 if it is unknown.
+    /// What tells its content from others of this id: the stored hash, or a fingerprint of its values; 0 if it is
+    /// unknown.
     content: u128,
     second: bool,
     shard: Arc<str>,

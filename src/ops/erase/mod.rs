@@ -58,8 +58,8 @@ const ATTEMPTS: u32 = 40;
 /// Number of attempts after which other runs are asked to hold back their commits for a while.
 const PATIENT_ATTEMPTS: u32 = 2;
 
-/// An attempt that took as long asks others to hold back theirs before its commit, since another one would take as long and
-/// lose to them again.
+/// An attempt that took as long asks others to hold back theirs before its commit, since another one would take as long
+/// and lose to them again.
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Maximum pause between two attempts.
@@ -307,8 +307,8 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict. `ask_for_delay` is called right before
-    /// the commit.
+    /// Makes one attempt; what it writes is kept in `work` for the next attempt in case of a conflict. `ask_for_delay`
+    /// is called right before the commit.
     fn run(
         &self,
         transaction: &TransactionId,

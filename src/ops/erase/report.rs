@@ -67,8 +67,8 @@ pub struct EraseReport {
     pub not_searched: Vec<String>,
     /// Sources that the dataset no longer lists, because their names identified the erased subject.
     pub sources_erased: u64,
-    /// Sources of other records, log entries, footers and folders of adopted shards whose names or texts contain an erased
-    /// id, and are kept.
+    /// Sources of other records, log entries, footers and folders of adopted shards whose names or texts contain an
+    /// erased id, and are kept.
     pub names_kept: Vec<String>,
     /// Objects that no version refers to: unfinished runs may have left records in them.
     pub objects_unreferenced: u64,

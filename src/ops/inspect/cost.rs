@@ -1,12 +1,12 @@
 //! What the advised `convert` will take: measured on a sample that is really converted, into memory.
 //!
 //! ```text
-//! listing --draws, spread evenly--> read for the first time --(the rest of inspect)--> trials of growing size --line--> whole source
+//! listing -draws, spread evenly-> first read -(the rest of inspect)-> trials of growing size -line-> whole source
 //! ```
 //!
-//! The sample is read before anything else opens the files, so that a slow disk or network shows. The trials then find it in memory, as
-//! a run finds what is read ahead: reading and converting overlap, so the longer of both counts. Two trials of different size tell what
-//! grows with the source from what every run takes.
+//! The sample is read before anything else opens the files, so that a slow disk or network shows. The trials then find
+//! it in memory, as a run finds what is read ahead: reading and converting overlap, so the longer of both counts. Two
+//! trials of different size tell what grows with the source from what every run takes.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -50,7 +50,8 @@ const MAX_LOCAL: u64 = 128 << 20;
 /// Maximum weight of a sample of a remote source, and maximum number of its files: as many as a run requests at a time.
 const MAX_REMOTE: u64 = 8 << 20;
 const MAX_REMOTE_FILES: usize = 64;
-/// Number of files above which a run may have many requests in flight, so that a smaller sample does not take less time.
+/// Number of files above which a run may have many requests in flight, so that a smaller sample does not take less
+/// time.
 const FEW_FILES: u64 = 4;
 /// Weight that is read first, and of the smaller trial.
 const FIRST: u64 = 2 << 20;
@@ -88,7 +89,8 @@ pub struct Cost {
 /// Something measured at two sizes: of what, and how much.
 type Line = [(f64, f64); 2];
 
-/// Returns how much it is at another size, on the line through both points; if they are no line, in proportion to the second.
+/// Returns how much it is at another size, on the line through both points; if they are no line, in proportion to the
+/// second.
 fn at([(x1, y1), (x2, y2)]: Line, x: f64) -> f64 {
     let slope = (y2 - y1) / (x2 - x1);
     if slope.is_finite() && slope > 0.0 { y2 + slope * (x - x2) } else { y2 * x / x2.max(1.0) }
@@ -110,8 +112,8 @@ fn weight(file: &SourceFile) -> u64 {
 }
 
 impl Draws {
-    /// Draws places in a listing where files count by their weight. A large file is taken from its start on; small ones are taken in
-    /// rows, with all files of a sample.
+    /// Draws places in a listing where files count by their weight. A large file is taken from its start on; small ones
+    /// are taken in rows, with all files of a sample.
     fn new(files: &[SourceFile]) -> Self {
         let mut end = 0;
         let ends: Vec<u64> = files.iter().map(|file| (end += weight(file), end).1).collect();
@@ -181,8 +183,8 @@ impl Draws {
     }
 }
 
-/// Returns the numbers of small files in a row from one of them on, up to a weight; all files of a sample are taken together, unless
-/// they are so many that their names must mean something else.
+/// Returns the numbers of small files in a row from one of them on, up to a weight; all files of a sample are taken
+/// together, unless they are so many that their names must mean something else.
 fn row(files: &[SourceFile], ends: &[u64], file: usize, most: u64) -> Range<usize> {
     let belong = |a: usize, b: usize| files[a].key() == files[b].key();
     let (mut first, mut end) = (file, file + 1);
@@ -263,7 +265,8 @@ impl Forecast {
         }
         let Some(small) = run(FIRST) else { return Vec::new() };
         if self.draws.is_remote {
-            // The start of a remote file takes many times as long as its share: without a second point, there is no estimate.
+            // The start of a remote file takes many times as long as its share: without a second point, there is no
+            // estimate.
             let large = if self.most > FIRST { run(self.most) } else { None };
             return large.map_or_else(Vec::new, |large| vec![small, large]);
         }
@@ -314,7 +317,8 @@ impl Measured {
     }
 }
 
-/// Reads the sample of a local source, more and more of it as long as there is time. Returns weights and the seconds that they took.
+/// Reads the sample of a local source, more and more of it as long as there is time. Returns weights and the seconds
+/// that they took.
 fn read_local(context: &Context<'_>, draws: &Draws) -> Result<Vec<(f64, f64)>> {
     let started = Instant::now();
     let mut read: BTreeMap<String, u64> = BTreeMap::new();

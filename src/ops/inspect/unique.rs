@@ -1,4 +1,5 @@
-//! Whether a column that looks like an id never repeats: in all records of a small source, whose sample alone may deceive.
+//! Whether a column that looks like an id never repeats: in all records of a small source, whose sample alone may
+//! deceive.
 
 use std::collections::HashSet;
 
@@ -21,8 +22,8 @@ const MAX_RECORDS: u64 = 4 << 20;
 const SPLIT_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 8_192;
 
-/// Looks for a column in all records of a small source: the number of records if it never repeats, 0 if it does, and `None` if the source
-/// is large or cannot be read, which `convert` tells.
+/// Looks for a column in all records of a small source: the number of records if it never repeats, 0 if it does, and
+/// `None` if the source is large or cannot be read, which `convert` tells.
 pub(super) fn unique_in(
     context: &Context<'_>,
     sources: &[RecordSource],

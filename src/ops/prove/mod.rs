@@ -1,17 +1,18 @@
-//! Creates proofs that an id is in a version or not, and certificates that nobody is on two sides of one ([`split`]). Verifies both without
-//! a dataset.
+//! Creates proofs that an id is in a version or not, and certificates that nobody is on two sides of one ([`split`]).
+//! Verifies both without a dataset.
 //!
 //! A proof is a JSON object of a few kilobytes. It contains, for each segment of the id index, the block of pairs that
 //! contains or would contain the id's hash, and the hashes that lead from there to the root of the version:
 //!
 //! ```text
-//! block -> hash of its bucket -> leaf of the bucket -> root of its segment -> leaf of the segment -> root of the version
+//! block -> hash of its bucket -> leaf of the bucket -> root of the segment -> its leaf -> root of the version
 //! ```
 //!
 //! The hash of the id determines the bucket. A proof reveals the hashes of some other ids, but no id. It covers stored
-//! ids only, in datasets made with `--proofs`; a record whose only name is `source#row` has none. The head that leads to the root states whether ids are
-//! stored as they are or as tokens: a proof that looks up a plain id where tokens are stored proves nothing. The index
-//! contains the first 64 bits of a hash, so the presence of a token is proved only for its first 16 digits.
+//! ids only, in datasets made with `--proofs`; a record whose only name is `source#row` has none. The head that leads
+//! to the root states whether ids are stored as they are or as tokens: a proof that looks up a plain id where tokens
+//! are stored proves nothing. The index contains the first 64 bits of a hash, so the presence of a token is proved only
+//! for its first 16 digits.
 
 mod check;
 mod split;
@@ -211,9 +212,10 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         .hint("records get ids of their own with `convert --id`"));
     }
     if !snapshot.entry().settings.hashes.has_proofs() {
-        return Err(HashWidth::without_proofs()
-        .at(snapshot.dataset().store().location().to_string())
-        .hint("`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with --proofs into a new --out"));
+        return Err(HashWidth::without_proofs().at(snapshot.dataset().store().location().to_string()).hint(
+            "`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with \
+         --proofs into a new --out",
+        ));
     }
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let query = IdQuery::new(pseudonymizer.as_ref(), id);

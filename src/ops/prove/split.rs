@@ -1,16 +1,16 @@
 //! Certificates that nobody is on two sides of a divided dataset, which are verified without the dataset.
 //!
 //! ```text
-//! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"     ids have sides by this rule
+//! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"   the rule of sides
 //!      |- list       the hashes of all these leaves, in order
-//!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                         all segments, in order,
-//!                    "sealed subject 0 100 1 <root of seals> train\n"                            in either form
+//!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                       all segments, in order,
+//!                    "sealed subject 0 100 1 <root of seals> train\n"                          in either form
 //! ```
 //!
-//! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be left out, added or moved. A rule gives an
-//! id one side. That every id of a segment has the side that the segment states is checked by the program that writes the segment, while
-//! it writes, and by `verify` with the data; the root commits to it by the line `split`. A certificate contains no ids and no hashes of
-//! ids.
+//! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be left out, added or
+//! moved. A rule gives an id one side. That every id of a segment has the side that the segment states is checked by
+//! the program that writes the segment, while it writes, and by `verify` with the data; the root commits to it by the
+//! line `split`. A certificate contains no ids and no hashes of ids.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,8 +76,8 @@ pub struct SplitReport {
     pub version: Version,
     /// Root of the version, in hexadecimal.
     pub root: String,
-    /// Whether the root equals the one that the user expects. Otherwise the certificate shows only what follows from the root that it
-    /// contains itself.
+    /// Whether the root equals the one that the user expects. Otherwise the certificate shows only what follows from
+    /// the root that it contains itself.
     pub root_checked: bool,
     /// The rule.
     pub split: Sides,
@@ -98,8 +98,8 @@ impl SplitReport {
 /// Creates a certificate that no id is on two sides of a version, and saves it to `out` if one is given.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if the sides of the dataset do not follow from ids that its index states; when the version
-/// cannot be read.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the sides of the dataset do not follow from ids that its index states;
+/// when the version cannot be read.
 pub fn prove_split(
     context: &Context<'_>,
     location: &Location,
@@ -140,10 +140,14 @@ fn divided(snapshot: &Snapshot) -> Result<&Sides> {
     if entry.settings.divided_by().is_none() {
         return Err(match &sides.by {
             SideBy::Content => refused("expected sides that follow from ids, found sides that follow from contents"),
-            SideBy::Column(name) => refused("expected sides that follow from ids, found sides that follow from a column")
-                .column(name.clone()),
+            SideBy::Column(name) => refused(
+                "expected sides that follow from ids, found sides that follow from a \
+             column",
+            )
+            .column(name.clone()),
             SideBy::Id | SideBy::Subject => refused(
-                "expected sides that follow from stored ids, found samples or rows in archives, whose keys may have been renamed",
+                "expected sides that follow from stored ids, found samples or rows in archives, whose keys may have \
+                 been renamed",
             ),
         }
         .hint("contents and columns are not in the id index, so its root cannot state their sides")

@@ -253,7 +253,8 @@ mod tests {
         let mut groups = Groups { all: BTreeMap::new(), hide: false };
         let long = format!("{{\"reason\":\"{}\"}}\n", "x".repeat(3 << 20));
         let text = format!(
-            "{{\"source\":\"a\",\"row\":2,\"records\":4,\"reason\":\"bad\"}}\n{long}no json\n{{\"reason\":\"bad\"}}\ncut"
+            "{{\"source\":\"a\",\"row\":2,\"records\":4,\"reason\":\"bad\"}}\n{long}no \
+             json\n{{\"reason\":\"bad\"}}\ncut"
         );
         let read = groups.read(Version(1), &mut text.as_bytes()).unwrap();
         assert_eq!(read, text.len() as u64);

@@ -1,5 +1,5 @@
-//! The list of sources of a new dataset: those that a record came from, under the new record numbers. The name of a file
-//! may be an id, so files of records that were left out are not listed.
+//! The list of sources of a new dataset: those that a record came from, under the new record numbers. The name of a
+//! file may be an id, so files of records that were left out are not listed.
 
 use arrow::array::{Array, StringArray};
 use rayon::prelude::*;
@@ -94,7 +94,8 @@ impl<'a> KeptSources<'a> {
     }
 }
 
-/// Returns the hashes of the stored record ids that are kept, ascending. Those of the index may be cut, and would name files of others.
+/// Returns the hashes of the stored record ids that are kept, ascending. Those of the index may be cut, and would name
+/// files of others.
 fn kept_hashes(snapshot: &Snapshot, chosen: &Chosen, cancel: &Cancel) -> Result<Vec<IdHash>> {
     let settings = &snapshot.entry().settings;
     let mut hashes = Vec::new();

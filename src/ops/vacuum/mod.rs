@@ -1,4 +1,5 @@
-//! `vacuum`: deletes what no retained version of a dataset needs, or reports what it would delete; `table.rs` does so for Delta tables.
+//! `vacuum`: deletes what no retained version of a dataset needs, or reports what it would delete; `table.rs` does so
+//! for Delta tables.
 //!
 //! First the log records which versions are no longer readable and which runs can no longer commit; then objects are
 //! deleted, shards first and lists last. An interrupted run leaves a consistent dataset, and the next one finishes the
@@ -38,14 +39,15 @@ const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
 /// Concurrent deletions: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
-/// Versions that erasures may keep from expiring before a vacuum waits for its turn: so few cost the next erasures little.
+/// Versions that erasures may keep from expiring before a vacuum waits for its turn: so few cost the next erasures
+/// little.
 const MAX_HELD_BACK: u64 = 32;
 
 /// Options of `vacuum`.
 #[derive(Debug, Clone)]
 pub struct VacuumOptions {
-    /// Versions that were current within this time before now stay readable; `None` for [`DEFAULT_RETAIN`], or what a Delta table
-    /// states.
+    /// Versions that were current within this time before now stay readable; `None` for [`DEFAULT_RETAIN`], or what a
+    /// Delta table states.
     pub retain: Option<Duration>,
     /// Allow retaining less than a day, or less than a Delta table states.
     pub force: bool,

@@ -1,8 +1,8 @@
 //! `vacuum` of a Delta table: deletes files that its log has removed and that no retained version has.
 //!
-//! The log tells of it before and after, as other programs do. Before each batch of deletions it is read again: a file that
-//! another program has added meanwhile, such as by a RESTORE, stays. Files that the log never named are counted and kept:
-//! they may be of a run that has not committed yet, or of the user.
+//! The log tells of it before and after, as other programs do. Before each batch of deletions it is read again: a file
+//! that another program has added meanwhile, such as by a RESTORE, stays. Files that the log never named are counted
+//! and kept: they may be of a run that has not committed yet, or of the user.
 
 use std::{
     collections::BTreeMap,
@@ -83,9 +83,9 @@ pub struct TableVacuumReport {
 /// Vacuums a Delta table.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if the table has a feature that prevents it, or states a longer retention; when the log
-/// is damaged or names files outside of the table, another program changes the table, or the store fails. Running it again
-/// finishes the work.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the table has a feature that prevents it, or states a longer
+/// retention; when the log is damaged or names files outside of the table, another program changes the table, or the
+/// store fails. Running it again finishes the work.
 pub fn vacuum_table(context: &Context<'_>, table: &delta::Table, options: &VacuumOptions) -> Result<TableVacuumReport> {
     let started = Instant::now();
     let live = table.live(0)?;

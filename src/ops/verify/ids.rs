@@ -155,8 +155,8 @@ impl<'a> Index<'a> {
         if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.explain(shard) }
     }
 
-    /// Returns the check that the ids of a shard belong to the side in whose folder it lies; `None` if the dataset is not divided by ids
-    /// that sidecars state as they were divided.
+    /// Returns the check that the ids of a shard belong to the side in whose folder it lies; `None` if the dataset is
+    /// not divided by ids that sidecars state as they were divided.
     fn side_check<'s>(&'s self, shard: &ShardMeta) -> Result<Option<SideCheck<'s>>> {
         let settings = &self.snapshot.entry().settings;
         let Some(sides) = &settings.split else { return Ok(None) };

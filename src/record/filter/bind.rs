@@ -1,7 +1,7 @@
 //! Binds conditions to the types of columns.
 //!
-//! Whole numbers, decimals, dates and timestamps are whole multiples of a unit. A literal between two multiples is replaced by a
-//! multiple with the same result, so no value is ever converted: `price > 1.005` is `cents >= 101`.
+//! Whole numbers, decimals, dates and timestamps are whole multiples of a unit. A literal between two multiples is
+//! replaced by a multiple with the same result, so no value is ever converted: `price > 1.005` is `cents >= 101`.
 
 use std::collections::HashSet;
 
@@ -289,7 +289,8 @@ fn with_literal(column: Column, class: Class, op: Op, literal: &Literal, wide: b
     })
 }
 
-/// Returns the test of multiples for a comparison with a literal, which is `multiple`, or lies between it and the next one.
+/// Returns the test of multiples for a comparison with a literal, which is `multiple`, or lies between it and the next
+/// one.
 fn whole(op: Op, multiple: i128, exact: bool) -> Whole {
     let next = multiple.saturating_add(1);
     match (op, exact) {

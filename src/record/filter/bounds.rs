@@ -1,7 +1,7 @@
 //! Tells from the bounds of columns that no row of a group can match.
 //!
-//! A condition on a group of rows has a set of possible results; the group is skipped unless true is one of them. What is not known
-//! is possible, so a group is skipped only if its bounds prove that no row matches.
+//! A condition on a group of rows has a set of possible results; the group is skipped unless true is one of them. What
+//! is not known is possible, so a group is skipped only if its bounds prove that no row matches.
 
 use arrow::{
     array::{Array, AsArray},
@@ -72,8 +72,8 @@ struct Possible {
 }
 
 impl BoundFilter {
-    /// Returns whether some row of a group of `rows` may match, given the bounds of a column of that name and type; `None` if
-    /// nothing is known of it.
+    /// Returns whether some row of a group of `rows` may match, given the bounds of a column of that name and type;
+    /// `None` if nothing is known of it.
     pub fn may_match(&self, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<ColumnBounds>) -> bool {
         possible(&self.test, rows, bounds).yes
     }

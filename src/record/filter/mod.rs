@@ -5,9 +5,9 @@
 //!                                                                              `-may_match-> row groups, by bounds
 //! ```
 //!
-//! The result is that of DuckDB: comparisons with null are null, `and`, `or` and `not` have three values, and only rows for which the
-//! condition is true match. NaN is equal to itself and greater than every other number. Numbers are compared exactly unless one of
-//! them is a floating-point number.
+//! The result is that of DuckDB: comparisons with null are null, `and`, `or` and `not` have three values, and only rows
+//! for which the condition is true match. NaN is equal to itself and greater than every other number. Numbers are
+//! compared exactly unless one of them is a floating-point number.
 
 mod bind;
 mod bounds;

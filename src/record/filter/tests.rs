@@ -1,5 +1,5 @@
-//! Conditions in unit tests: what is parsed, and which groups of rows are skipped. Results on rows are compared with DuckDB's by
-//! `scripts/checks/where_check.py`.
+//! Conditions in unit tests: what is parsed, and which groups of rows are skipped. Results on rows are compared with
+//! DuckDB's by `scripts/checks/where_check.py`.
 
 use std::sync::Arc;
 

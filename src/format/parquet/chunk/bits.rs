@@ -507,7 +507,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn indices_round_trip(runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..40), width in 0_u8..=32) {
+        fn indices_round_trip(runs in proptest::collection::vec((any::<u32>(), 1_usize..40), 0..40),
+            width in 0_u8..=32) {
             let mask = u32::try_from((1_u64 << width) - 1).unwrap();
             let values: Vec<u32> = runs.iter().flat_map(|(v, n)| {
                 (0..*n).map(move |i| if n % 2 == 0 { *v } else { v.rotate_left(u32::try_from(i).unwrap()) } & mask)
@@ -518,7 +519,8 @@ mod tests {
         }
 
         #[test]
-        fn levels_round_trip(runs in proptest::collection::vec((any::<bool>(), any::<bool>(), 1_usize..700), 0..9), skip in 0_usize..20) {
+        fn levels_round_trip(runs in proptest::collection::vec((any::<bool>(), any::<bool>(), 1_usize..700), 0..9),
+            skip in 0_usize..20) {
             let all: Vec<bool> = runs.iter().flat_map(|(value, mixed, n)| {
                 (0..*n).map(move |i| if *mixed { i % 3 == 0 } else { *value })
             }).collect();
@@ -531,7 +533,8 @@ mod tests {
         }
 
         #[test]
-        fn differences_round_trip(values in proptest::collection::vec(any::<i64>(), 1..400), shift in 0_u32..64, narrow: bool) {
+        fn differences_round_trip(values in proptest::collection::vec(any::<i64>(), 1..400), shift in 0_u32..64,
+            narrow: bool) {
             let values: Vec<i64> = values.iter().map(|v| if narrow { v << 32 >> 32 } else { v >> shift }).collect();
             let mut out = Vec::new();
             if narrow {
@@ -545,7 +548,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn vector_code_agrees_with_scalar_code(values in proptest::collection::vec(any::<u32>(), 0..700), behind in 0_usize..40) {
+        fn vector_code_agrees_with_scalar_code(values in proptest::collection::vec(any::<u32>(), 0..700),
+            behind in 0_usize..40) {
             for width in 0_u8..=32 {
                 let mask = u32::try_from((1_u64 << width) - 1).unwrap();
                 let values: Vec<u32> = values.iter().map(|v| v & mask).collect();

@@ -27,9 +27,9 @@ enum Context {
     Gzip(flate2::Compression),
 }
 
-/// How Zstandard searches for matches. At levels 3 and 4 it looks up each position in two tables: by its next eight bytes, and by
-/// four or five. In texts of numbers, such short matches are chance and hardly shorter than their literals; where long
-/// phrases recur, one table finds them as well as two.
+/// How Zstandard searches for matches. At levels 3 and 4 it looks up each position in two tables: by its next eight
+/// bytes, and by four or five. In texts of numbers, such short matches are chance and hardly shorter than their
+/// literals; where long phrases recur, one table finds them as well as two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
     /// As the level says.

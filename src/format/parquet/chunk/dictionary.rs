@@ -116,8 +116,8 @@ pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
 }
 
 impl<E: Entry> Dictionary<E> {
-    /// Returns the dictionary of `values`, unless it would have more than `max_entries` entries. `room` is memory for the
-    /// indices.
+    /// Returns the dictionary of `values`, unless it would have more than `max_entries` entries. `room` is memory for
+    /// the indices.
     pub(super) fn of(values: &[E], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let max_entries = max_entries.min(MAX_ENTRIES);
         let mut table = Table::new();
@@ -306,7 +306,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_are_the_different_values_in_order(values in proptest::collection::vec(0_u64..3000, 0..5000), shift in 0_u32..53) {
+        fn entries_are_the_different_values_in_order(values in proptest::collection::vec(0_u64..3000, 0..5000),
+            shift in 0_u32..53) {
             let values: Vec<u64> = values.iter().map(|v| v << shift).collect();
             let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<u64> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();

@@ -62,8 +62,8 @@ pub struct Noted {
     pub texts: Option<TextChunk>,
 }
 
-/// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are in Zstandard
-/// themselves, take it as it is: to encode them again would cost as much as in the shard.
+/// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are
+/// in Zstandard themselves, take it as it is: to encode them again would cost as much as in the shard.
 #[derive(Debug, Clone)]
 pub struct TextChunk {
     /// The pages.
@@ -149,7 +149,8 @@ impl Stream {
         Self { compressor, bytes, packed, uncompressed: 0, after_dictionary: None, offsets }
     }
 
-    /// Writes a page, uncompressed if `stored` and the codec's format allows that; returns the length of its compressed body.
+    /// Writes a page, uncompressed if `stored` and the codec's format allows that; returns the length of its compressed
+    /// body.
     fn page(&mut self, body: Body<'_>, stored: bool) -> Result<usize> {
         let packed = match stored {
             true => self.compressor.store(body.bytes, &mut self.packed)?,
@@ -217,7 +218,8 @@ impl PageWriter {
         Self { stores_noise: true, ..self }
     }
 
-    /// Also returns the chunk for other tables, if it is one of texts that may be missing; called before the first page is written.
+    /// Also returns the chunk for other tables, if it is one of texts that may be missing; called before the first page
+    /// is written.
     ///
     /// # Errors
     /// When there is no memory to compress it.

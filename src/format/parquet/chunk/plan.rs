@@ -207,8 +207,8 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     Ok(plan)
 }
 
-/// Returns the fastest search that compresses this page as well as any other; `usual` is its size, in bytes, by the usual
-/// search. `packed` is memory for the compressed page.
+/// Returns the fastest search that compresses this page as well as any other; `usual` is its size, in bytes, by the
+/// usual search. `packed` is memory for the compressed page.
 fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor, packed: &mut Vec<u8>) -> Result<Search> {
     let mut found = vec![(Search::Usual, usual)];
     for search in compressor.faster_searches() {

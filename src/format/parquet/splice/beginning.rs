@@ -31,7 +31,8 @@ mod tests {
     proptest! {
         #[test]
         fn each_prefix_is_that_of_the_whole(
-            parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..90), 1_usize..40), 0..60), at in 0_usize..9000
+            parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 1..90), 1_usize..40), 0..60),
+                at in 0_usize..9000
         ) {
             let whole: Vec<u8> = parts.iter().flat_map(|(bytes, times)| bytes.repeat(*times)).collect();
             let packed = snap::raw::Encoder::new().compress_vec(&whole).unwrap();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A snappy element copies bytes from a distance. If a repeated value was inserted in between, the distance grows; an
-//! element that produces or copies bytes on both sides of an insertion is split. If a dictionary has several pages, each
-//! page takes the elements of its new entries, and bytes of entries of earlier pages become literals.
+//! element that produces or copies bytes on both sides of an insertion is split. If a dictionary has several pages,
+//! each page takes the elements of its new entries, and bytes of entries of earlier pages become literals.
 //!
 //! Elements take a few bytes each and most are copied unchanged, so this is several times faster than compression.
 
@@ -44,8 +44,8 @@ struct Rest {
 }
 
 impl Expander {
-    /// Appends a page to `out`: `prefix` as a literal, then the given byte ranges of the dictionary. `None` if their order
-    /// does not match the dictionary, or the dictionary is damaged; no further page can be expanded then.
+    /// Appends a page to `out`: `prefix` as a literal, then the given byte ranges of the dictionary. `None` if their
+    /// order does not match the dictionary, or the dictionary is damaged; no further page can be expanded then.
     pub(super) fn page(
         &mut self,
         dictionary: Dictionary<'_>,
@@ -310,7 +310,8 @@ mod tests {
             page in 1_usize..400, prefix in prop::collection::vec(any::<u8>(), 0..90)
         ) {
             let entries: Vec<Vec<u8>> =
-                entries.into_iter().map(|text| [&u32::try_from(text.len()).unwrap().to_le_bytes(), text.as_bytes()].concat()).collect();
+                entries.into_iter().map(|text| [&u32::try_from(text.len()).unwrap().to_le_bytes(),
+                    text.as_bytes()].concat()).collect();
             let mut order: Vec<usize> = (0..entries.len()).collect();
             for (at, of, times) in repeats {
                 let at = at % (order.len() + 1);

@@ -377,7 +377,8 @@ mod tests {
             put_hybrid(&mut bytes, &levels, if most == 1 { 1 } else { 2 });
             let found = histogram(&bytes, most, levels.len()).unwrap();
             for (level, count) in found.iter().enumerate() {
-                prop_assert_eq!(usize::try_from(*count).unwrap(), levels.iter().filter(|l| **l as usize == level).count());
+                prop_assert_eq!(usize::try_from(*count).unwrap(),
+                    levels.iter().filter(|l| **l as usize == level).count());
             }
             prop_assert_eq!(begins_with_zero(&bytes, most), levels[0] == 0);
         }
@@ -416,7 +417,8 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0_u8..=40, count in 0_usize..10_000) {
+        fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0_u8..=40,
+            count in 0_usize..10_000) {
             let mut seen = 0;
             let whole = read(&bytes, width, count, |values| seen += values.len());
             prop_assert!(!whole || seen == count);

@@ -6,7 +6,7 @@
 //!                                                      re-encode columns with another type or an unknown form
 //!          page  hybrid  union                         parts of pages, parsed and assembled
 //!          snappy  stored  beginning  expand           compressed pages, made without compressing
-//!          slice                                        consecutive rows of a row group: its pages, if they begin there
+//!          slice                                        a range of rows of a row group: its pages, if they begin there
 //!          facts bounds  bloom  out                    footer and page indexes of the result
 //! table    the same for sidecars
 //! prove    the written file ---> every page is the intended one

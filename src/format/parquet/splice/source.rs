@@ -151,8 +151,8 @@ impl Source {
         &self.groups
     }
 
-    /// Returns the rows of a row group where pages begin, by the page indexes, with the bytes of the columns that have one
-    /// there.
+    /// Returns the rows of a row group where pages begin, by the page indexes, with the bytes of the columns that have
+    /// one there.
     pub fn page_starts(&self, group: usize) -> BTreeMap<u64, u64> {
         let mut starts = BTreeMap::new();
         let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());

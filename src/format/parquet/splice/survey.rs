@@ -222,8 +222,8 @@ impl Survey {
         Self { types, ..Self::default() }
     }
 
-    /// Returns an encoder for the schema that all files have, byte for byte; `None` if they have several, or if it cannot be
-    /// kept.
+    /// Returns an encoder for the schema that all files have, byte for byte; `None` if they have several, or if it
+    /// cannot be kept.
     ///
     /// # Errors
     /// Those of [`Self::encoder`].

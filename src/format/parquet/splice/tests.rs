@@ -409,7 +409,8 @@ proptest! {
         match spliced(&[whole.clone(), damaged.into(), whole], made.codec, 3) {
             // Without checksums values may be wrong, which a reader may detect later.
             Ok((out, _)) => prop_assert!(rows(&out).map_or(true, |rows| rows.num_rows() == 3 * made.rows)),
-            Err(error) => prop_assert!(matches!(error.kind(), Kind::Input | Kind::Integrity | Kind::Usage | Kind::Internal), "{error}"),
+            Err(error) => prop_assert!(matches!(error.kind(),
+                Kind::Input | Kind::Integrity | Kind::Usage | Kind::Internal), "{error}"),
         }
     }
 }

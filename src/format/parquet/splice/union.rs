@@ -368,7 +368,8 @@ mod tests {
         }
 
         #[test]
-        fn numbers_are_distinguished_by_their_bits(values in prop::collection::vec(0_u64..900, 0..3000), shift in 0_u32..50) {
+        fn numbers_are_distinguished_by_their_bits(values in prop::collection::vec(0_u64..900, 0..3000),
+            shift in 0_u32..50) {
             let page: Vec<u8> = values.iter().flat_map(|v| (v << shift).to_le_bytes()).collect();
             for width in [4, 8, 16] {
                 let count = page.len() / width;
@@ -395,7 +396,8 @@ mod tests {
         }
 
         #[test]
-        fn pages_with_false_headers_are_refused(page in prop::collection::vec(any::<u8>(), 0..50), entries in 0_usize..60) {
+        fn pages_with_false_headers_are_refused(page in prop::collection::vec(any::<u8>(), 0..50),
+            entries in 0_usize..60) {
             for form in [Form::Text, Form::Fixed(4), Form::Fixed(0)] {
                 if let Some(places) = form.places(&page, entries) {
                     prop_assert!(places.len() == entries + 1 && *places.last().unwrap() as usize <= page.len());

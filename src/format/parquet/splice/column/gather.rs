@@ -175,8 +175,8 @@ impl Merging<'_> {
     }
 }
 
-/// Returns the byte ranges of the dictionary that are the values of a page. Adjacent ones are joined: if nearly all values
-/// differ, most are adjacent.
+/// Returns the byte ranges of the dictionary that are the values of a page. Adjacent ones are joined: if nearly all
+/// values differ, most are adjacent.
 fn ranges(cut: &Cut<'_>, places: &[u32]) -> Parsed<Vec<Range<usize>>> {
     let (width, indices) = cut.indices()?;
     let (mut ranges, mut beyond) = (Vec::<Range<usize>>::new(), false);

@@ -258,7 +258,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_text_has_its_number(texts in prop::collection::vec("[ab\0]{0,3}|[a-d]{14,18}|.{0,9}", 0..900), cut in 0_usize..40) {
+        fn each_text_has_its_number(texts in prop::collection::vec("[ab\0]{0,3}|[a-d]{14,18}|.{0,9}", 0..900),
+            cut in 0_usize..40) {
             let mut page = Vec::new();
             for text in &texts {
                 page.extend_from_slice(&u32::try_from(text.len()).unwrap().to_le_bytes());
