@@ -127,8 +127,7 @@ impl Error {
     }
 
     /// Returns the error for a panic whose text says that the system refused to start a thread, for which the standard
-    /// library and
-    /// `rayon` have no other way.
+    /// library and `rayon` have no other way.
     pub fn of_refused_thread(text: &str) -> Option<Self> {
         let refused = ["failed to spawn thread", "ThreadPoolBuildError"].iter().any(|known| text.contains(known));
         refused.then(|| {

@@ -1,6 +1,5 @@
 //! `shardify.toml`: a table per command whose keys are the long options. Options on the command line win, then the file
-//! of the current
-//! folder, then the user's own, which may set more ([`trust`]).
+//! of the current folder, then the user's own, which may set more ([`trust`]).
 //!
 //! ```toml
 //! dataset = "shards"          # for every command

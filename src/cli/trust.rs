@@ -1,8 +1,6 @@
 //! What the `shardify.toml` of a folder may set. A folder may come from somebody else, so its file never makes a
-//! command write outside of
-//! the folder, name a host or a key, or delete what the user did not name. Such options are taken from the command
-//! line, the
-//! environment, and the user's own file ([`own_path`]).
+//! command write outside of the folder, name a host or a key, or delete what the user did not name. Such options are
+//! taken from the command line, the environment, and the user's own file ([`own_path`]).
 
 use std::path::{Component, Path, PathBuf};
 

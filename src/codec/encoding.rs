@@ -94,8 +94,7 @@ pub fn hint(head: &[u8]) -> &'static str {
 }
 
 /// Whether text is windows-1252 by all appearances: what is not ASCII are letters and marks of Western European
-/// languages,
-/// few in a row, and nothing of it is UTF-8.
+/// languages, few in a row, and nothing of it is UTF-8.
 fn looks_like_windows_1252(head: &[u8]) -> bool {
     /// Most letters with accents in a row: in alphabets of their own, all letters are.
     const IN_A_ROW: usize = 3;

@@ -417,8 +417,7 @@ impl Cut {
     }
 
     /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records
-    /// of the side
-    /// if its shards are to be even.
+    /// of the side if its shards are to be even.
     #[must_use]
     pub fn ending(self, ends: Option<ShardEnds>, input: u64) -> Self {
         let shard = ends.map(|ends| OpenShard { ends, input, number: 0, records: 0, read: 0 });

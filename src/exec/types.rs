@@ -185,8 +185,7 @@ pub fn newest(settings: &Settings) -> Fields {
 }
 
 /// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds
-/// exactly the
-/// type of such integers.
+/// exactly the type of such integers.
 fn exact_in_floats(file: &ParquetFile<Object>) -> Fields {
     let exact = |field: &FieldRef| match field.data_type() {
         DataType::Int64 if file.is_exact_in_floats(field.name()) => {

@@ -98,8 +98,7 @@ pub fn too_few(records: u64, shards: u64, of: &str) -> Error {
 }
 
 /// Returns the records before each new shard but the first, for `shards` shards whose numbers of records differ by at
-/// most one; the
-/// bytes, for shards that are even in bytes.
+/// most one; the bytes, for shards that are even in bytes.
 pub fn marks(bytes: u64, shards: u64) -> Vec<u64> {
     let mark = |shard: u64| u128::from(bytes) * u128::from(shard) / u128::from(shards.max(1));
     (1..shards).map(|shard| u64::try_from(mark(shard)).unwrap_or(u64::MAX)).collect()

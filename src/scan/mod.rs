@@ -1,10 +1,8 @@
 //! Finds inputs: turns the user's sources into a sorted list of source files.
 //!
 //! A source is a file, a folder, a glob or a URL. Folders are walked; hidden files, leftovers of systems,
-//! `shardify.toml`, system
-//! folders of other datasets and the output dataset are ignored and counted, never silently. Files are sorted by name,
-//! so the same
-//! inputs always have the same order.
+//! `shardify.toml`, system folders of other datasets and the output dataset are ignored and counted, never silently.
+//! Files are sorted by name, so the same inputs always have the same order.
 
 mod companions;
 mod foreign;
@@ -445,8 +443,7 @@ pub struct Found {
     /// Errors for names that are not valid text, sorted by location.
     pub faults: Vec<Error>,
     /// Number of files ignored because they are hidden, leftovers of systems, configuration or part of another dataset,
-    /// and of
-    /// links to folders.
+    /// and of links to folders.
     pub ignored: u64,
     /// Names of the first of these that hold data of others: hidden files and leftovers.
     pub ignored_names: Vec<String>,

@@ -136,8 +136,7 @@ pub fn merged(fields: &Fields, types: &Fields) -> Fields {
 }
 
 /// Returns the columns of a shard, in which text is open where the dataset has another type: only a column without
-/// values was
-/// stored as text there.
+/// values was stored as text there.
 pub fn opened(stored: &Fields, types: &Fields) -> Fields {
     let open = |field: &FieldRef| match types.find(field.name()) {
         Some((_, now)) => open_field(field, now),

@@ -2,8 +2,7 @@
 //!
 //! `Fields::find` compares a name with one field after the other, so that looking up all columns of a table takes time
 //! that grows with their square. Names are mostly looked up in the order in which they are stored; then no hash table
-//! is
-//! needed.
+//! is needed.
 
 use std::{
     cell::{Cell, OnceCell},

@@ -84,8 +84,7 @@ pub const INTERVAL: DataType = DataType::FixedSizeBinary(12);
 const WHOLE_MICROS: &str = "shardify:micros";
 
 /// Marks a column of timestamps in nanoseconds whose values are whole microseconds. Its source does not state a unit,
-/// so
-/// that coarser timestamps with a wider range decide it.
+/// so that coarser timestamps with a wider range decide it.
 #[must_use]
 pub fn whole_micros(field: Field) -> Field {
     let metadata = field.metadata().clone().with(WHOLE_MICROS, "");

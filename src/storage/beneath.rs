@@ -1,7 +1,6 @@
 //! Names below the root of a local store. A path from a log, a list or an archive must not lead out of the store,
-//! neither by `..` nor
-//! by a link that somebody placed in it, so whatever is created, named or deleted is addressed by an open folder and a
-//! name in it.
+//! neither by `..` nor by a link that somebody placed in it, so whatever is created, named or deleted is addressed by
+//! an open folder and a name in it.
 //!
 //! ```text
 //! ROOT / _shardify / log / 17.json

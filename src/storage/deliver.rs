@@ -24,8 +24,7 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
 }
 
 /// Posts JSON to a web server, with a bearer token if there is one. Redirects are not followed: the event and the token
-/// are for the
-/// server that the user named.
+/// are for the server that the user named.
 ///
 /// # Errors
 /// When the server cannot be reached, does not answer in time, or returns an error status or a redirect.

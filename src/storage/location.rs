@@ -134,8 +134,7 @@ const OWN_NAME: &str =
     "a URL begins with its scheme, such as s3:// or https://; if this is the name of a file, put ./ before it";
 
 /// Returns where the host of a URL without a correct beginning may start, and whether the text can be nothing else:
-/// `http:me:pass@h`,
-/// `//me:pass@h`, `me:pass@h:/x`.
+/// `http:me:pass@h`, `//me:pass@h`, `me:pass@h:/x`.
 fn host_start(text: &str) -> Option<(usize, bool)> {
     let slashes = |text: &str| text.len() - text.trim_start_matches(['/', '\\']).len();
     let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');

@@ -286,8 +286,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
     /// Types of the columns of rows, which bind later runs; `null` for a column without a value so far. `None` for
-    /// samples and
-    /// adopted shards.
+    /// samples and adopted shards.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
     pub types: Option<Fields>,
     /// Columns that older shards may store with another type than `types` says.

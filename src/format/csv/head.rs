@@ -1,8 +1,6 @@
 //! Finds where the table of a source begins. By the standard reading, the first line has the names, and every other
-//! line
-//! is a record. Another reading is taken only where the standard one is impossible, because the records have another
-//! number
-//! of fields than the first line, and where it fits all records of the sample:
+//! line is a record. Another reading is taken only where the standard one is impossible, because the records have
+//! another number of fields than the first line, and where it fits all records of the sample:
 //!
 //! ```text
 //! Report of the office            a note: it has another number of fields than all records

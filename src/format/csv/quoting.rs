@@ -8,8 +8,7 @@
 //! ```
 //!
 //! The question is asked when the first such record is met, so sources without one are read once. The answer follows
-//! from
-//! the bytes of the source alone, so it is the same at any size of splits and number of threads.
+//! from the bytes of the source alone, so it is the same at any size of splits and number of threads.
 
 use std::{
     ops::Range,
@@ -121,8 +120,7 @@ impl CsvSource {
     }
 
     /// Whether a record has lines that are all records on their own without quoting, as far as their fields tell, and
-    /// is
-    /// impossible by the standard or swallows lines. `fields` are those that it has by the standard; 0 if a quote is
+    /// is impossible by the standard or swallows lines. `fields` are those that it has by the standard; 0 if a quote is
     /// open.
     pub(super) fn is_suspect(&self, record: &[u8], fields: usize) -> bool {
         if self.columns.len() < 2 || memchr::memchr(QUOTE, record).is_none() {

@@ -369,8 +369,7 @@ fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject
 }
 
 /// Returns the origin of a sample: its path, or the key with the extensions of all its files in shell braces. If paths
-/// do not begin
-/// with the key, the braces hold the paths.
+/// do not begin with the key, the braces hold the paths.
 fn origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
     let key = if sample.files().all(|file| file.path().starts_with(sample.key())) { sample.key() } else { "" };
     let endings = || sample.files().map(|file| &file.path()[key.len()..]);

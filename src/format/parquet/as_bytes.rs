@@ -1,6 +1,5 @@
 //! Columns read as bytes, because a value may not fit the type that the decoder has for them: text that is not UTF-8,
-//! and
-//! intervals.
+//! and intervals.
 
 use std::sync::Arc;
 

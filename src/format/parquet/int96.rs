@@ -7,8 +7,7 @@
 //!
 //! The decoder of the parquet crate wraps around silently. So the values of such columns are read once when a file is
 //! opened, and each column gets a unit that holds all of them: nanoseconds as far as possible, as other readers have
-//! it,
-//! otherwise microseconds. A column of which no unit holds all values is refused.
+//! it, otherwise microseconds. A column of which no unit holds all values is refused.
 
 use std::{
     cell::{Cell, RefCell},
@@ -119,8 +118,7 @@ impl Spans {
     }
 
     /// Returns the fields of the file with units that hold all values: `wanted`, or the first that does of the unit
-    /// that
-    /// the field has, nanoseconds and microseconds.
+    /// that the field has, nanoseconds and microseconds.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for a column of which no such unit holds all values.

@@ -80,8 +80,7 @@ fn has_units(fields: &Fields) -> bool {
 }
 
 /// Returns whether the Arrow schema in a file states other units than its Parquet schema, so that it is not that of
-/// this
-/// file: the decoder would take the numbers for ones of that unit. INT96 has no unit of its own.
+/// this file: the decoder would take the numbers for ones of that unit. INT96 has no unit of its own.
 fn contradicts(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> bool {
     let digits = |data_type: &DataType| match data_type {
         DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => Some((*p, *s)),

@@ -90,8 +90,7 @@ pub(super) fn decoded(footer: &Bytes, name: &str) -> Result<ParquetMetaData> {
 }
 
 /// Removes offsets of dictionaries that are zero: there the file has its magic bytes, and such writers start the chunk
-/// with
-/// the dictionary where its data pages are said to be.
+/// with the dictionary where its data pages are said to be.
 fn without_zero_offsets(metadata: ParquetMetaData) -> Result<ParquetMetaData, ParquetError> {
     let is_zero = |chunk: &ColumnChunkMetaData| chunk.dictionary_page_offset() == Some(0);
     if !metadata.row_groups().iter().any(|group| group.columns().iter().any(is_zero)) {

@@ -6,10 +6,8 @@
 //! ```
 //!
 //! Samples are defined as in [`TarReader`](super::TarReader), and what that rejects is an error here, links included:
-//! training
-//! loaders skip them. Other members that are not files belong to the sample around them, or to none, so that the
-//! extents
-//! of the samples stay valid when archives are joined.
+//! training loaders skip them. Other members that are not files belong to the sample around them, or to none, so that
+//! the extents of the samples stay valid when archives are joined.
 
 use std::io::Read;
 

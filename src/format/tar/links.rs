@@ -5,12 +5,9 @@
 //! ```
 //!
 //! Targets may come before a link or after it, so the archive is opened again at its first link and its headers are
-//! read: once
-//! to list the links, and once to find what they lead to. Memory holds links and their targets alone. Of several
-//! members of
-//! one name, a hard link leads to the last one before it and a symbolic link to the last one of all, as if the archive
-//! were
-//! unpacked.
+//! read: once to list the links, and once to find what they lead to. Memory holds links and their targets alone. Of
+//! several members of one name, a hard link leads to the last one before it and a symbolic link to the last one of all,
+//! as if the archive were unpacked.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -6,12 +6,9 @@
 //! ```
 //!
 //! Consecutive files with one key are a sample, as in WebDataset. Links are files with the content to which they lead
-//! (`links`);
-//! one that leads to no file of the archive rejects its sample. Other members (folders, devices, leftovers of systems)
-//! do not
-//! separate samples, and are counted; those that hold data are named. A name is data, never a path: a sample with a
-//! name
-//! that could escape its folder is rejected.
+//! (`links`); one that leads to no file of the archive rejects its sample. Other members (folders, devices, leftovers
+//! of systems) do not separate samples, and are counted; those that hold data are named. A name is data, never a path:
+//! a sample with a name that could escape its folder is rejected.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 

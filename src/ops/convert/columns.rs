@@ -76,8 +76,7 @@ impl GivenTypes {
     }
 
     /// Returns the names of the columns of the dataset whose types cannot change in any way: a record with another
-    /// value is
-    /// rejected.
+    /// value is rejected.
     pub(super) fn bound_names(&self) -> Vec<String> {
         let given = self.names();
         let is_fixed = |field: &&Arc<Field>| !self.widens && bound::is_fixed(field) && !given.contains(field.name());
@@ -85,8 +84,7 @@ impl GivenTypes {
     }
 
     /// Returns an error if types that the user gave, or that a source or its folders state, do not fit those of the
-    /// dataset; with
-    /// `--on-schema fail`, also for inferred types.
+    /// dataset; with `--on-schema fail`, also for inferred types.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for the first such column.

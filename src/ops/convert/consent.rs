@@ -69,8 +69,7 @@ impl Job<'_> {
     }
 
     /// Returns the types of the columns of rows that the dataset has, if only its shards state them, as those of other
-    /// programs do;
-    /// `None` if there are none.
+    /// programs do; `None` if there are none.
     ///
     /// # Errors
     /// When a shard of the dataset cannot be read.

@@ -206,8 +206,7 @@ pub struct Estimate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<u64>,
     /// Whether columns, types and counts are those of the first records of the sources: what follows may widen types,
-    /// add columns or be
-    /// rejected.
+    /// add columns or be rejected.
     pub sampled: bool,
     /// Whether there may be many more, because sources are compressed.
     pub compressed: bool,

@@ -15,8 +15,7 @@ const SAMPLED: usize = 20;
 const TARGETS: [&str; 7] = ["mask", "label", "annot", "seg", "target", "gt", "depth"];
 
 /// Returns a note that names the folders and the rule, if most of the first files of one folder have a namesake in
-/// another one, whose
-/// path differs in one component. `files` are sorted by name.
+/// another one, whose path differs in one component. `files` are sorted by name.
 pub(in crate::ops) fn note(files: &[SourceFile]) -> Option<String> {
     let folders = folders(files);
     for (at, (folder, first)) in folders.iter().enumerate() {
