@@ -27,7 +27,7 @@ import harness
 from harness import Failure, finish
 
 DAMAGE = 5
-NOT_CHECKED = ("_shardify/rejects/", "_shardify/locks/", "_shardify/staging/", "_shardify/intents/", ".nv-meta/index.sqlite",
+NOT_CHECKED = ("_shardify/locks/", "_shardify/staging/", "_shardify/intents/", ".nv-meta/index.sqlite",
                ".nv-meta/dataset.yaml", "_shardify/store.json", "_shardify/erasures/", "_shardify/leases/", "_shardify/clock")
 FOLDER_OBJECTS = ("schema.json", "_constants.arrow", "shardindex.json")
 

@@ -203,7 +203,7 @@ fn leftovers_of_a_killed_run_go_once_the_log_has_abandoned_it() {
     assert_eq!(left.len(), 1);
     fs::remove_file(folder.path().join("d/_shardify/log/18446744073709551613.json")).unwrap();
     let intent = serde_json::json!({"transaction": killed, "operation": "convert", "planned_on": 1, "paths": left});
-    folder.write(&format!("d/_shardify/intents/{killed}-0.json"), intent.to_string());
+    folder.write(&format!("d/_shardify/intents/{killed}-0.json"), support::closed(&intent));
     let young = folder.run("vacuum d --json").ok().summary();
     assert_eq!((&young["objects_deleted"], &young["runs_abandoned"]), (&0.into(), &0.into()), "{young}");
     let vacuumed = folder.run("vacuum d --retain 0s --force --json").ok().summary();

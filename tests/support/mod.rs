@@ -169,8 +169,12 @@ pub fn rewrite_entry(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut entry: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     change(&mut entry);
     entry.as_object_mut().unwrap().remove("checksum");
-    let json = serde_json::to_vec_pretty(&entry).unwrap();
-    std::fs::write(path, shardify::codec::seal::close_json(json).unwrap()).unwrap();
+    std::fs::write(path, closed(&entry)).unwrap();
+}
+
+/// Returns a JSON object that ends with its checksum.
+pub fn closed(object: &Value) -> Vec<u8> {
+    shardify::codec::seal::close_json(serde_json::to_vec_pretty(object).unwrap()).unwrap()
 }
 
 /// Returns the path of the outcome of a task.
