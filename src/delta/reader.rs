@@ -23,9 +23,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, parquet::ParquetReader},
+    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, parquet::ParquetReader},
     record::{
         Payload, RecordBlock, Split,
+        filter::{ColumnBounds, GroupBounds, SplitBounds},
         hash::row_hashes,
         widen::{ValueMismatch, cast_to, try_cast_to},
     },
@@ -37,8 +38,9 @@ pub struct TableReader {
     inner: ParquetReader,
     /// The table's columns.
     schema: SchemaRef,
-    columns: Vec<String>,
-    /// For each of them, where its values come from.
+    /// What readers tell.
+    facts: ReaderFacts,
+    /// For each of its columns, where its values come from.
     origins: Vec<Origin>,
     /// Deleted rows.
     deleted: Option<RoaringTreemap>,
@@ -102,13 +104,19 @@ impl TableReader {
                 inner.row_count()
             )));
         }
-        let columns = table.columns.iter().map(|column| column.name.clone()).collect();
-        Ok(Self { inner, schema, columns, origins, deleted })
+        let live = inner.row_count() - deleted.as_ref().map_or(0, RoaringTreemap::len);
+        let facts = ReaderFacts {
+            reads_own_source: true,
+            columns: Some(table.columns.iter().map(|column| column.name.clone()).collect()),
+            rows: Some(live),
+            ..ReaderFacts::default()
+        };
+        Ok(Self { inner, schema, facts, origins, deleted })
     }
 
     /// Returns the number of rows that are not deleted.
     pub fn live_rows(&self) -> u64 {
-        self.inner.row_count() - self.deleted.as_ref().map_or(0, RoaringTreemap::len)
+        self.facts.rows.unwrap_or_default()
     }
 
     /// Cuts the rows of the file into splits of about `split_bytes`.
@@ -311,20 +319,32 @@ impl Part {
 }
 
 impl RecordReader for TableReader {
+    fn facts(&self) -> &ReaderFacts {
+        &self.facts
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.inner.splits(input, split_bytes, max_record_bytes)
     }
 
-    fn reads_own_source(&self) -> bool {
-        true
-    }
-
-    fn columns(&self) -> Option<&[String]> {
-        Some(&self.columns)
-    }
-
-    fn rows(&self) -> Option<u64> {
-        Some(self.inner.row_count() - self.deleted.as_ref().map_or(0, RoaringTreemap::len))
+    /// A column has the bounds that its file states under its own name, or those of its partition value.
+    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
+        let inner = self.inner.bounds(split)?;
+        let of_table = |group: GroupBounds<'a>| GroupBounds {
+            rows: group.rows,
+            of_column: Box::new(move |column: &str, data_type: &DataType| {
+                let at = self.schema.index_of(column).ok()?;
+                match self.origins.get(at).filter(|_| self.schema.field(at).data_type() == data_type)? {
+                    Origin::Null => Some(ColumnBounds::of_value(&new_null_array(data_type, 1), group.rows)),
+                    Origin::Constant(value) => Some(ColumnBounds::of_value(value, group.rows)),
+                    Origin::Column(at, Part::Same) => (group.of_column)(self.inner.column_name(*at)?, data_type),
+                    Origin::Column(..) => None,
+                }
+            }),
+        };
+        let count = split.rows()?;
+        let deleted = self.deleted.iter().map(|rows| vectors::deleted(rows, split.offset, count).count() as u64);
+        Some(SplitBounds { groups: inner.groups.into_iter().map(of_table).collect(), deleted: deleted.sum() })
     }
 
     fn infer(&self, _: &Split) -> Fields {

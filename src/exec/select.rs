@@ -31,9 +31,9 @@ impl SelectGate {
     /// be read, as they have to if some may be rejected because of the types that the user gave.
     pub fn pruned(&self, reader: &dyn RecordReader, split: &Split, given: &[String]) -> Option<RecordBlock> {
         let filter = self.filter.as_ref().filter(|_| given.is_empty())?;
-        split.rows().filter(|_| !reader.may_match(split, filter))?;
+        let bounds = reader.bounds(split).filter(|bounds| split.rows().is_some() && !filter.may_match_some(bounds))?;
         let payload = Payload::Rows(RecordBatch::new_empty(Arc::clone(&self.carried)));
-        Some(RecordBlock { payload, bytes_in: split.bytes_in(), ..RecordBlock::empty() })
+        Some(RecordBlock { payload, bytes_in: split.bytes_in(), deleted: bounds.deleted, ..RecordBlock::empty() })
     }
 
     /// Returns the block without the rows and columns that are left out, and the number of these rows.

@@ -4,12 +4,14 @@
 //! are inferred from each split, or it is parsed, independently. Outputs whose shards are a plain sequence of framed
 //! records implement [`Framing`]; Parquet, whose shards are row groups and a footer, has its own encoder.
 
+pub mod adapted;
 mod ahead;
 pub mod arrays;
 mod carry;
 #[cfg(test)]
 pub(crate) mod corpus;
 pub mod csv;
+pub mod facts;
 pub mod files;
 pub mod guard;
 pub mod hdf5;
@@ -25,19 +27,16 @@ pub mod tar;
 pub mod tfrecord;
 pub mod zarr;
 
-use std::{io::Read, sync::Arc};
+use std::io::Read;
 
-use arrow::{
-    array::RecordBatch,
-    datatypes::{Fields, SchemaRef},
-};
+use arrow::datatypes::{Fields, SchemaRef};
 
-use self::{arrays::Opened, tar::index::Members};
+pub use self::facts::ReaderFacts;
+use self::{arrays::ArrayReader, tar::index::Members};
 use crate::{
-    array::origin::Layout,
     codec::Codec,
     error::{Error, Kind, Result},
-    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, filter::BoundFilter, source_part::PartCuts},
+    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, filter::SplitBounds, source_part::PartCuts},
 };
 
 /// A source, read from its first byte.
@@ -49,6 +48,9 @@ pub type SplitStream<'a> = Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
 /// An input format whose sources hold many records: rows of a table, or samples. One value represents one source with
 /// its dialect.
 pub trait RecordReader: Send + Sync + std::fmt::Debug {
+    /// Returns what is known of the source.
+    fn facts(&self) -> &ReaderFacts;
+
     /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
     /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its
     /// position. Damage between records is an error that names its byte; the splits before it are valid.
@@ -82,38 +84,6 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         Box::new(std::iter::once(Err(error)))
     }
 
-    /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
-    fn reads_own_source(&self) -> bool {
-        false
-    }
-
-    /// Whether all bytes of the source are read, apart from gaps; not if some columns are passed over unread.
-    fn reads_all(&self) -> bool {
-        true
-    }
-
-    /// Whether records are samples rather than rows.
-    fn yields_samples(&self) -> bool {
-        false
-    }
-
-    /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
-    fn columns(&self) -> Option<&[String]> {
-        None
-    }
-
-    /// Returns the arrays that records are slices of, and their plan; reopens them if needed.
-    /// # Errors
-    /// If they cannot be reopened.
-    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
-        Ok(None)
-    }
-
-    /// Returns the number of blank lines before the records, which no split contains.
-    fn blank_lines_before(&self) -> u64 {
-        0
-    }
-
     /// Decides anew how the source is read, from all of its bytes, after [`parse`](Self::parse) has returned a mismatch
     /// with [`TypeMismatch::QUOTES`]; no later `parse` does. Returns a note if it is read otherwise than before.
     ///
@@ -124,45 +94,15 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         Ok(None)
     }
 
-    /// Returns the number of lines before the records that are not records, which no split contains and the note names.
-    fn lines_skipped(&self) -> u64 {
-        0
-    }
-
-    /// Returns a note about how the source is read, where its records do not show it.
-    fn note(&self) -> Option<String> {
+    /// Returns the reader as one of arrays, if its records are slices of such.
+    fn arrays(&self) -> Option<&ArrayReader> {
         None
     }
 
-    /// Returns what users should know of the source before it is read, such as what is not taken from it.
-    fn remarks(&self) -> &[String] {
-        &[]
-    }
-
-    /// Returns the number of rows, if it is known without reading them.
-    fn rows(&self) -> Option<u64> {
+    /// Returns what is known, without reading them, of the rows of a split after they are parsed; `None` if nothing is.
+    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
+        let _ = split;
         None
-    }
-
-    /// Returns the layout of records in the arrays that they are slices of.
-    fn layout(&self) -> Option<&Layout> {
-        None
-    }
-
-    /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
-    /// records.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    fn constants(&self) -> Result<Option<RecordBatch>> {
-        Ok(None)
-    }
-
-    /// Returns whether some row of a split may satisfy a condition, as far as its bounds tell without reading it. The
-    /// condition is bound to the types that rows have after they were parsed.
-    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
-        let _ = (split, filter);
-        true
     }
 
     /// Infers the column types from this split; columns without a value have type `Null`. Invalid records are skipped.

@@ -328,7 +328,7 @@ fn classified(found: Vec<SourceFile>, options: &SniffOptions) -> Result<()> {
 /// Infers the types of the first splits of a source, parses them, and encodes the records.
 fn records(source: &RecordSource) -> Result<()> {
     let input: Box<dyn std::io::Read + Send> =
-        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+        if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let mut splits = Vec::new();
     let mut outcome = Ok(());
     for split in source.reader.splits(input, SPLIT, RECORD).take(SPLITS) {
@@ -349,7 +349,7 @@ fn records(source: &RecordSource) -> Result<()> {
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
-    outcome.and(source.reader.constants().map(|_| ()))
+    outcome.and(source.reader.arrays().map_or(Ok(()), |arrays| arrays.constants().map(drop)))
 }
 
 /// Encodes records in all formats.

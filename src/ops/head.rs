@@ -392,7 +392,7 @@ pub(super) fn each_block(
     let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Tar, Size::mib(128), Size::mib(64));
     let max_record = usize::try_from(memory.max_record_bytes).unwrap_or(usize::MAX);
     let input: Box<dyn Read + Send> =
-        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+        if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let place = |e: Error| match source.file.fault() {
         Some(fault) => fault,
         None if e.place().source.is_some() => e,

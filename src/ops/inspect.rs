@@ -39,7 +39,7 @@ use crate::{
         encode::{framing, id_column},
         separated::Separated,
     },
-    format::{OutputFormat, Parsed, files, parquet},
+    format::{OutputFormat, Parsed, arrays::ArrayReader, files, parquet},
     id::Version,
     record::{Payload, key_rule::KeyRule},
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
@@ -258,8 +258,8 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     if !others.is_empty() {
         match classified(others.clone()) {
             Ok(Input::Records(sources)) => {
-                if let Some(source) = sources.iter().find(|source| source.reader.layout().is_some())
-                    && let Some(opened) = source.reader.arrays()?
+                if let Some(source) = sources.iter().find(|source| source.reader.facts().layout.is_some())
+                    && let Some(opened) = source.reader.arrays().map(ArrayReader::opened).transpose()?
                 {
                     report.record_dim.clone_from(&opened.plan().dim);
                     report.variables = variables(opened.header(), opened.plan());
@@ -589,7 +589,7 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
     for (i, source) in sources.iter().enumerate() {
         let entry = by_format.entry(source.format.name()).or_insert_with(|| (Vec::new(), 0, true));
         let bytes = source.file.bytes();
-        if let Some(rows) = source.reader.rows() {
+        if let Some(rows) = source.reader.facts().rows {
             entry.1 += rows;
         } else if let Some(split) = &source.sample {
             let fields = schema_of(&source.fields);

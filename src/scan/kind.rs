@@ -202,7 +202,7 @@ impl RecordSource {
 
     /// Returns whether its records are samples rather than rows.
     pub fn yields_samples(&self) -> bool {
-        self.reader.yields_samples()
+        self.reader.facts().yields_samples
     }
 }
 

@@ -22,10 +22,15 @@ use super::{
     selected::{column_of, of_columns},
 };
 use crate::{
-    array::origin::Layout,
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, arrays::Opened},
-    record::{PartSizes, Payload, SourcePart, Split, filter::BoundFilter},
+    format::{
+        Parsed, RecordReader,
+        adapted::{Adapted, Adapter},
+    },
+    record::{
+        Payload, Split,
+        filter::{ColumnBounds, GroupBounds, SplitBounds},
+    },
     schema::unite_lists,
 };
 
@@ -98,7 +103,8 @@ pub fn with_partitions(sources: Vec<RecordSource>) -> Vec<RecordSource> {
 
 fn with_columns(mut source: RecordSource, mut partition_columns: Vec<(Field, Option<String>)>) -> RecordSource {
     let own = |name: &String| {
-        source.fields.find(name).is_some() || source.reader.columns().is_some_and(|columns| columns.contains(name))
+        source.fields.find(name).is_some()
+            || source.reader.facts().columns.as_ref().is_some_and(|columns| columns.contains(name))
     };
     partition_columns.retain(|(field, _)| !own(field.name()));
     if partition_columns.is_empty() || source.yields_samples() {
@@ -106,9 +112,12 @@ fn with_columns(mut source: RecordSource, mut partition_columns: Vec<(Field, Opt
     }
     let fields: Fields = partition_columns.iter().map(|(field, _)| field.clone()).collect();
     let names = partition_columns.iter().map(|(field, _)| field.name().clone());
-    let columns = source.reader.columns().map(|columns| columns.iter().cloned().chain(names).collect());
+    let mut facts = source.reader.facts().clone();
+    if let Some(columns) = &mut facts.columns {
+        columns.extend(names);
+    }
     source.fields = unite_lists(&source.fields, &fields);
-    source.reader = Arc::new(Partition { inner: source.reader, columns, partition_columns, fields });
+    source.reader = Arc::new(Adapted::new(source.reader, facts, Partition { partition_columns, fields }));
     source
 }
 
@@ -121,11 +130,9 @@ fn type_of(value: &str) -> DataType {
     }
 }
 
-/// Reader of a source whose folders add columns to its rows.
+/// Adds the columns that folders state to the rows of a source.
 #[derive(Debug)]
 struct Partition {
-    inner: Arc<dyn RecordReader>,
-    columns: Option<Vec<String>>,
     partition_columns: Vec<(Field, Option<String>)>,
     fields: Fields,
 }
@@ -161,82 +168,35 @@ fn constant(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef>
     Ok(take(&one, &UInt32Array::from(vec![0; rows]), None)?)
 }
 
-impl RecordReader for Partition {
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.inner.splits(input, split_bytes, max_record_bytes)
+impl Adapter for Partition {
+    fn bounds<'a>(&'a self, inner: &'a dyn RecordReader, split: &Split) -> Option<SplitBounds<'a>> {
+        let nothing = |rows| GroupBounds { rows, of_column: Box::new(|_: &str, _: &DataType| None) };
+        let inner = match inner.bounds(split) {
+            Some(bounds) => bounds,
+            None => SplitBounds { groups: vec![nothing(split.rows()?)], deleted: 0 },
+        };
+        let of_folders = |group: GroupBounds<'a>| GroupBounds {
+            rows: group.rows,
+            of_column: Box::new(move |name: &str, data_type: &DataType| {
+                let Some((_, value)) = self.partition_columns.iter().find(|(column, _)| column.name() == name) else {
+                    return (group.of_column)(name, data_type);
+                };
+                let value = constant(value.as_deref(), &Field::new(name, data_type.clone(), true), 1).ok()?;
+                Some(ColumnBounds::of_value(&value, group.rows))
+            }),
+        };
+        Some(SplitBounds { groups: inner.groups.into_iter().map(of_folders).collect(), ..inner })
     }
 
-    fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        self.inner.parts(input, sizes)
+    fn infer(&self, inner: &dyn RecordReader, split: &Split) -> Fields {
+        unite_lists(&inner.infer(split), &self.fields)
     }
 
-    fn splits_of<'a>(
-        &'a self,
-        part: &SourcePart,
-        input: SourceBytes<'a>,
-        split_bytes: usize,
-        max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        self.inner.splits_of(part, input, split_bytes, max_record_bytes)
-    }
-
-    fn reads_own_source(&self) -> bool {
-        self.inner.reads_own_source()
-    }
-
-    fn columns(&self) -> Option<&[String]> {
-        self.columns.as_deref()
-    }
-
-    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
-        self.inner.arrays()
-    }
-
-    fn blank_lines_before(&self) -> u64 {
-        self.inner.blank_lines_before()
-    }
-
-    fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
-        self.inner.settle(input)
-    }
-
-    fn lines_skipped(&self) -> u64 {
-        self.inner.lines_skipped()
-    }
-
-    fn note(&self) -> Option<String> {
-        self.inner.note()
-    }
-
-    fn remarks(&self) -> &[String] {
-        self.inner.remarks()
-    }
-
-    fn rows(&self) -> Option<u64> {
-        self.inner.rows()
-    }
-
-    fn layout(&self) -> Option<&Layout> {
-        self.inner.layout()
-    }
-
-    fn constants(&self) -> Result<Option<RecordBatch>> {
-        self.inner.constants()
-    }
-
-    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
-        self.inner.may_match(split, filter)
-    }
-
-    fn infer(&self, split: &Split) -> Fields {
-        unite_lists(&self.inner.infer(split), &self.fields)
-    }
-
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+    fn parse(&self, inner: &dyn RecordReader, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let own = |field: &&Arc<Field>| self.partition_columns.iter().all(|(column, _)| column.name() != field.name());
         let fields: Fields = schema.fields().iter().filter(own).cloned().collect();
         let own = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
-        Ok(match self.inner.parse(split, &own)? {
+        Ok(match inner.parse(split, &own)? {
             Parsed::Block(mut block) => {
                 if let Payload::Rows(batch) = &block.payload {
                     block.payload = Payload::Rows(self.complete(batch, schema)?);

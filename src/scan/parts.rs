@@ -44,7 +44,7 @@ pub struct Scouted {
 /// Fails if the store fails.
 pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>> {
     let file = &source.file;
-    let by_itself = source.reader.reads_own_source();
+    let by_itself = source.reader.facts().reads_own_source;
     if sizes.count() < 2 || source.packed || source.encoding.is_some() || !(by_itself || file.has_ranges()) {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
 pub fn closed_hash(source: &RecordSource) -> Result<u64> {
     let file = &source.file;
     let known = file.etag().is_some() || file.is_remote();
-    if known || !(source.hashed || source.reader.reads_all()) {
+    if known || (source.reader.facts().skips_bytes && !source.hashed) {
         return Ok(0);
     }
     let Some(first) = &source.first else { return content_hash(file) };

@@ -25,7 +25,7 @@ use crate::{
     codec::base64::from_base64,
     error::{Error, Result},
     format::{
-        Parsed, RecordReader, SourceBytes, SplitStream,
+        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts,
         json::{JsonSource, Mode},
         tar::TarReader,
     },
@@ -73,6 +73,10 @@ impl RowsInTar {
 }
 
 impl RecordReader for RowsInTar {
+    fn facts(&self) -> &ReaderFacts {
+        &facts::ROWS
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.tar.splits(input, split_bytes, max_record_bytes)
     }

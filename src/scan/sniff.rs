@@ -14,9 +14,9 @@ use crate::{
     delta::{DataFile, TableReader},
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, RecordReader, SourceBytes, SplitStream,
+        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream,
         arrays::{ArrayReader, OpenSources},
-        csv,
+        csv, facts,
         hdf5::{self, Hdf5Source},
         ipc::{self, IpcForm, IpcReader},
         json,
@@ -318,7 +318,7 @@ fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
 /// The first records of a source; `None` when there are none, or when they are too large or damaged to tell anything.
 fn first_split(source: &RecordSource) -> Result<Option<Split>> {
     let input: Box<dyn Read + Send> =
-        if source.reader.reads_own_source() { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+        if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let mut splits = source.reader.splits(input, HEAD_BYTES, SAMPLE_BYTES);
     Ok(splits.next().and_then(Result::ok))
 }
@@ -396,7 +396,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                     }
                     found => found,
                 }
-                .filter(|source| source.columns.len() > 1),
+                .filter(|source| source.columns().len() > 1),
             };
             source.map(|source| (InputFormat::Csv, Box::new(source) as Box<dyn RecordReader>))
         }
@@ -470,6 +470,10 @@ struct Unreadable {
 }
 
 impl RecordReader for Unreadable {
+    fn facts(&self) -> &ReaderFacts {
+        &facts::HELD
+    }
+
     fn splits<'a>(&'a self, _: SourceBytes<'a>, _: usize, _: usize) -> SplitStream<'a> {
         Box::new(std::iter::once_with(|| {
             let mut error = Error::new(self.kind, self.message.clone());
@@ -477,10 +481,6 @@ impl RecordReader for Unreadable {
             error = place.source.iter().fold(error, |e, source| e.at(source.clone()));
             Err(place.byte.iter().fold(error, |e, byte| e.byte(*byte)))
         }))
-    }
-
-    fn reads_own_source(&self) -> bool {
-        true
     }
 
     fn infer(&self, _: &Split) -> Fields {

@@ -1,5 +1,5 @@
 //! Which columns and rows of tables a conversion keeps: `--columns`, `--where`.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "tests fail loudly")]
 
 use crate::support;
 
@@ -364,5 +364,88 @@ fn there_are_so_many_shards() {
     }
     for more in ["--target-shard 1MiB", "--records-per-shard 5"] {
         assert_eq!(folder.run(&format!("convert a.csv --out out --shards 2 {more}")).code, 2, "{more}");
+    }
+}
+
+/// A Parquet file of a small column of numbers and one of 4 MB that no codec makes smaller, in row groups of 1,000.
+fn large_parquet(first: i64) -> Vec<u8> {
+    let ids: Vec<i64> = (first..first + 4000).collect();
+    let noise = |id: &i64| -> String {
+        let digest = |part: u64| blake3::hash(format!("{id}-{part}").as_bytes()).to_hex().to_string();
+        (0..16).map(digest).collect()
+    };
+    let texts: Vec<String> = ids.iter().map(noise).collect();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("id", Arc::new(Int64Array::from(ids.clone()))),
+        ("text", Arc::new(StringArray::from(texts))),
+        ("other", Arc::new(Int64Array::from(ids))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let plain = parquet::file::properties::WriterProperties::builder()
+        .set_max_row_group_row_count(Some(1000))
+        .set_dictionary_enabled(false)
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(plain)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+/// Runs a command, and returns how many bytes it read, as Linux counts them; `None` where nothing counts.
+fn bytes_read(folder: &Folder, arguments: &str) -> Option<u64> {
+    let script = "\"$0\" \"$@\" >&2 && cat /proc/$$/io";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_shardify")]).args(arguments.split(' ')).current_dir(folder.path());
+    let ran = shell.output().unwrap();
+    let stdout = String::from_utf8_lossy(&ran.stdout);
+    let read = stdout.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok());
+    if read.is_none() {
+        println!("NOT RUN: bytes that are read: no /proc/<pid>/io: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    read
+}
+
+/// Readers within others skip what they would skip alone: columns, and row groups by their bounds.
+#[test]
+fn what_is_not_taken_is_not_read_of_partitions_and_tables_either() {
+    let folder = Folder::new();
+    let files = [large_parquet(0), large_parquet(4000)];
+    let total = files.iter().map(|file| file.len() as u64).sum::<u64>();
+    assert!(total > 8_000_000);
+    let mut log = vec![
+        json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
+        json!({"metaData": {"id": "i", "format": {"provider": "parquet", "options": {}}, "configuration": {},
+            "partitionColumns": ["day"], "schemaString": json!({"type": "struct", "fields": [
+                {"name": "id", "type": "long", "nullable": true, "metadata": {}},
+                {"name": "text", "type": "string", "nullable": true, "metadata": {}},
+                {"name": "other", "type": "long", "nullable": true, "metadata": {}},
+                {"name": "day", "type": "integer", "nullable": true, "metadata": {}}]}).to_string()}}),
+    ];
+    for (day, file) in files.iter().enumerate() {
+        folder.write(&format!("hive/day={day}/0.parquet"), file);
+        folder.write(&format!("table/{day}.parquet"), file);
+        log.push(json!({"add": {"path": format!("{day}.parquet"), "size": file.len(), "modificationTime": 0,
+            "dataChange": true, "partitionValues": {"day": day.to_string()}}}));
+    }
+    let log: String = log.iter().map(|line| format!("{line}\n")).collect();
+    folder.write("table/_delta_log/00000000000000000000.json", log);
+    // Formats are told by heads of sources; the content of those that are read as a whole is hashed.
+    for (number, (more, records, most)) in [
+        ("hive --hive-columns --columns id", 8000, total / 4),
+        ("hive --hive-columns --where day=1 --columns text", 4000, total * 3 / 4),
+        ("hive --hive-columns --where id<1000 --columns text", 1000, total * 3 / 5),
+        ("table --where day=1", 4000, total * 7 / 4),
+        ("table --where id<1000", 1000, total * 8 / 5),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let Some(read) = bytes_read(&folder, &format!("convert {more} --out out{number}")) else { return };
+        // The shards that are written are read back.
+        let written: u64 = folder.shards(&format!("out{number}")).iter().map(|(_, shard)| shard.len() as u64).sum();
+        assert!(read < most + written, "{more}: {read} of {total} bytes were read, {written} written");
+        let summary = folder.run(&format!("manifest out{number} --json")).ok().summary();
+        assert_eq!(summary["records"], records, "{more}: {summary}");
     }
 }

@@ -97,9 +97,9 @@ fn facts(source: &RecordSource) -> SourceFacts {
         hashes_bytes: source.format.is_text(),
         stores_hashes: true,
         by_row: source.format.is_typed(),
-        blank_lines: source.reader.blank_lines_before(),
-        lines_skipped: source.reader.lines_skipped(),
-        note: source.reader.note(),
+        blank_lines: source.reader.facts().blank_lines_before,
+        lines_skipped: source.reader.facts().lines_skipped,
+        note: source.reader.facts().note(),
     }
 }
 
@@ -246,7 +246,8 @@ fn check_parts_of(path: &Path, parts: &[SourcePart], split_bytes: u64, hash: u64
     assert_eq!(found.hash, 0, "the hash of a part is not that of its source");
     let found = Outcome { hash, ..found };
     // What is damaged within a file of row groups, batches or chunks ends its part there, and not the file.
-    let damaged = sources[0].reader.reads_own_source() && expected.notes.keys().any(|why| why.starts_with("skipped: "));
+    let damaged =
+        sources[0].reader.facts().reads_own_source && expected.notes.keys().any(|why| why.starts_with("skipped: "));
     if !damaged && found != expected {
         assert_eq!(format!("{:#?}", found.notes), format!("{:#?}", expected.notes), "{}", place());
         assert_eq!(found.rejects, expected.rejects, "{}", place());

@@ -108,7 +108,7 @@ fn until_first_error<'a>(
 
 fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<'_> {
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let opens_source = source.reader.reads_own_source();
+    let opens_source = source.reader.facts().reads_own_source;
     let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
     let tap = {
         let hasher = Arc::clone(&hasher);
@@ -144,7 +144,7 @@ fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<
 const SMALL_SOURCE: u64 = 256 << 10;
 
 fn is_small(source: &RecordSource) -> bool {
-    !source.packed && !source.reader.reads_own_source() && source.file.bytes() <= SMALL_SOURCE
+    !source.packed && !source.reader.facts().reads_own_source && source.file.bytes() <= SMALL_SOURCE
 }
 
 /// Requests that may be in flight per full split, because small sources make small requests.
@@ -208,7 +208,7 @@ impl Parser<'_> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
         if let Some(block) = self.pipeline.select.and_then(|gate| gate.pruned(reader, split, self.pipeline.given)) {
-            let filtered = split.rows().unwrap_or_default();
+            let filtered = split.rows().unwrap_or_default().saturating_sub(block.deleted);
             let (offset, parsed, rejected) = (split.offset, Parsed::Block(block), Vec::new());
             let sides = Vec::new();
             return Ok(ReadOutcome::Parsed { source, offset, parsed, sides, rejected, erased: 0, filtered });

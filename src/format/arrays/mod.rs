@@ -25,13 +25,12 @@ use self::{
     open::{Kept, Outline, Prefetched},
     stripes::{Across, Sizes, Striped},
 };
-use super::{Parsed, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
+use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
 use crate::{
     array::{
         Arrays,
         cells::cells,
         claims,
-        origin::Layout,
         records::{ArrayOptions, Axis, Column, Plan},
         rows::{coded_rows, hashes, rows, wanted},
         slab::layers,
@@ -143,8 +142,27 @@ impl ArrayReader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the source, opening it if needed; it stays open while splits wait for it.
-    fn opened(&self) -> Result<Arc<Opened>> {
+    /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
+    /// records; `None` if there are none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn constants(&self) -> Result<Option<RecordBatch>> {
+        if !self.outline.constants {
+            return Ok(None);
+        }
+        if let Some(known) = &self.state().constants {
+            return Ok(Some(known.as_ref().clone()));
+        }
+        let opened = self.opened()?;
+        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
+    }
+
+    /// Returns the source and the plan of its records, opening it if needed; it stays open while splits wait for it.
+    ///
+    /// # Errors
+    /// When it cannot be opened again, or has changed.
+    pub fn opened(&self) -> Result<Arc<Opened>> {
         let mut state = self.state();
         if let Some(opened) = &state.opened {
             return Ok(Arc::clone(opened));
@@ -303,6 +321,10 @@ impl Drop for Reading<'_> {
 }
 
 impl RecordReader for ArrayReader {
+    fn facts(&self) -> &ReaderFacts {
+        &self.outline.facts
+    }
+
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.splits_of_rows(0..self.outline.rows, split_bytes, max_record_bytes)
     }
@@ -348,43 +370,12 @@ impl RecordReader for ArrayReader {
         self.splits_of_rows(part.first_row..end, split_bytes, max_record_bytes)
     }
 
-    fn reads_own_source(&self) -> bool {
-        true
-    }
-
-    fn columns(&self) -> Option<&[String]> {
-        Some(&self.outline.columns)
-    }
-
     fn infer(&self, _: &Split) -> Fields {
         self.outline.fields.clone()
     }
 
-    fn arrays(&self) -> Result<Option<Arc<Opened>>> {
-        self.opened().map(Some)
-    }
-
-    fn remarks(&self) -> &[String] {
-        &self.outline.remarks
-    }
-
-    fn rows(&self) -> Option<u64> {
-        Some(self.outline.rows)
-    }
-
-    fn layout(&self) -> Option<&Layout> {
-        Some(&self.outline.layout)
-    }
-
-    fn constants(&self) -> Result<Option<RecordBatch>> {
-        if !self.outline.constants {
-            return Ok(None);
-        }
-        if let Some(known) = &self.state().constants {
-            return Ok(Some(known.as_ref().clone()));
-        }
-        let opened = self.opened()?;
-        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
+    fn arrays(&self) -> Option<&ArrayReader> {
+        Some(self)
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {

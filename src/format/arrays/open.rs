@@ -11,7 +11,7 @@ use std::{
 
 use arrow::{array::RecordBatch, datatypes::Fields};
 
-use super::stripes::Striped;
+use super::{super::ReaderFacts, stripes::Striped};
 use crate::array::{
     Arrays, Header,
     origin::Layout,
@@ -54,8 +54,7 @@ impl Opened {
 #[derive(Debug, PartialEq)]
 pub(super) struct Outline {
     pub(super) fields: Fields,
-    pub(super) columns: Vec<String>,
-    pub(super) layout: Layout,
+    pub(super) facts: ReaderFacts,
     pub(super) rows: u64,
     pub(super) rows_per_record: u64,
     pub(super) row_bytes: u64,
@@ -65,24 +64,27 @@ pub(super) struct Outline {
     pub(super) cells: bool,
     /// Whether some values are the same for all records.
     pub(super) constants: bool,
-    /// What users should know.
-    pub(super) remarks: Vec<String>,
 }
 
 impl Outline {
     pub(super) fn of(header: &Header, plan: &Plan) -> Self {
         let fields = fields(plan);
         Self {
-            columns: fields.iter().map(|field| field.name().clone()).collect(),
+            facts: ReaderFacts {
+                reads_own_source: true,
+                columns: Some(fields.iter().map(|field| field.name().clone()).collect()),
+                rows: Some(plan.rows()),
+                remarks: header.remarks.iter().cloned().chain(plan.remark(header)).collect(),
+                layout: Some(Arc::new(Layout::of(header, plan))),
+                ..ReaderFacts::default()
+            },
             fields,
-            layout: Layout::of(header, plan),
             rows: plan.rows(),
             rows_per_record: plan.rows_per_record(),
             row_bytes: plan.row_bytes(),
             chunk: plan.chunk(),
             cells: plan.cells.is_some(),
             constants: !plan.constants.is_empty(),
-            remarks: header.remarks.iter().cloned().chain(plan.remark(header)).collect(),
         }
     }
 }

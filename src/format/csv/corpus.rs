@@ -56,7 +56,7 @@ pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outc
     for split in &splits {
         fields = unite_lists(&fields, &source.infer(split));
     }
-    for _ in 0..=2 * source.columns.len() {
+    for _ in 0..=2 * source.columns().len() {
         let schema = schema_of(&fields);
         match parse_all(&source, &splits, &schema) {
             Ok(outcome) => return outcome,
@@ -138,12 +138,12 @@ fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) ->
     let fine = read(&source, bytes, if bytes.len() < 100_000 { 64 } else { 4096 });
     let coarse = read(&source, bytes, 1 << 20);
     assert!(fine == coarse, "{name}: results differ between sizes of splits");
-    if fine.is_odd() || source.is_unusual(bytes) || !source.notes.is_empty() {
+    if fine.is_odd() || source.is_unusual(bytes) || !source.facts.notes.is_empty() {
         return false;
     }
-    let header = u64::from(options.has_header && !source.columns.is_empty());
+    let header = u64::from(options.has_header && !source.columns().is_empty());
     let Some(count) = oracle.filter(|_| source.delimiter == b',') else { return false };
-    assert_eq!(fine.records + fine.blank + source.header_blank_lines + header, count, "{name}");
+    assert_eq!(fine.records + fine.blank + source.facts.blank_lines_before + header, count, "{name}");
     true
 }
 
@@ -235,8 +235,8 @@ fn check_values(name: &str, bytes: &[u8], python: &[Fields]) -> bool {
     }
     let options = CsvOptions { has_header: false, delimiter: Some(b','), ..CsvOptions::default() };
     let Some(mut source) = sniff(&bytes[..bytes.len().min(HEAD)], bytes.len() <= HEAD, &options) else { return false };
-    source.columns.clone().iter().for_each(|column| source.force_text(column));
-    let width = source.columns.len();
+    source.columns().to_vec().iter().for_each(|column| source.force_text(column));
+    let width = source.columns().len();
     let out = read(&source, bytes, 64 << 10);
     if out.is_odd() || source.is_unusual(bytes) {
         return false;

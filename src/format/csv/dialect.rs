@@ -11,6 +11,7 @@
 use std::{collections::HashSet, ops::Range};
 
 use super::{
+    super::ReaderFacts,
     head::{Layout, layout, skipped},
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
@@ -131,15 +132,20 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };
     let data = &text[head.len()..];
+    let facts = ReaderFacts {
+        columns: Some(columns),
+        blank_lines_before: count_lines(above) - comments.lines.len() as u64
+            + if options.has_header { count_lines(&text[..blank]) } else { 0 },
+        lines_skipped: (comments.lines.len() + layout.header) as u64,
+        notes: layout.notes,
+        ..ReaderFacts::default()
+    };
     let mut source = CsvSource {
-        columns,
+        facts,
         delimiter,
         consistency: if layout.labels { 1.0 } else { consistency },
         data_offset: (mark + head.len()) as u64,
         header_lines: count_lines(above) + count_lines(head),
-        header_blank_lines: count_lines(above) - comments.lines.len() as u64
-            + if options.has_header { count_lines(&text[..blank]) } else { 0 },
-        lines_skipped: (comments.lines.len() + layout.header) as u64,
         options: options.clone(),
         header: if options.has_header { text[record].to_vec() } else { Vec::new() },
         profile: layout.profile,
@@ -147,7 +153,6 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         trailing: layout.trailing,
         labels: layout.labels,
         quoting: if options.tidy { Quoting::default() } else { Quoting::settled() },
-        notes: layout.notes,
     };
     if complete {
         source.settle_at_once(data);
@@ -487,7 +492,7 @@ mod tests {
             ("\"a,b\"\n1\n", b',', 1),
         ] {
             let source = sniffed(text);
-            assert_eq!((source.delimiter, source.columns.len()), (delimiter, columns), "{text:?}");
+            assert_eq!((source.delimiter, source.columns().len()), (delimiter, columns), "{text:?}");
         }
         assert!(sniffed("a,b\n1,2\n").is_convincing());
         assert!(!sniffed("Hello, world\nthis is\nprose\n").is_convincing());
@@ -498,27 +503,27 @@ mod tests {
     fn one_value_in_single_quotes_is_kept_with_a_note() {
         let table = |first: &str| format!("id,name\n1,{first}\n2,O'Hara\n3,Kim\n4,Lee\n");
         let doubtful = sniffed(&table("'Eugene O''Neill'"));
-        assert!(!doubtful.quotes.swapped && doubtful.notes.len() == 1, "{:?}", doubtful.notes);
+        assert!(!doubtful.quotes.swapped && doubtful.facts.notes.len() == 1, "{:?}", doubtful.facts.notes);
         for usual in ["'tis", "O'Neill", "'quoted'"] {
-            assert!(sniffed(&table(usual)).notes.is_empty(), "{usual}");
+            assert!(sniffed(&table(usual)).facts.notes.is_empty(), "{usual}");
         }
     }
 
     #[test]
     fn the_head_is_measured() {
         let source = sniffed("\u{feff}\r\n\n\"a\r\nb\",c\r\n1,2\r\n");
-        assert_eq!(source.columns, ["a\r\nb", "c"]);
-        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (16, 4, 2));
+        assert_eq!(source.columns(), ["a\r\nb", "c"]);
+        assert_eq!((source.data_offset, source.header_lines, source.facts.blank_lines_before), (16, 4, 2));
         let options = CsvOptions { has_header: false, ..CsvOptions::default() };
         let source = sniff("\u{feff}\n1,2\n".as_bytes(), true, &options).unwrap();
-        assert_eq!(source.columns, ["column_1", "column_2"]);
-        assert_eq!((source.data_offset, source.header_lines, source.header_blank_lines), (3, 0, 0));
+        assert_eq!(source.columns(), ["column_1", "column_2"]);
+        assert_eq!((source.data_offset, source.header_lines, source.facts.blank_lines_before), (3, 0, 0));
     }
 
     #[test]
     fn missing_and_equal_names_become_distinct() {
-        assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").columns, ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
-        assert_eq!(sniffed("column_2,,\"q\"\"\"\n").columns, ["column_2", "column_2_2", "q\""]);
+        assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").columns(), ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
+        assert_eq!(sniffed("column_2,,\"q\"\"\"\n").columns(), ["column_2", "column_2_2", "q\""]);
     }
 
     #[test]
@@ -548,9 +553,9 @@ mod tests {
     fn an_empty_source_is_a_table_without_columns() {
         for head in ["", "\u{feff}", "\n\r\n", "\u{feff}\r"] {
             let source = sniffed(head);
-            assert!(source.columns.is_empty(), "{head:?}");
+            assert!(source.columns().is_empty(), "{head:?}");
             assert_eq!(source.data_offset, head.len() as u64);
         }
-        assert_eq!(sniffed("\n\r\n").header_blank_lines, 2);
+        assert_eq!(sniffed("\n\r\n").facts.blank_lines_before, 2);
     }
 }

@@ -246,7 +246,7 @@ mod tests {
     fn start(text: &str) -> (Vec<String>, &str, String) {
         let source = sniffed(text);
         let data = usize::try_from(source.data_offset).unwrap();
-        (source.columns.clone(), text[data..].lines().next().unwrap(), source.notes.join("; "))
+        (source.columns().to_vec(), text[data..].lines().next().unwrap(), source.facts.notes.join("; "))
     }
 
     #[test]
@@ -267,11 +267,11 @@ mod tests {
             assert!(notes.contains(note), "{notes}");
             let options = CsvOptions { tidy: false, delimiter: Some(b','), ..CsvOptions::default() };
             let source = sniff(text.as_bytes(), true, &options).unwrap();
-            assert_eq!(source.columns[0], "Report of the office");
+            assert_eq!(source.columns()[0], "Report of the office");
         }
         // A record that is longer than the others does not fit.
         let source = sniffed(&format!("Report of the office\n{NAMES}{ROWS}5,2024-01-05,e,5.5,more\n"));
-        assert!(source.lines_skipped == 0 && source.columns.len() == 1, "{source:?}");
+        assert!(source.facts.lines_skipped == 0 && source.columns().len() == 1, "{source:?}");
     }
 
     #[test]
@@ -322,7 +322,11 @@ mod tests {
             "a;b\n1,5;x\n2,5;y\n",
         ] {
             let source = sniffed(text);
-            assert!(source.notes.is_empty() && !source.is_unusual(text.as_bytes()), "{text:?}: {:?}", source.notes);
+            assert!(
+                source.facts.notes.is_empty() && !source.is_unusual(text.as_bytes()),
+                "{text:?}: {:?}",
+                source.facts.notes
+            );
             assert_eq!(source.header_lines, 1);
         }
     }
@@ -342,10 +346,10 @@ mod tests {
     #[test]
     fn unusual_delimiters_and_quotes_are_found() {
         for delimiter in ["^", "~", ":"] {
-            assert_eq!(sniffed(&format!("{NAMES}{ROWS}").replace(',', delimiter)).columns.len(), 4, "{delimiter}");
+            assert_eq!(sniffed(&format!("{NAMES}{ROWS}").replace(',', delimiter)).columns().len(), 4, "{delimiter}");
         }
         let single = sniffed("a,b\n'x, y',1\nz,2\n'it''s',3\n'u, v',4\n'w, ',5\n");
-        assert!(single.quotes.swapped && single.columns == ["a", "b"], "{single:?}");
+        assert!(single.quotes.swapped && single.columns() == ["a", "b"], "{single:?}");
         let spaced = sniffed("a, b\n1, \"x, y\"\n2, z\n3, \"u, v\"\n4, \"w, \"\n");
         assert!(spaced.quotes.spaced, "{spaced:?}");
     }

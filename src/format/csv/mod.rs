@@ -68,7 +68,7 @@ pub use self::{
     dialect::{CsvOptions, sniff},
     source::CsvSource,
 };
-use super::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch};
+use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch};
 use crate::{
     error::{Error, Result},
     record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
@@ -80,7 +80,7 @@ const SHOWN: usize = 60;
 
 impl CsvSource {
     fn tokens<'a>(&'a self, bytes: &'a [u8]) -> Tokenizer<'a> {
-        Tokenizer::new(bytes, self.delimiter, self.columns.len()).with_header(&self.header)
+        Tokenizer::new(bytes, self.delimiter, self.columns().len()).with_header(&self.header)
     }
 
     /// Cuts `input`, of which the first `head` bytes belong to no split.
@@ -95,7 +95,7 @@ impl CsvSource {
             true => input,
             false => Box::new(Turned::new(input, self.quotes, self.delimiter, head)),
         };
-        Splits::new(input, self.separator(), head, split_bytes, max_record_bytes).with_columns(self.columns.len())
+        Splits::new(input, self.separator(), head, split_bytes, max_record_bytes).with_columns(self.columns().len())
     }
 
     /// Whether a split must be rewritten, whatever its records are.
@@ -112,7 +112,7 @@ impl CsvSource {
     /// was handled.
     fn guess(&self, bytes: &[u8], screened: bool) -> Option<Vec<Guess>> {
         let mut tokens = self.tokens(bytes);
-        let mut found: Vec<Guess> = (0..self.columns.len())
+        let mut found: Vec<Guess> = (0..self.columns().len())
             .map(|column| Guess { kind: if self.is_text(column) { Kind::Text } else { Kind::Null }, inexact: false })
             .collect();
         while tokens.advance() {
@@ -130,12 +130,12 @@ impl CsvSource {
     }
 
     fn is_text(&self, column: usize) -> bool {
-        self.options.text.contains(&self.columns[column])
+        self.options.text.contains(&self.columns()[column])
     }
 
     /// Whether a value in a chunk swallows lines that are records on their own.
     fn swallows(&self, tokens: &Tokenizer<'_>) -> bool {
-        let open = self.options.tidy && self.columns.len() > 1 && !self.quoting.is_character();
+        let open = self.options.tidy && self.columns().len() > 1 && !self.quoting.is_character();
         open && tokens.rows.iter().any(|row| {
             let record = &tokens.bytes[row.start as usize..row.end as usize];
             memchr::memchr2(LF, CR, record).is_some() && self.all_fit(record)
@@ -167,9 +167,9 @@ impl CsvSource {
 
     /// Returns the builders of the columns that are taken; the name of one that is not in the schema as an error.
     fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
-        let mut builders = Vec::with_capacity(self.columns.len());
+        let mut builders = Vec::with_capacity(self.columns().len());
         let fields = ByName::new(schema.fields());
-        for (column, name) in self.columns.iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
+        for (column, name) in self.columns().iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
             let Some((at, field)) = fields.find(name) else { return Ok(Err(name.clone())) };
             let Some(values) = columns::column(field, self.is_pinned(name)) else {
                 return Err(unreadable(field));
@@ -181,12 +181,12 @@ impl CsvSource {
 
     /// Whether the values of a column are parsed.
     fn is_taken(&self, column: usize) -> bool {
-        self.options.taken.as_ref().is_none_or(|taken| taken.contains(&self.columns[column]))
+        self.options.taken.as_ref().is_none_or(|taken| taken.contains(&self.columns()[column]))
     }
 
     /// Whether a text would change the type of a column.
     fn is_open(&self, column: usize, fields: &ByName<'_>) -> bool {
-        let name = &self.columns[column];
+        let name = &self.columns()[column];
         let typed =
             |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
         !self.is_pinned(name) && fields.find(name).is_some_and(typed)
@@ -194,7 +194,7 @@ impl CsvSource {
 
     /// Whether the user set the type of a column, or made it text.
     fn is_set(&self, column: usize) -> bool {
-        self.columns.get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
+        self.columns().get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
     }
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
@@ -237,8 +237,8 @@ fn unreadable(field: &Field) -> Error {
 }
 
 impl RecordReader for CsvSource {
-    fn columns(&self) -> Option<&[String]> {
-        Some(&self.columns)
+    fn facts(&self) -> &ReaderFacts {
+        &self.facts
     }
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
@@ -264,31 +264,19 @@ impl RecordReader for CsvSource {
         }
     }
 
-    fn blank_lines_before(&self) -> u64 {
-        self.header_blank_lines
-    }
-
     fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
         Ok(Self::settle(self, input)?.then_some(quoting::NOTE))
-    }
-
-    fn lines_skipped(&self) -> u64 {
-        self.lines_skipped
-    }
-
-    fn note(&self) -> Option<String> {
-        (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }
 
     fn infer(&self, split: &Split) -> Fields {
         let plain = if self.is_unusual(split.bytes()) { None } else { self.guess(split.bytes(), false) };
         let found = plain.or_else(|| {
-            let is_open = |column: usize| !self.is_pinned(&self.columns[column]) && !self.is_text(column);
+            let is_open = |column: usize| !self.is_pinned(&self.columns()[column]) && !self.is_text(column);
             self.guess(&screen(self, (split.bytes(), split.offset), &is_open).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));
-        self.columns.iter().zip(&found).map(field).collect()
+        self.columns().iter().zip(&found).map(field).collect()
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
@@ -439,7 +427,7 @@ impl<'a> Parse<'a> {
             let builder = self.builders.iter().find(|builder| builder.column == fault.column);
             builder.map_or_else(String::new, |builder| value::type_name(schema.field(builder.at)))
         };
-        let name = |fault: &Fault| &self.source.columns[fault.column];
+        let name = |fault: &Fault| &self.source.columns()[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_fixed(name(fault))) {
             let origin = self.origin(cells.rows[fault.row]);
             let row = cells.rows[fault.row];
@@ -529,7 +517,7 @@ impl<'a> Parse<'a> {
     fn is_short(&self, row: Row) -> bool {
         let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
         let record = &bytes[row.start as usize..row.end as usize];
-        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns.len());
+        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns().len());
         alone.advance();
         alone.padded > 0
     }
@@ -550,7 +538,7 @@ impl<'a> Parse<'a> {
                     row: origin.number,
                     line,
                     byte: self.split.offset + origin.start as u64,
-                    column: column.map(|column| self.source.columns[column].clone()),
+                    column: column.map(|column| self.source.columns()[column].clone()),
                     reason,
                     // A slice would keep the whole split in memory.
                     raw: Bytes::copy_from_slice(&self.raw(origin)),
@@ -784,10 +772,10 @@ mod tests {
         fn text_is_kept_as_the_reference_reads_it(bytes in trouble(1500), size in 1usize..500) {
             let options = CsvOptions { has_header: false, delimiter: Some(b','), tidy: false, ..CsvOptions::default() };
             let Some(mut source) = sniff(&bytes, true, &options) else { return Ok(()) };
-            for column in source.columns.clone() {
+            for column in source.columns().to_vec() {
                 source.force_text(&column);
             }
-            let width = source.columns.len();
+            let width = source.columns().len();
             let out = read(&source, &bytes, size);
             let (mut rows, mut bad, mut blank, mut padded) = (Vec::new(), 0, 0, 0);
             for record in oracle::records(&bytes, b',') {

@@ -206,6 +206,6 @@ mod tests {
                 (false, lines, (lines + u64::from(split.bytes()[0] != LF)) / 2)
             );
         }
-        assert!(source.columns().is_some());
+        assert!(source.facts.columns.is_some());
     }
 }

@@ -96,7 +96,7 @@ impl CsvSource {
 
     /// Settles the question for the text after the head, if it is complete and gives a reason to ask.
     pub(super) fn settle_at_once(&mut self, text: &[u8]) {
-        if !self.quoting.is_open() || memchr::memchr(QUOTE, text).is_none() || self.columns.len() < 2 {
+        if !self.quoting.is_open() || memchr::memchr(QUOTE, text).is_none() || self.columns().len() < 2 {
             return;
         }
         let mut tokens = self.tokens(text);
@@ -114,7 +114,7 @@ impl CsvSource {
             let fits = self.all_fit(text);
             self.quoting.settle(fits);
             if fits {
-                self.notes.push(NOTE.to_owned());
+                self.facts.notes.push(NOTE.to_owned());
             }
         }
     }
@@ -123,11 +123,11 @@ impl CsvSource {
     /// is impossible by the standard or swallows lines. `fields` are those that it has by the standard; 0 if a quote is
     /// open.
     pub(super) fn is_suspect(&self, record: &[u8], fields: usize) -> bool {
-        if self.columns.len() < 2 || memchr::memchr(QUOTE, record).is_none() {
+        if self.columns().len() < 2 || memchr::memchr(QUOTE, record).is_none() {
             return false;
         }
         let spans = memchr::memchr2(LF, CR, record).is_some();
-        let impossible = || fields != self.columns.len() || super::repair::is_torn(record, self.delimiter);
+        let impossible = || fields != self.columns().len() || super::repair::is_torn(record, self.delimiter);
         self.all_fit(record) && (impossible() || spans && self.is_evident(record))
     }
 
@@ -135,7 +135,7 @@ impl CsvSource {
     /// delimiters as lines of text seldom have.
     fn is_evident(&self, record: &[u8]) -> bool {
         if self.profile.typed().next().is_none() {
-            return self.delimiter == b'\t' || self.columns.len() > 2;
+            return self.delimiter == b'\t' || self.columns().len() > 2;
         }
         let fits = |line: &[u8]| self.profile.mismatch(line.split(|byte| *byte == self.delimiter)).is_none();
         record.split(|byte| matches!(*byte, LF | CR)).filter(|line| !line.is_empty()).all(fits)
@@ -146,7 +146,7 @@ impl CsvSource {
         if !self.quotes.are_usual() || self.trailing {
             return false;
         }
-        let mut found = Widths { wanted: self.columns.len(), ends: 0, fits: true };
+        let mut found = Widths { wanted: self.columns().len(), ends: 0, fits: true };
         match scan(lines, self.delimiter | UNQUOTED, 0, &mut found) {
             Ended::Exhausted { start, .. } if start < lines.len() => found.fits && found.ends + 1 == found.wanted,
             _ => found.fits,

@@ -73,7 +73,7 @@ pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 /// Rewrites a split.
 pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
     let profile = source.profile.without(|column| source.is_set(column));
-    let expected = Expected { delimiter: source.delimiter, width: source.columns.len(), profile: &profile };
+    let expected = Expected { delimiter: source.delimiter, width: source.columns().len(), profile: &profile };
     let mut screen = Screen {
         source,
         bytes,
@@ -359,7 +359,7 @@ impl Screen<'_> {
         if found < width
             && let Some(column) = self.expected.profile.clear_mismatch(&texts, self.is_open)
         {
-            let name = self.source.columns[column].clone();
+            let name = self.source.columns()[column].clone();
             return self.reject(at, |_| {
                 format!(
                     "expected {width} fields, found {found}, and the value of `{name}` does not have the column's type"

@@ -1,12 +1,12 @@
 //! What is known of a source of delimited text before its records are read.
 
-use super::{dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting};
+use super::{super::ReaderFacts, dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting};
 
 /// A source of delimited text; [`sniff`](super::sniff) creates it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsvSource {
-    /// Distinct names of the columns. Empty if the source has no records.
-    pub columns: Vec<String>,
+    /// What readers tell: distinct names of the columns, lines before the records, notes.
+    pub(super) facts: ReaderFacts,
     /// Byte between fields.
     pub delimiter: u8,
     /// Share of the first records that have as many fields as the first one, between 0 and 1.
@@ -15,10 +15,6 @@ pub struct CsvSource {
     pub data_offset: u64,
     /// Line terminators before the first split, so that its first line is number `header_lines + 1`.
     pub header_lines: u64,
-    /// Number of blank lines before the header, which belong to no split.
-    pub header_blank_lines: u64,
-    /// Number of lines before the header that are comments or notes, and belong to no split.
-    pub lines_skipped: u64,
     /// The user's options.
     pub options: CsvOptions,
     /// The raw header, with the usual quotes. Empty if there is none.
@@ -33,14 +29,17 @@ pub struct CsvSource {
     pub(super) trailing: bool,
     /// Whether the header lacks the name of the first column.
     pub(super) labels: bool,
-    /// Notes for the user about how the source is read.
-    pub(super) notes: Vec<String>,
 }
 
 impl CsvSource {
+    /// Returns the distinct names of the columns; none if the source has no records.
+    pub fn columns(&self) -> &[String] {
+        self.facts.columns.as_deref().unwrap_or_default()
+    }
+
     /// Whether the bytes alone show that this is a table: it has several columns, and most records have all of them.
     pub fn is_convincing(&self) -> bool {
-        self.columns.len() > 1 && self.consistency > 0.5
+        self.columns().len() > 1 && self.consistency > 0.5
     }
 
     /// Makes [`infer`](crate::format::RecordReader::infer) return text for the column.
@@ -51,13 +50,11 @@ impl CsvSource {
     /// Returns a source without records, whose first `lines` lines are blank.
     pub(super) fn empty(data_offset: u64, lines: u64, options: &CsvOptions) -> Self {
         Self {
-            columns: Vec::new(),
+            facts: ReaderFacts { columns: Some(Vec::new()), blank_lines_before: lines, ..ReaderFacts::default() },
             delimiter: options.delimiter.unwrap_or(b','),
             consistency: 1.0,
             data_offset,
             header_lines: lines,
-            header_blank_lines: lines,
-            lines_skipped: 0,
             options: options.clone(),
             header: Vec::new(),
             profile: Profile::default(),
@@ -65,7 +62,6 @@ impl CsvSource {
             quoting: Quoting::default(),
             trailing: false,
             labels: false,
-            notes: Vec::new(),
         }
     }
 }

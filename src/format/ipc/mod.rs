@@ -29,7 +29,7 @@ use self::{
     file::{FileBatches, IpcFile},
     stream::StreamBatches,
 };
-use super::{Parsed, RecordReader, SourceBytes, SplitStream, ranged::RangedInput, rows::parsed};
+use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts, ranged::RangedInput, rows::parsed};
 use crate::{
     error::{Error, Result},
     record::{
@@ -95,6 +95,10 @@ impl IpcReader {
 }
 
 impl RecordReader for IpcReader {
+    fn facts(&self) -> &ReaderFacts {
+        if self.file.is_some() { &facts::HELD } else { &facts::ROWS }
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let batches = match &self.file {
             Some(file) => Batches::File(FileBatches::new(file, 0..file.batches())),
@@ -136,10 +140,6 @@ impl RecordReader for IpcReader {
         }
         let splits = Splits::new(Batches::File(FileBatches::new(file, batches)), split_bytes, max_record_bytes);
         Box::new(splits.starting_at_row(part.first_row))
-    }
-
-    fn reads_own_source(&self) -> bool {
-        self.file.is_some()
     }
 
     fn infer(&self, split: &Split) -> Fields {

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, cut_parts},
+    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, cut_parts, facts},
     record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
     schema::file::print_type,
 };
@@ -181,6 +181,10 @@ pub fn check_type(field: &Field) -> Result<()> {
 }
 
 impl RecordReader for JsonSource {
+    fn facts(&self) -> &ReaderFacts {
+        &facts::ROWS
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         match self.mode {
             Mode::Lines => Box::new(splits::Lines::new(input, split_bytes, max_record_bytes)),

@@ -36,7 +36,7 @@ use ::parquet::{
 use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
     compute::concat,
-    datatypes::{Field, Fields, Schema, SchemaRef},
+    datatypes::{DataType, Field, Fields, Schema, SchemaRef},
 };
 use bytes::Bytes;
 
@@ -50,10 +50,15 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed},
+    format::{
+        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed,
+    },
     record::{
-        Content, PartExtent, PartSizes, SourcePart, Split, filter::BoundFilter, size::logical_bytes,
-        source_part::PartCuts, widen::cast_to,
+        Content, PartExtent, PartSizes, SourcePart, Split,
+        filter::{GroupBounds, SplitBounds},
+        size::logical_bytes,
+        source_part::PartCuts,
+        widen::cast_to,
     },
     schema,
 };
@@ -104,8 +109,8 @@ pub struct ParquetReader {
     stated: Fields,
     /// Schema of the decoded columns.
     schema: SchemaRef,
-    /// Names of all columns of the file.
-    columns: Vec<String>,
+    /// What readers tell, such as the names of all columns of the file.
+    facts: ReaderFacts,
     /// Indices of the columns that are read, ascending.
     taken: Vec<usize>,
     /// Position of each column in the file's schema, which also has groups without fields.
@@ -210,7 +215,7 @@ impl ParquetReader {
             metadata: decoded,
             stated,
             schema,
-            columns,
+            facts: ReaderFacts { reads_own_source: true, columns: Some(columns), ..ReaderFacts::default() },
             taken,
             roots,
             groups,
@@ -218,10 +223,21 @@ impl ParquetReader {
         })
     }
 
+    /// Returns the names of all columns of the file.
+    fn columns(&self) -> &[String] {
+        self.facts.columns.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the name of a column by its place among those of the file.
+    pub fn column_name(&self, at: usize) -> Option<&str> {
+        self.columns().get(at).map(String::as_str)
+    }
+
     /// Reads only the columns of these names; the bytes of others are not read.
     #[must_use]
     pub fn taking(mut self, names: &[String]) -> Self {
-        self.taken = (0..self.columns.len()).filter(|at| names.contains(&self.columns[*at])).collect();
+        self.taken = (0..self.columns().len()).filter(|at| names.contains(&self.columns()[*at])).collect();
+        self.facts.skips_bytes = self.taken.len() < self.columns().len();
         let fields = self.taken.iter().map(|at| Arc::clone(&self.schema.fields()[*at]));
         self.schema = Arc::new(Schema::new(fields.collect::<Fields>()));
         let leaves = self.metadata.parquet_schema();
@@ -301,7 +317,7 @@ impl ParquetReader {
         }
         let rows = RecordBatchOptions::new().with_row_count(usize::try_from(count).ok());
         let fields = self.decoded_fields(0..self.taken.len());
-        let fields = fields.zip(&self.taken).map(|(field, at)| field.with_name(&self.columns[*at]));
+        let fields = fields.zip(&self.taken).map(|(field, at)| field.with_name(&self.columns()[*at]));
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields.collect::<Fields>())), columns, &rows)?)
     }
 
@@ -362,7 +378,7 @@ impl ParquetReader {
         let is_bad = |at: &usize| as_bytes::is_text(fields[*at].data_type()) && decode(*at..*at + 1).is_err();
         match columns.clone().find(is_bad) {
             Some(at) => {
-                let name = &self.columns[self.taken[at]];
+                let name = &self.columns()[self.taken[at]];
                 Error::input("expected text in UTF-8, found other bytes")
                     .at(&*self.name)
                     .column(name.clone())
@@ -472,6 +488,10 @@ impl ParquetReader {
 const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
+    fn facts(&self) -> &ReaderFacts {
+        &self.facts
+    }
+
     fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         self.splits_of_rows(split_bytes, max_record_bytes)
     }
@@ -508,30 +528,18 @@ impl RecordReader for ParquetReader {
         self.splits_of_groups(number(first)..number(first.saturating_add(count)), split_bytes, max_record_bytes)
     }
 
-    fn reads_own_source(&self) -> bool {
-        true
-    }
-
-    fn may_match(&self, split: &Split, filter: &BoundFilter) -> bool {
-        let Some(rows) = split.rows() else { return true };
-        let end = split.offset + rows;
+    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
+        let end = split.offset + split.rows()?;
         let within =
-            |group: &&(usize, &Group)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
-        let groups: Vec<(usize, &Group)> = self.groups.iter().enumerate().collect();
-        groups.iter().filter(within).any(|(number, group)| {
-            filter.may_match(group.rows, &|column, data_type| {
+            |group: &(usize, &Group)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
+        let bounds = |(number, group): (usize, &Group)| GroupBounds {
+            rows: group.rows,
+            of_column: Box::new(move |column: &str, data_type: &DataType| {
                 let field = self.schema.field_with_name(column).ok().filter(|field| field.data_type() == data_type)?;
-                column_bounds(&self.metadata, *number, field)
-            })
-        })
-    }
-
-    fn reads_all(&self) -> bool {
-        self.taken.len() == self.columns.len()
-    }
-
-    fn columns(&self) -> Option<&[String]> {
-        Some(&self.columns)
+                column_bounds(&self.metadata, number, field)
+            }),
+        };
+        Some(SplitBounds { groups: self.groups.iter().enumerate().filter(within).map(bounds).collect(), deleted: 0 })
     }
 
     fn infer(&self, _: &Split) -> Fields {

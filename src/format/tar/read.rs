@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, cut_parts},
+    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, cut_parts, facts},
     record::{
         Content, IGNORED_NAMES, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split,
         key::{key_length, part_type, split_key},
@@ -60,6 +60,10 @@ pub fn sniff(head: &[u8]) -> bool {
 }
 
 impl RecordReader for TarReader {
+    fn facts(&self) -> &ReaderFacts {
+        &facts::SAMPLES
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         Box::new(Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
     }
@@ -78,10 +82,6 @@ impl RecordReader for TarReader {
     ) -> SplitStream<'a> {
         let splits = Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref());
         Box::new(splits.starting_at(part.start_byte()))
-    }
-
-    fn yields_samples(&self) -> bool {
-        true
     }
 
     fn infer(&self, split: &Split) -> Fields {

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
-    format::{Parsed, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead, cut_parts},
+    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead, cut_parts, facts},
     record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split, key::means_text, parts::KEY_COLUMN},
     schema,
 };
@@ -67,6 +67,10 @@ fn length_of(bytes: &[u8]) -> Option<Result<u64, String>> {
 }
 
 impl RecordReader for TfRecordReader {
+    fn facts(&self) -> &ReaderFacts {
+        &facts::ROWS
+    }
+
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         Box::new(Splits::new(input, 0, split_bytes, max_record_bytes))
     }

@@ -145,7 +145,7 @@ pub(super) fn tell_remarks(job: &Job<'_>, plan: &ConvertPlan) {
 pub(in crate::ops) fn remarks(sources: &[RecordSource]) -> Vec<String> {
     let mut all: Vec<(&str, &String, usize)> = Vec::new();
     let mut known: HashMap<&String, usize> = HashMap::new();
-    for (source, remark) in sources.iter().flat_map(|s| s.reader.remarks().iter().map(|r| (s.file.name(), r))) {
+    for (source, remark) in sources.iter().flat_map(|s| s.reader.facts().remarks.iter().map(|r| (s.file.name(), r))) {
         match known.get(remark) {
             Some(number) => all[*number].2 += 1,
             None => {

@@ -166,7 +166,9 @@ impl GivenTypes {
     pub(super) fn check(&self, sources: &[RecordSource]) -> Result<()> {
         let prescribed: Vec<Field> = self.prescribed.iter().flatten().map(|field| field.as_ref().clone()).collect();
         for source in sources {
-            let has = |field: &&Field| source.reader.columns().is_none_or(|names| names.contains(field.name()));
+            let has = |field: &&Field| {
+                source.reader.facts().columns.as_ref().is_none_or(|names| names.contains(field.name()))
+            };
             let check = match source.format {
                 InputFormat::Csv | InputFormat::Tsv => csv::check_type,
                 InputFormat::Jsonl | InputFormat::Json => json::check_type,
@@ -286,8 +288,9 @@ pub(super) fn check_named_columns(
     let wanted = settings.id.iter().chain(&settings.subject);
     for column in wanted.chain(options.types.iter().map(Field::name)) {
         // JSON may have a field that does not occur in the sample.
-        let may_hide =
-            |s: &RecordSource| s.reader.columns().is_none() && !(s.format.is_typed() && settings.columns.is_empty());
+        let may_hide = |s: &RecordSource| {
+            s.reader.facts().columns.is_none() && !(s.format.is_typed() && settings.columns.is_empty())
+        };
         let is_nested = || sources.iter().any(|s| field_at(&s.fields, column).is_some());
         if !columns.is_empty() && !columns.contains(column) && !is_nested() && !sources.iter().any(may_hide) {
             return Err(unknown_column(column, columns));
@@ -300,7 +303,7 @@ pub(super) fn check_named_columns(
 pub(super) fn names_of(sources: &[RecordSource], fields: &[Fields]) -> Vec<String> {
     let mut seen = HashSet::new();
     let of = |(source, fields): (&RecordSource, &Fields)| -> Vec<String> {
-        let own = source.reader.columns().unwrap_or_default().iter();
+        let own = source.reader.facts().columns.iter().flatten();
         own.chain(fields.iter().map(|field| field.name())).cloned().collect()
     };
     sources.iter().zip(fields).flat_map(of).filter(|name| seen.insert(name.clone())).collect()

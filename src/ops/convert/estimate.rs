@@ -59,7 +59,7 @@ impl ConvertPlan {
         let gate = self.given.selection.gate(&self.fields)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         // Where the sources state how many records they have, these are counted, and bytes follow from them.
-        let stated: Option<u64> = sources.iter().map(|source| source.reader.rows()).sum();
+        let stated: Option<u64> = sources.iter().map(|source| source.reader.facts().rows).sum();
         let stated = stated.filter(|_| gate.is_none());
         let mut encoded = (0_usize, 0.0);
         let facts = source_facts(sources, &self.settings, self.subjects.as_ref(), self.keys.as_deref());

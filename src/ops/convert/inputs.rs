@@ -154,7 +154,7 @@ pub(super) fn source_facts(
 ) -> Vec<SourceFacts> {
     let keys = keys.map_or_else(|| keys_of(sources), <[String]>::to_vec);
     let facts = |(source, key): (&RecordSource, String)| {
-        let columns = source.reader.columns().map(<[String]>::to_vec);
+        let columns = source.reader.facts().columns.clone();
         let subject = resolver.and_then(|resolver| resolver.of_source(&source.file));
         SourceFacts {
             name: Arc::new(SourceName { name: source.file.name().to_owned(), key, columns, subject }),
@@ -164,9 +164,9 @@ pub(super) fn source_facts(
             stores_hashes: settings.shard_format == OutputFormat::Parquet
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
-            blank_lines: source.reader.blank_lines_before(),
-            lines_skipped: source.reader.lines_skipped(),
-            note: source.reader.note(),
+            blank_lines: source.reader.facts().blank_lines_before,
+            lines_skipped: source.reader.facts().lines_skipped,
+            note: source.reader.facts().note(),
         }
     };
     sources.iter().zip(keys).map(facts).collect()

@@ -493,7 +493,7 @@ fn with_named_columns(
     let given_fields = given.prescribed.clone().map(|fields| vec![fields]);
     let found = missing(names, given_fields.as_deref().unwrap_or(&all));
     let Some(column) = found.filter(|_| !names.is_empty()) else { return Ok(all) };
-    let may_hide = |source: &RecordSource| source.reader.columns().is_none() && !source.format.is_typed();
+    let may_hide = |source: &RecordSource| source.reader.facts().columns.is_none() && !source.format.is_typed();
     if prescribed.is_some() || !sources.iter().any(may_hide) {
         return Err(columns::unknown_column(&column, names));
     }

@@ -162,7 +162,7 @@ impl SideTable {
     fn each_split(&self, split_bytes: usize, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
         let uri = self.uri();
         let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
-        let input = match self.source.reader.reads_own_source() {
+        let input = match self.source.reader.facts().reads_own_source {
             true => Box::new(std::io::empty()) as Box<_>,
             false => self.source.open(|_| {}).map_err(at)?,
         };

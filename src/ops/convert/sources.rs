@@ -28,7 +28,7 @@ impl NewSources for Fresh<'_> {
         let (arrays, other_firsts) = match self.inputs {
             Inputs::Samples { .. } => (false, false),
             Inputs::Records(sources) => {
-                (sources.iter().any(|source| source.reader.layout().is_some()), !self.tally.firsts.is_empty())
+                (sources.iter().any(|source| source.reader.facts().layout.is_some()), !self.tally.firsts.is_empty())
             }
         };
         Optional { arrays, part_hashes: !self.part_hashes.is_empty(), other_firsts, removed: false }
@@ -70,7 +70,8 @@ impl Fresh<'_> {
         match self.inputs {
             Inputs::Records(sources) => {
                 Box::new(sources.iter().zip(&self.tally.sources).enumerate().map(move |(number, (source, tally))| {
-                    let arrays = source.reader.layout().and_then(|layout| serde_json::to_string(layout).ok());
+                    let arrays =
+                        source.reader.facts().layout.as_deref().and_then(|layout| serde_json::to_string(layout).ok());
                     let hash = self.hashes.get(number).copied().filter(|hash| *hash != 0).unwrap_or(tally.hash);
                     let firsts = self.tally.firsts.iter().filter_map(|firsts| firsts.get(number).copied().flatten());
                     let other_firsts = firsts.skip(1).collect();

@@ -32,7 +32,7 @@ pub(super) fn unique_in(
 ) -> Option<u64> {
     let files = parquet.map_or(&[][..], Vec::as_slice);
     let bytes: u64 = sources.iter().map(|s| s.file.bytes()).chain(files.iter().map(SourceFile::bytes)).sum();
-    if bytes > MAX_BYTES || sources.iter().any(|source| source.reader.layout().is_some()) {
+    if bytes > MAX_BYTES || sources.iter().any(|source| source.reader.facts().layout.is_some()) {
         return None;
     }
     let mut seen = Seen { id: [id.to_owned()], hashes: HashSet::new(), records: 0, repeats: false };

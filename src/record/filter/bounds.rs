@@ -37,6 +37,14 @@ pub struct ColumnBounds {
     pub nulls: Option<u64>,
 }
 
+impl ColumnBounds {
+    /// Returns the bounds of a column whose value, the only one of an array, is the same in so many rows.
+    pub fn of_value(value: &dyn Array, rows: u64) -> Self {
+        let bound = bound_of(value);
+        Self { nulls: Some(if value.is_null(0) { rows } else { 0 }), min: bound.clone(), max: bound }
+    }
+}
+
 /// Returns the bound that an array of one value states.
 pub fn bound_of(array: &dyn Array) -> Option<Bound> {
     if array.len() != 1 || array.is_null(0) {
@@ -71,7 +79,32 @@ struct Possible {
     no: bool,
 }
 
+/// What is known of the rows of a split without reading them.
+pub struct SplitBounds<'a> {
+    /// Groups of rows that have all rows of the split.
+    pub groups: Vec<GroupBounds<'a>>,
+    /// Number of its rows that are deleted: they are in the split, but no rows of the source.
+    pub deleted: u64,
+}
+
+/// What is known of some rows.
+pub struct GroupBounds<'a> {
+    /// Number of rows.
+    pub rows: u64,
+    /// Returns the bounds of a column of that name and type; `None` if nothing is known of it.
+    pub of_column: BoundsOfColumn<'a>,
+}
+
+/// Returns the bounds of a column of a name and type.
+type BoundsOfColumn<'a> = Box<dyn Fn(&str, &DataType) -> Option<ColumnBounds> + 'a>;
+
 impl BoundFilter {
+    /// Returns whether some row of a split may match. The condition is bound to the types that rows have after they
+    /// are parsed.
+    pub fn may_match_some(&self, bounds: &SplitBounds<'_>) -> bool {
+        bounds.groups.iter().any(|group| self.may_match(group.rows, &group.of_column))
+    }
+
     /// Returns whether some row of a group of `rows` may match, given the bounds of a column of that name and type;
     /// `None` if nothing is known of it.
     pub fn may_match(&self, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<ColumnBounds>) -> bool {

@@ -1,0 +1,62 @@
+//! What a reader knows of its source before records are read, as a value: whoever wraps a reader copies the value and
+//! changes a field, so no wrapper can forget one.
+
+use std::sync::Arc;
+
+use crate::array::origin::Layout;
+
+/// Facts of a source.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReaderFacts {
+    /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
+    pub reads_own_source: bool,
+    /// Whether bytes of the source other than gaps are never read, as those of columns that are not taken.
+    pub skips_bytes: bool,
+    /// Whether records are samples rather than rows.
+    pub yields_samples: bool,
+    /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
+    pub columns: Option<Vec<String>>,
+    /// Number of rows, if it is known without reading them.
+    pub rows: Option<u64>,
+    /// Number of blank lines before the records, which no split contains.
+    pub blank_lines_before: u64,
+    /// Number of lines before the records that are not records, which no split contains and the notes name.
+    pub lines_skipped: u64,
+    /// How the source is read, where its records do not show it.
+    pub notes: Vec<String>,
+    /// What users should know of the source before it is read, such as what is not taken from it.
+    pub remarks: Vec<String>,
+    /// Layout of records in the arrays that they are slices of.
+    pub layout: Option<Arc<Layout>>,
+}
+
+/// Facts of a source of rows of which nothing is known.
+pub static ROWS: ReaderFacts = facts(false, false);
+
+/// Facts of a source of samples.
+pub static SAMPLES: ReaderFacts = facts(false, true);
+
+/// Facts of a source that its reader holds.
+pub static HELD: ReaderFacts = facts(true, false);
+
+const fn facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts {
+    ReaderFacts {
+        reads_own_source,
+        yields_samples,
+        skips_bytes: false,
+        columns: None,
+        rows: None,
+        blank_lines_before: 0,
+        lines_skipped: 0,
+        notes: Vec::new(),
+        remarks: Vec::new(),
+        layout: None,
+    }
+}
+
+impl ReaderFacts {
+    /// Returns the notes as one text; `None` if there are none.
+    pub fn note(&self) -> Option<String> {
+        (!self.notes.is_empty()).then(|| self.notes.join("; "))
+    }
+}
