@@ -104,7 +104,7 @@ ALL = [
     Check("erase_beside", "erasures beside converters, a compactor and a vacuum", "--erasures 6 --converters 3", group="ids", cost=20),
     Check("dictionary_attack", "guesses of all records against private datasets", "--patients 40 --formats parquet", "--patients 200", group="ids", cost=8),
     Check("flip_check", "a flipped bit anywhere is found, and nothing answers from it", "--flips 250", "--flips 10000", group="reliability", cost=60),
-    Check("fields_check", "datasets that somebody else made change nothing outside of them, whatever any field says", "--rounds 100", "--rounds 100000", group="reliability", cost=60),
+    Check("fields_check", "datasets that somebody else made change nothing outside of them, whatever any field says", "--rounds 100", "--rounds 100000 --jobs 2", group="reliability", cost=40),
     Check("kill_test", "killed at any moment, nothing is lost", "--rounds 30", "--rounds 500", group="reliability", cost=70),
     Check("plans_check", "plans whose processes are killed, and commits beside other commands", "--rounds 4", "--rounds 200", group="reliability", cost=40),
     Check("plans_check", "the same on S3", "--rounds 1 --store s3", "--rounds 100 --store s3", name="plans-s3", group="reliability", cost=60),

@@ -16,6 +16,7 @@ A round that fails prints its seed and leaves its folder; `--only SEED` runs it 
 """
 
 import argparse
+import concurrent.futures
 import copy
 import glob
 import json
@@ -352,23 +353,13 @@ def attack(args, homes, folder, seed, listener):
     return it, codes
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int)
-    args = parser.parse_args()
-    args.shardify = str(pathlib.Path(args.shardify).resolve())
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fields-", dir=os.environ.get("TMPDIR")))
-    (folder / "tmp").mkdir()
-    homes, listener = Datasets(args, folder).build(), Listener()
-    failed, ended = 0, {}
-    for seed in [args.only] if args.only is not None else range(args.seed, args.seed + args.rounds):
+def attacks(share):
+    """Runs the attacks of some seeds; returns how many failed, and the exit codes of all commands."""
+    args, homes, folder, seeds = share
+    failed, codes, listener = 0, [], Listener()
+    for seed in seeds:
         try:
-            it, codes = attack(args, homes, folder, seed, listener)
-            for code in codes:
-                ended[code] = ended.get(code, 0) + 1
+            codes += attack(args, homes, folder, seed, listener)[1]
         except Failure as failure:
             failed += 1
             listener.asked = 0
@@ -380,6 +371,31 @@ def main():
             told = Attack(folder / f"again-{seed}", again, listener.url)
             told.change()
             print("      " + "\n      ".join(told.told), flush=True)
+    return failed, codes
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shardify", required=True)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    parser.add_argument("--jobs", type=int, default=1)
+    args = parser.parse_args()
+    args.shardify = str(pathlib.Path(args.shardify).resolve())
+    # Nothing here depends on a disk, which would wait for each file.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fields-", dir=os.environ.get("TMPDIR", memory)))
+    (folder / "tmp").mkdir()
+    homes = Datasets(args, folder).build()
+    seeds = [args.only] if args.only is not None else range(args.seed, args.seed + args.rounds)
+    shares = [(args, homes, folder, seeds[job :: args.jobs]) for job in range(args.jobs)]
+    failed, ended = 0, {}
+    with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
+        for failures, codes in pool.map(attacks, shares):
+            failed += failures
+            for code in codes:
+                ended[code] = ended.get(code, 0) + 1
     print(f"{'FAIL' if failed else 'ok'}    {args.rounds} rounds, {failed} failed; commands by exit code: {dict(sorted(ended.items()))}")
     if not failed:
         shutil.rmtree(folder)
