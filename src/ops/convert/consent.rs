@@ -195,8 +195,7 @@ impl Job<'_> {
         };
         self.require_accepted(Accept::Constants, "constants", || {
             "expected variables without the record dimension to have the values that they have in this dataset, found \
-             a \
-             difference"
+             a difference"
                 .to_owned()
         })
         .map_err(|error| error.column(column).hint("or choose variables that agree with --var"))
