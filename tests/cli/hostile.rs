@@ -4,7 +4,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use crate::support::Folder;
+use crate::support::{Folder, closed};
 
 const ROWS: &str = "id,v\nA1,1\nA2,2\nA3,3\n";
 
@@ -131,7 +131,7 @@ fn the_intent_of_a_plan_deletes_nothing_outside_of_the_dataset() {
     let intent = serde_json::json!({
         "transaction": id, "operation": "plan", "planned_on": 1, "paths": [outside, absolute.to_str().unwrap()],
     });
-    folder.write(&format!("ds/_shardify/intents/{id}-9-0.json"), support::closed(&intent));
+    folder.write(&format!("ds/_shardify/intents/{id}-9-0.json"), closed(&intent));
     folder.run("erase ds A1 --all-versions");
     assert_untouched(&folder);
 }
