@@ -26,6 +26,8 @@ pub struct ReaderFacts {
     pub notes: Vec<String>,
     /// What users should know of the source before it is read, such as what is not taken from it.
     pub remarks: Vec<String>,
+    /// Units of columns that a source states, without those of time, which decide what a value is.
+    pub units: Vec<(String, String)>,
     /// Layout of records in the arrays that they are slices of.
     pub layout: Option<Arc<Layout>>,
 }
@@ -50,6 +52,7 @@ const fn facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts {
         lines_skipped: 0,
         notes: Vec::new(),
         remarks: Vec::new(),
+        units: Vec::new(),
         layout: None,
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn take(source: &mut RecordSource, taken: &[String]) {
     let selects_itself =
         (source.format.is_text() || source.format == InputFormat::Parquet) && source.file.table().is_none();
     if !selects_itself && !source.yields_samples() {
-        let facts = source.reader.facts().clone();
+        let mut facts = source.reader.facts().clone();
+        facts.units.retain(|(column, _)| taken.contains(column));
         source.reader = Arc::new(Adapted::new(Arc::clone(&source.reader), facts, Selected { taken: taken.to_vec() }));
     }
 }

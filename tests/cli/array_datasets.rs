@@ -259,3 +259,36 @@ fn a_record_says_which_part_of_its_source_it_is() {
     let ran = folder.run_with(&["manifest", "cells", "--find", "grid.nc#14", "--export", "csv"]).ok();
     assert!(ran.stdout.contains("\"time[1:2], lat[0:1], lon[1:2]\""), "{}", ran.stdout);
 }
+
+#[test]
+fn a_column_has_one_unit_in_all_sources_and_runs() {
+    let folder = Folder::new();
+    let array = |name: &str, unit: &str| {
+        let zarr = r#"{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<f4","compressor":null,"fill_value":0,"order":"C","filters":null}"#;
+        folder.write(&format!("{name}.zarr/.zgroup"), r#"{"zarr_format":2}"#);
+        folder.write(&format!("{name}.zarr/t/.zarray"), zarr);
+        folder.write(&format!("{name}.zarr/t/.zattrs"), format!(r#"{{"_ARRAY_DIMENSIONS":["time"],"units":{unit}}}"#));
+        folder.write(&format!("{name}.zarr/t/0"), 273.15_f32.to_le_bytes().repeat(2));
+    };
+    array("a", r#""K""#);
+    array("b", r#""degC""#);
+    array("c", r#"" K ""#);
+    array("d", "1");
+    let refused = folder.run("convert a.zarr b.zarr --out both");
+    assert!(
+        refused.code == 6 && refused.stderr.contains("expected the unit `K`, as a.zarr has, found `degC`"),
+        "{refused:?}"
+    );
+    folder.run("convert a.zarr c.zarr d.zarr --out kept").ok();
+    let refused = folder.run("convert b.zarr --out kept");
+    assert!(refused.code == 6 && refused.stderr.contains("as this dataset has, found `degC`"), "{refused:?}");
+    folder.run("compact kept --min-inputs 1").ok();
+    assert_eq!(folder.run("convert b.zarr --out kept").code, 6);
+    folder.run("convert b.zarr --out kept --accept units").ok();
+    // Columns that are not taken are not compared.
+    array("e", r#""m""#);
+    folder.write("e.zarr/u/.zarray", std::fs::read(folder.path().join("e.zarr/t/.zarray")).unwrap());
+    folder.write("e.zarr/u/.zattrs", r#"{"_ARRAY_DIMENSIONS":["time"]}"#);
+    folder.write("e.zarr/u/0", 1_f32.to_le_bytes().repeat(2));
+    folder.run("convert e.zarr --var u --out kept --accept columns").ok();
+}

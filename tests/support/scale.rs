@@ -224,6 +224,7 @@ pub fn transaction() -> Transaction<'static> {
         keys: shardify::record::key_rule::KeyRule::FirstDot,
         labels: None,
         label_types: None,
+        units: std::collections::BTreeMap::new(),
         classes: None,
         indexes: Vec::new(),
         private: None,

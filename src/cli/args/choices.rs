@@ -124,6 +124,7 @@ choices! {
         Subjects = "subjects": "Samples or inputs without a subject id",
         Labels = "labels": "Samples without a row in the labels",
         Constants = "constants": "Arrays with other constants than the dataset's",
+        Units = "units": "Variables with other units than before",
     }
     IdMode {
         Plain = "plain": "Unchanged",

@@ -234,6 +234,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
             .hint("nothing was committed; run the command again, it gives its classes the next numbers"));
     }
     check_types(parent, transaction, planned_on)?;
+    check_units(parent, transaction, planned_on)?;
     if transaction.settings.hashes != parent.entry().settings.hashes && !transaction.segments.is_empty() {
         return Err(Error::conflict("another run made the dataset meanwhile, with other hashes in its id index")
             .hint("nothing was committed; run the command again, it makes the hashes that the dataset has"));
@@ -300,6 +301,22 @@ fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
             .column(column)
             .hint("nothing was committed; run the command again, it compares with the types that the dataset has"))
     })
+}
+
+/// Fails if another run has stated another unit of a column since.
+fn check_units(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
+    let (mine, theirs) = (&transaction.settings.units, &parent.entry().settings.units);
+    let differs = |(column, unit): &(&String, &String)| theirs.get(*column).is_some_and(|other| other != *unit);
+    let Some((column, unit)) = mine.iter().find(differs).filter(|_| transaction.operation == "convert") else {
+        return Ok(());
+    };
+    let then = parent.dataset().find_entry(planned_on)?.map(|entry| entry.settings.units).unwrap_or_default();
+    if then.get(column) == theirs.get(column) {
+        return Ok(());
+    }
+    Err(Error::conflict(format!("another run gave a column another unit meanwhile, not `{unit}`"))
+        .column(column.clone())
+        .hint("nothing was committed; run the command again, it compares with the units that the dataset has"))
 }
 
 /// Fails if records were added since the run looked for duplicates of those that the dataset held.
@@ -490,6 +507,7 @@ mod tests {
                 keys: crate::record::key_rule::KeyRule::FirstDot,
                 labels: None,
                 label_types: None,
+                units: std::collections::BTreeMap::new(),
                 classes: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),

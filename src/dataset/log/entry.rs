@@ -275,6 +275,9 @@ pub struct Settings {
     /// Types of the columns of these tables, which bind later tables; `null` for a column without a value so far.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::schema::file::listed")]
     pub label_types: Option<Fields>,
+    /// Units of columns of arrays, which bind later runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<String, String>,
     /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from
     /// folders.
     #[serde(default, skip_serializing_if = "Option::is_none")]

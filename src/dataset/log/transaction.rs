@@ -131,6 +131,10 @@ impl Transaction<'_> {
         if let (Some(theirs), Some(mine)) = (&parent.label_types, &settings.label_types) {
             settings.label_types = Some(bound::after(theirs, mine));
         }
+        let own = std::mem::replace(&mut settings.units, parent.units.clone());
+        for (column, unit) in own {
+            settings.units.entry(column).or_insert(unit);
+        }
         if self.operation != "convert" {
             settings.labels.clone_from(&parent.labels);
             settings.label_types.clone_from(&parent.label_types);

@@ -15,7 +15,7 @@ use super::{super::ReaderFacts, stripes::Striped};
 use crate::array::{
     Arrays, Header,
     origin::Layout,
-    records::{ArrayOptions, Plan},
+    records::{ArrayOptions, Column, Plan},
     rows::fields,
 };
 
@@ -75,6 +75,7 @@ impl Outline {
                 columns: Some(fields.iter().map(|field| field.name().clone()).collect()),
                 rows: Some(plan.rows()),
                 remarks: header.remarks.iter().cloned().chain(plan.remark(header)).collect(),
+                units: units(header, plan),
                 layout: Some(Arc::new(Layout::of(header, plan))),
                 ..ReaderFacts::default()
             },
@@ -87,6 +88,16 @@ impl Outline {
             constants: !plan.constants.is_empty(),
         }
     }
+}
+
+/// Returns the units that the variables of columns state.
+fn units(header: &Header, plan: &Plan) -> Vec<(String, String)> {
+    let unit = |column: &Column| {
+        let stated = header.variables[column.variable].attribute("units")?.text()?.trim();
+        let is_of_time = stated.to_ascii_lowercase().contains(" since ");
+        (!stated.is_empty() && !is_of_time).then(|| (column.field.name().clone(), stated.to_owned()))
+    };
+    plan.columns.iter().filter_map(unit).collect()
 }
 
 /// State shared by all array sources of a run.

@@ -428,6 +428,7 @@ impl<'a> Adoption<'a> {
             keys: KeyRule::FirstDot,
             labels: None,
             label_types: None,
+            units: BTreeMap::new(),
             classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),

@@ -66,6 +66,7 @@ impl<'a> Job<'a> {
             keys: keys::chosen(snapshot, options.key.as_ref())?,
             labels: old.and_then(|o| o.labels.clone()),
             label_types: old.and_then(|o| o.label_types.clone()),
+            units: old.map(|o| o.units.clone()).unwrap_or_default(),
             classes: old.and_then(|o| o.classes.clone()).or_else(|| options.label_from_folder.then(Vec::new)),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
             columns: match options.columns.as_slice() {

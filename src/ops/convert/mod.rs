@@ -40,6 +40,7 @@ mod subjects;
 mod tables;
 mod task;
 mod trial;
+mod units;
 mod work;
 
 use std::time::Instant;

@@ -38,6 +38,8 @@ pub enum Accept {
     Labels,
     /// Arrays whose constants differ from those of the dataset.
     Constants,
+    /// Variables of other units than those of the dataset, or of other sources.
+    Units,
 }
 
 /// Origin of the labels of samples made of files.

@@ -290,11 +290,14 @@ impl Named {
     /// Checks the sizes of samples and the shapes of tensors, and reads constants.
     fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
         let Self { opened, memory, naming, choices } = self;
-        let Opened { settings, given, subjects, inputs, mut fields, similar, .. } = opened;
+        let Opened { mut settings, given, subjects, inputs, mut fields, similar, .. } = opened;
         let Listed { bytes, faults, live, replaced, skipped, labels } = listed;
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
-            Inputs::Records(_) => fields = columns::fit_shapes(job, settings.shard_format, fields)?,
+            Inputs::Records(sources) => {
+                fields = columns::fit_shapes(job, settings.shard_format, fields)?;
+                settings.units = job.units(&settings.units, sources)?;
+            }
         }
         live::check(job.dataset, job.snapshot, &settings.indexes)?;
         if !(inputs.give_samples() && job.options.media) {
