@@ -49,7 +49,7 @@ mod table;
 pub use self::{
     erasure::{
         block::{BlockChange, change_blocked},
-        erase::{Erasure, REVERT, Rewrite, TaggedVersions, commit_erasure, indexes, lookup, shards_of},
+        erase::{Erasure, Rewrite, TaggedVersions, commit_erasure, indexes, lookup, shards_of},
         reindex::{Reindexed, reindex, relist},
         suppress::{SuppressList, Suppressed, SuppressedKind, content_text},
         unfinished::{
@@ -79,11 +79,12 @@ pub use self::{
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
         leases,
+        operation::Operation,
         order::{Arrangement, Order, ShardOrder},
-        part::{KEEP_A_COPY, PULL, Part},
+        part::Part,
         private::{ContentHashes, choose as choose_private, pseudonymizer_of, stored_hash},
         publication::Publication,
-        pulled::{IdColumns, NewCopy, RESHARD, Upstream, commit_copy, data_of, id_columns, lists_of, objects_of},
+        pulled::{IdColumns, NewCopy, Upstream, commit_copy, data_of, id_columns, lists_of, objects_of},
         resharded::{Parent, commit_reshard},
         retraction::{RemovedBy, Restored, Retraction},
         root::{VersionTree, check_root},

@@ -24,8 +24,8 @@ use super::{Context, manifest};
 use crate::{
     codec::seal::{close_json, json_is_whole},
     dataset::{
-        Dataset, Entry, Erasures, KEEP_A_COPY, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of,
-        lists_of, objects_of,
+        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of, lists_of,
+        objects_of,
     },
     error::{Error, Result},
     events::Event,
@@ -208,8 +208,7 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
     }
     let parent = copy.latest()?;
     if let Some(parent) = &parent {
-        let changed =
-            copy.history(parent.version())?.into_iter().find(|e| !KEEP_A_COPY.contains(&e.operation.as_str()));
+        let changed = copy.history(parent.version())?.into_iter().find(|e| !e.operation.keeps_a_copy());
         if let Some(entry) = changed {
             return Err(Error::usage(format!(
                 "the copy is a dataset of its own since {} ({})",

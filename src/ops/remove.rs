@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, IdQuery, Numbers, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot, SourceRow,
-        Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
+        Counts, Dataset, IdQuery, Numbers, Operation, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot,
+        SourceRow, Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
     error::{Error, Kind, Result},
     exec::{
@@ -159,7 +159,7 @@ impl<'a> Removal<'a> {
         }
         self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
-        let mut publication = Publication::begin(self.dataset, &transaction, "remove", self.newest.version())?;
+        let mut publication = Publication::begin(self.dataset, &transaction, Operation::Remove, self.newest.version())?;
         let rewritten = rewrite::publish(self.context, self.newest, affected_shards, &mut publication, &mut 0)?;
         report.counts = Counts {
             records_removed: rewritten.records,
@@ -172,7 +172,7 @@ impl<'a> Removal<'a> {
         self.context.cancel.check()?;
         let transaction = Transaction {
             id: transaction,
-            operation: "remove",
+            operation: Operation::Remove,
             arguments: self.arguments(),
             revisions: Vec::new(),
             counts: report.counts,
@@ -234,14 +234,13 @@ impl<'a> Removal<'a> {
 /// Returns an error unless a version imported sources.
 fn check_run(newest: &Snapshot, run: Version) -> Result<()> {
     let entry = newest.dataset().entry(run)?;
-    match entry.operation.as_str() {
-        "convert" | "adopt" => Ok(()),
-        other => {
-            Err(Error::usage(format!("expected a version that imported sources, found {run}, which is a {other}"))
-                .at(newest.dataset().store().location().to_string())
-                .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
-        }
+    if entry.operation.imports() {
+        return Ok(());
     }
+    let what = format!("expected a version that imported sources, found {run}, which is a {}", entry.operation);
+    Err(Error::usage(what)
+        .at(newest.dataset().store().location().to_string())
+        .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
 }
 
 /// Source names given by the user, and the sources that match them.

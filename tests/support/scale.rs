@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use shardify::{
     codec::{Codec, seal::Seal},
     dataset::{
-        Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef,
+        Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, Operation, SegmentMerge, SegmentRef,
         SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
         Transaction, commit, merge, segments_to_merge,
     },
@@ -176,7 +176,8 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
             let replaces = merged.inputs.iter().map(|segment| segment.path.clone()).collect();
             replaced.extend(merged.inputs);
             let merges = vec![SegmentMerge { replaces, by: merged.output }];
-            let transaction = Transaction { operation: "compact", merges, numbers: Numbers::Kept, ..transaction() };
+            let transaction =
+                Transaction { operation: Operation::Compact, merges, numbers: Numbers::Kept, ..transaction() };
             commit(dataset, &transaction, snapshot.version())?;
         }
     }
@@ -236,5 +237,5 @@ pub fn transaction() -> Transaction<'static> {
         hash_records: false,
         hashes: HashWidth::Five,
     };
-    Transaction::new(TransactionId::fresh(), "convert", settings)
+    Transaction::new(TransactionId::fresh(), Operation::Convert, settings)
 }

@@ -33,6 +33,7 @@ use crate::{
             entry::{Counts, Entry},
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
+            operation::Operation,
             retraction::Retraction,
             runs::{self, Run, RunTable},
             shards::{NewShard, ShardMeta},
@@ -212,9 +213,6 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
     }
 }
 
-/// The operation whose entries list shards again that were no longer live.
-pub const REVERT: &str = "revert";
-
 /// Attempts to commit before an erasure is planned again, at which point it asks other runs to delay theirs for longer:
 /// each attempt takes longer than a small conversion, so without this it could lose for ever. Runs that were asked
 /// already may still finish the attempts that they are in.
@@ -304,7 +302,7 @@ impl Erasure {
         }
         // What came back was not there to be erased.
         let since = parent.dataset().entries(planned_on.next(), parent.version())?;
-        if let Some(revert) = since.iter().find(|entry| entry.operation == REVERT) {
+        if let Some(revert) = since.iter().find(|entry| entry.operation == Operation::Revert) {
             return conflict(format!(
                 "another run brought records of an older version back in {} meanwhile",
                 revert.version
@@ -338,7 +336,7 @@ impl Erasure {
         let live = || self.rewrites.iter().filter(|rewrite| rewrite.live);
         Transaction {
             id: self.id.clone(),
-            operation: "erase",
+            operation: Operation::Erase,
             arguments: self.arguments.clone(),
             revisions: Vec::new(),
             merges: Vec::new(),
@@ -387,7 +385,7 @@ impl Erasure {
             committed_at,
             corrections: moment.corrections,
             abandoned: Vec::new(),
-            operation: draft.transaction.operation.to_owned(),
+            operation: draft.transaction.operation,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.arguments.clone(),
             revisions: Vec::new(),

@@ -28,6 +28,7 @@ use crate::{
         entry::{self, Counts, Entry, Settings},
         erased,
         leases::CommitDelay,
+        operation::Operation,
         root,
         snapshot::{Dataset, Newest, Snapshot},
         transaction::{Numbers, Transaction},
@@ -188,7 +189,7 @@ fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &m
 pub(in crate::dataset) fn after(
     parent: &Snapshot,
     transaction: &TransactionId,
-    operation: &str,
+    operation: Operation,
     arguments: BTreeMap<String, String>,
 ) -> Result<Entry> {
     let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
@@ -200,7 +201,7 @@ pub(in crate::dataset) fn after(
         committed_at: moment.committed_at,
         corrections: moment.corrections,
         abandoned: Vec::new(),
-        operation: operation.to_owned(),
+        operation,
         tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
         arguments,
         revisions: Vec::new(),
@@ -284,7 +285,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 /// round.
 fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     let (mine, theirs) = (&transaction.settings, &parent.entry().settings);
-    if transaction.operation != "convert" || (&mine.types, &mine.label_types) == (&None, &None) {
+    if transaction.operation != Operation::Convert || (&mine.types, &mine.label_types) == (&None, &None) {
         return Ok(());
     }
     let then = parent.dataset().find_entry(planned_on)?.map(|entry| entry.settings);
@@ -304,7 +305,7 @@ fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
 
 /// Fails if records were added since the run looked for duplicates of those that the dataset held.
 fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
-    if transaction.operation != "convert" {
+    if transaction.operation != Operation::Convert {
         return Ok(());
     }
     let again = |what: &str| {
@@ -319,9 +320,8 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
     }
     for version in planned_on.0 + 1..=parent.version().0 {
         let entry = parent.dataset().find_entry(Version(version))?;
-        let adds = |entry: Entry| match entry.operation.as_str() {
-            "convert" | "adopt" => entry.counts.records_out > 0,
-            _ => entry.counts.records_restored > 0,
+        let adds = |entry: Entry| {
+            if entry.operation.imports() { entry.counts.records_out > 0 } else { entry.counts.records_restored > 0 }
         };
         if entry.is_none_or(adds) {
             return again("another run added records meanwhile, which may be the same as those of this one");
@@ -475,7 +475,7 @@ mod tests {
     fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {
         Transaction {
             id: TransactionId::fresh(),
-            operation: "convert",
+            operation: Operation::Convert,
             arguments: BTreeMap::new(),
             revisions: Vec::new(),
             counts: Counts::default(),
@@ -590,7 +590,7 @@ mod tests {
         conflict(commit(&dataset, &convert("other", None, None), Version(0)));
         // Who keeps all records compares with none, and a merge adds none.
         let mut merge = transaction(vec![shard("merged", 0, 10)], &[], Numbers::Kept);
-        merge.operation = "compact";
+        merge.operation = Operation::Compact;
         commit(&dataset, &merge, Version(1)).unwrap();
         commit(&dataset, &convert("b", Some(DedupBy::Id), Some("id")), Version(1)).unwrap();
         commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
@@ -770,7 +770,7 @@ mod tests {
         commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
         let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
         let parent = dataset.open().unwrap();
-        let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
+        let mut entry = after(&parent, &TransactionId::fresh(), Operation::Vacuum, BTreeMap::new()).unwrap();
         entry.abandoned = vec![late.id.tag().to_owned()];
         assert!(create(&dataset, &entry).unwrap());
         // However many versions come in between.

@@ -82,7 +82,7 @@ impl Draft<'_> {
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
-            operation: self.transaction.operation.to_owned(),
+            operation: self.transaction.operation,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.transaction.arguments.clone(),
             revisions: self.transaction.revisions.clone(),

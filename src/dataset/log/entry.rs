@@ -21,7 +21,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
+        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -59,8 +59,8 @@ pub struct Entry {
     /// When it was committed.
     #[serde(with = "instant")]
     pub committed_at: Timestamp,
-    /// `convert`, `compact`, ...
-    pub operation: String,
+    /// What the run did.
+    pub operation: Operation,
     /// Program and release that wrote it.
     pub tool: String,
     /// Options of the run that affected its output.

@@ -12,6 +12,7 @@ use crate::{
         index::places::PlaceRef,
         log::{
             entry::{Entry, Totals},
+            operation::Operation,
             runs::Run,
             shards::ShardMeta,
             snapshot::Snapshot,
@@ -20,12 +21,6 @@ use crate::{
     error::{Error, Result},
     record::side::side_of_path,
 };
-
-/// The operation of entries made by a pull.
-pub const PULL: &str = "pull";
-
-/// Operations of a copy that leave its records as they were pulled.
-pub const KEEP_A_COPY: [&str; 4] = [PULL, "vacuum", "tag", "untag"];
 
 /// Name of the argument of a pull that holds the names of the sides.
 const SPLIT: &str = "split";
@@ -73,13 +68,13 @@ impl Part {
     /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has
     /// become a dataset of its own.
     fn of_history(entries: &[Entry]) -> Self {
-        let mut kept = entries.iter().rev().take_while(|entry| KEEP_A_COPY.contains(&entry.operation.as_str()));
-        kept.find(|entry| entry.operation == PULL).map(Self::of_entry).unwrap_or_default()
+        let mut kept = entries.iter().rev().take_while(|entry| entry.operation.keeps_a_copy());
+        kept.find(|entry| entry.operation == Operation::Pull).map(Self::of_entry).unwrap_or_default()
     }
 
     /// Returns the part that a pull has copied.
     pub fn of_entry(entry: &Entry) -> Self {
-        let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == PULL);
+        let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == Operation::Pull);
         Self { sides: names.map(|names| names.split(',').map(str::to_owned).collect()) }
     }
 

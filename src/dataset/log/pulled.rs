@@ -34,7 +34,8 @@ use crate::{
             entry::{Counts, Entry},
             erased::tombstones,
             erasures::Erasures,
-            part::{PULL, Part},
+            operation::Operation,
+            part::Part,
             runs::{self, Run},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
@@ -47,9 +48,6 @@ use crate::{
     id::{TransactionId, Version},
     storage::Store,
 };
-
-/// The operation of the first entry of a dataset that was cut from another one.
-pub const RESHARD: &str = "reshard";
 
 /// Columns of the record id, column of the subject id, and whether subject ids have no column.
 pub type IdColumns = (Vec<String>, Option<String>, bool);
@@ -87,7 +85,7 @@ impl Upstream {
     /// Returns the upstream dataset of an entry that a pull has made.
     pub fn of_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name);
-        (entry.operation == PULL).then_some(())?;
+        (entry.operation == Operation::Pull).then_some(())?;
         Some(Self {
             place: argument("upstream")?.clone(),
             id: TransactionId(argument("upstream_id")?.clone()),
@@ -133,7 +131,8 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     for entry in entries {
         let settings = &entry.settings;
         let own = (settings.id.clone(), settings.subject.clone(), settings.subjects_from.is_some());
-        let earlier = entry.arguments.get(ID_COLUMNS).filter(|_| [PULL, RESHARD].contains(&entry.operation.as_str()));
+        let earlier =
+            entry.arguments.get(ID_COLUMNS).filter(|_| matches!(entry.operation, Operation::Pull | Operation::Reshard));
         let earlier: Vec<IdColumns> = earlier.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         for one in earlier.into_iter().chain([own]) {
             if !columns.contains(&one) {
@@ -234,7 +233,7 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
     let transaction = Transaction {
         arguments,
         counts: counts(parent.as_ref(), new)?,
-        ..Transaction::new(TransactionId::fresh(), PULL, new.of.entry().settings.clone())
+        ..Transaction::new(TransactionId::fresh(), Operation::Pull, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
     until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {
@@ -306,7 +305,7 @@ impl Lists<'_> {
             version,
             transaction: self.draft.transaction.id.clone(),
             committed_at: moment.committed_at,
-            operation: PULL.to_owned(),
+            operation: Operation::Pull,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.draft.transaction.arguments.clone(),
             revisions: of.revisions.clone(),

@@ -27,6 +27,7 @@ use crate::{
         ids::{IdKind, Wanted, private::IdQuery},
         index,
         log::{
+            operation::Operation,
             private::pseudonymizer_of,
             runs::{Run, RunTable},
             snapshot::Snapshot,
@@ -321,7 +322,7 @@ pub(in crate::dataset) struct Resolver<'a> {
     /// Runs of vacuumed versions, once they are needed.
     lineage: Option<RunTable>,
     /// Operations of the versions in which records left.
-    operations: BTreeMap<Version, String>,
+    operations: BTreeMap<Version, Operation>,
 }
 
 impl<'a> Resolver<'a> {
@@ -397,7 +398,7 @@ impl<'a> Resolver<'a> {
         if let std::collections::btree_map::Entry::Vacant(unknown) = self.operations.entry(until) {
             unknown.insert(self.snapshot.dataset().entry(until)?.operation);
         }
-        let erased = self.operations.get(&until).is_some_and(|operation| operation == "erase");
+        let erased = self.operations.get(&until) == Some(&Operation::Erase);
         last.state = if erased { State::Erased } else { State::Removed };
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     dataset::{
-        log::{publication::Publication, snapshot::Dataset},
+        log::{operation::Operation, publication::Publication, snapshot::Dataset},
         table::{
             closed,
             list::ListRef,
@@ -49,8 +49,8 @@ pub struct PlanRecord {
     /// Hash of its bytes; empty until they are made.
     #[serde(skip)]
     hash: String,
-    /// `convert`.
-    pub operation: String,
+    /// What its tasks do.
+    pub operation: Operation,
     /// The release that made it; only the same release runs its tasks, because another may write other bytes.
     pub tool: String,
     /// Version that it was made on; 0 for a new dataset.
@@ -95,7 +95,7 @@ pub(super) const TOOL: &str = concat!("shardify ", env!("CARGO_PKG_VERSION"));
 /// A plan to be published: what a record says besides its objects.
 pub struct NewPlan<'a> {
     /// The operation.
-    pub operation: &'static str,
+    pub operation: Operation,
     /// Version that it is made on.
     pub base: Version,
     /// Returns the hash of everything that it is made from, once the rows of all sources have been taken.
@@ -127,7 +127,7 @@ pub fn publish(
         format: FORMAT,
         id,
         hash: String::new(),
-        operation: plan.operation.to_owned(),
+        operation: plan.operation,
         tool: TOOL.to_owned(),
         base: plan.base,
         signature: (plan.signature)(),
@@ -173,7 +173,7 @@ fn constants_path(plan: &TransactionId) -> String {
 fn publish_record(dataset: &Dataset, record: &mut PlanRecord, objects: Vec<Staged>) -> Result<()> {
     let bytes = closed::encode(record, "a plan")?;
     record.hash = PlanName::of(&record.id, &bytes).hash;
-    let mut publication = Publication::begin(dataset, &record.id, "plan", record.base)?;
+    let mut publication = Publication::begin(dataset, &record.id, record.operation, record.base)?;
     publication.publish(objects)?;
     let object = stage_small(dataset.store().as_ref(), &record.name().path(), &bytes)?;
     publication.publish(vec![object])?;

@@ -33,6 +33,7 @@ use crate::{
             draft::FAN_OUT,
             entry::{EIGHT_BYTES_FORMAT, Entry},
             erased::Replacements,
+            operation::Operation,
             publication::Intent,
             runs::{self, Run, RunTable},
             shards::{self, ShardMeta},
@@ -511,7 +512,7 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
         if !expires && found.abandoned.is_empty() && !found.needs_format {
             return Ok(Next::Nothing(Box::new(parent)));
         }
-        let mut entry = after(&parent, &transaction, "vacuum", arguments.clone())?;
+        let mut entry = after(&parent, &transaction, Operation::Vacuum, arguments.clone())?;
         entry.abandoned = found.abandoned.iter().cloned().collect();
         if expires {
             let mut tags = parent.tags().iter();

@@ -31,9 +31,10 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication,
-        Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList,
-        Transaction, adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path, record_beside,
+        Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, Operation, PrivateChoice, Pseudonymizer,
+        Publication, Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow,
+        SuppressList, Transaction, adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path,
+        record_beside,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -243,7 +244,7 @@ impl<'a> Adoption<'a> {
         let tag = transaction.tag().to_owned();
         let candidates = self.candidates(detected, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
-        let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
+        let publication = Publication::begin(self.dataset, &transaction, Operation::Adopt, planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
         check_named_features(&adopted)?;
         if adopted.is_empty() {
@@ -603,7 +604,7 @@ impl<'a> Adoption<'a> {
             segments,
             sources: &sources,
             numbers: Numbers::Fresh(counts.records_out),
-            ..Transaction::new(publication.id().clone(), "adopt", settings)
+            ..Transaction::new(publication.id().clone(), Operation::Adopt, settings)
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());

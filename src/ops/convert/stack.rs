@@ -14,14 +14,16 @@ use super::{
     work::{Work, publish_wider},
 };
 use crate::{
-    dataset::{Dataset, Outcome, PlanRecord, Pseudonymizer, Publication, Snapshot, Transaction, delete_plan},
+    dataset::{
+        Dataset, Operation, Outcome, PlanRecord, Pseudonymizer, Publication, Snapshot, Transaction, delete_plan,
+    },
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
     ops::{
         Context,
         stacked::Stacked,
-        tasks::{self, Committed, Operation, described},
+        tasks::{self, Committed, described},
         verify::tasks::check_index,
     },
     schema::{force_text, unite_lists, wire},
@@ -69,7 +71,7 @@ fn commit_once(
     }
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
-    let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
+    let mut publication = Publication::begin(dataset, &record.id, Operation::Convert, record.base)?;
     let mut stacked = Stacked::of(dataset, outcomes, work.faults.len() as u64);
     let joined = rejects(&stacked, dataset, record, work, pseudonymizer)?;
     let mut report = report(&stacked, dataset, work, snapshot.as_ref());

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewSources as _, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer, Publication,
-        SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
+        Dataset, NewSources as _, Operation, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer,
+        Publication, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -129,7 +129,7 @@ impl<'a> TaskRunner<'a> {
             indexes: plan.settings.indexes.clone(),
             fingerprints: plan.settings.has_fingerprints(),
         };
-        let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
+        let publication = Publication::begin_as(self.dataset, writer.clone(), Operation::Convert, self.record.base)?;
         match run_once(&job, &plan, &naming, &writer).map_err(|error| plan.given.explain(error))? {
             Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
             Attempt::Mismatch { source, mismatch, error } => {
