@@ -344,7 +344,7 @@ impl Selection {
             if row.removed.is_some() || !wanted(&row) {
                 return Ok(());
             }
-            if is_part(&row) {
+            if row.is_part_of_sample() {
                 let key = keys.key(&row.name);
                 parts.entry((row.first_record, row.version)).or_default().insert(key.into_owned());
             } else {
@@ -380,7 +380,9 @@ impl Selection {
     fn with_other_parts(&mut self, newest: &Snapshot, parts: &BTreeMap<(u64, Version), HashSet<String>>) -> Result<()> {
         let rule = &newest.entry().settings.keys;
         newest.each_source(&mut |row| {
-            let keys = parts.get(&(row.first_record, row.version)).filter(|_| is_part(&row) && row.removed.is_none());
+            let keys = parts
+                .get(&(row.first_record, row.version))
+                .filter(|_| row.is_part_of_sample() && row.removed.is_none());
             if keys.is_some_and(|keys| keys.contains(rule.key(&row.name).as_ref()))
                 && self.rows.insert((row.uri.clone(), row.version))
             {
@@ -422,11 +424,6 @@ impl Selection {
         }
         Ok(affected_shards)
     }
-}
-
-/// Returns whether a row of the list is a file that is one part of a sample.
-fn is_part(row: &SourceRow) -> bool {
-    row.records == 0 && row.hash == 0
 }
 
 /// Returns those of the ascending `rows` whose record id is in `keys`.

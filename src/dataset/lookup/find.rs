@@ -15,6 +15,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
     sync::Arc,
 };
 
@@ -61,8 +62,8 @@ pub struct Hit {
     pub hyperslab: Option<Hyperslab>,
     /// Row in its source, from 1; `None` if the source is the record.
     pub row: Option<u64>,
-    /// Content hash.
-    pub hash: u64,
+    /// Content hash; `None` if none was computed.
+    pub hash: Option<NonZeroU64>,
     /// First version that had it.
     pub since: Version,
     /// Its current and former places, oldest first.

@@ -18,7 +18,7 @@ pub(super) mod parts;
 pub(super) mod range;
 mod write;
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{collections::HashMap, num::NonZeroU64, ops::Range, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array, new_null_array},
@@ -68,8 +68,8 @@ pub struct SidecarRow {
     pub source: String,
     /// Row in the source, from 1.
     pub row: Option<u64>,
-    /// Content hash.
-    pub hash: u64,
+    /// Content hash; `None` if none was computed, which the sidecar states as 0.
+    pub hash: Option<NonZeroU64>,
 }
 
 impl SidecarRow {
@@ -740,7 +740,7 @@ pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>)
         length: some_number(lengths, i),
         source: sources.value(i).to_owned(),
         row: some_number(rows, i),
-        hash: hashes.value(i),
+        hash: NonZeroU64::new(hashes.value(i)),
     }));
     Ok(())
 }

@@ -269,7 +269,7 @@ impl<'a> TaskRunner<'a> {
             memory,
             inputs,
             keys: (!work.of_files).then_some(keys),
-            hashes: parts.iter().map(|part| part.as_ref().map_or(0, |scouted| scouted.hash)).collect(),
+            hashes: parts.iter().map(|part| part.as_ref().map(|scouted| scouted.hash)).collect(),
             bytes,
             faults: Vec::new(),
             skipped: super::listing::Skipped::default(),

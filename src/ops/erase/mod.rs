@@ -637,8 +637,7 @@ impl<'a> Run<'a> {
         let rule = &self.newest.entry().settings.keys;
         let (mut named, mut firsts): (Vec<(String, Vec<u64>)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
-            // Files that are parts of samples are listed without records.
-            let is_part = source.records == 0 && source.hash == 0;
+            let is_part = source.is_part_of_sample();
             if is_part && is_erased(&rule.key(&source.name)) {
                 gone.insert(source.uri);
             } else if !is_part {
