@@ -75,7 +75,7 @@ pub use self::{
         duplicates::{
             DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, check_duplicates, erase_duplicates,
         },
-        entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
+        entry::{Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
         leases,
@@ -128,7 +128,7 @@ pub use self::{
     table::{
         beside::Beside,
         list::ListRef,
-        paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, new_sidecar_path, receipt_path},
+        paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{
             Sealed, SealingSink, check as check_sealed, copy as copy_sealed, get as get_sealed, stage as stage_small,
         },

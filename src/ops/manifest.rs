@@ -121,8 +121,8 @@ pub struct SummaryReport {
     pub subject: Option<String>,
     /// Tags and the versions that they name.
     pub tags: BTreeMap<String, Version>,
-    /// Root hash of the version, as stored by its commit; absent if an older release wrote a part of it, or if records
-    /// were erased from it since: `--root` computes it then.
+    /// Root hash of the version, as stored by its commit; absent if records were erased from it since:
+    /// `--root` computes it then.
     #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
     /// The dataset that this one was cut from; absent if there is none.

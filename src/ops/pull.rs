@@ -97,8 +97,6 @@ pub struct PullReport {
     pub files_deleted: u64,
     /// Files of older versions, shards above all, that stay beside those of the pulled version.
     pub files_older: u64,
-    /// Files without a checksum, because an older release wrote them.
-    pub files_unchecked: u64,
     /// Erasures of the upstream dataset since the last pull.
     pub erasures: u64,
     /// Whether older versions of the copy were deleted.
@@ -267,7 +265,6 @@ struct Files {
     missing: Vec<Wanted>,
     kept: u64,
     bytes_kept: u64,
-    unchecked: u64,
 }
 
 impl Pull<'_> {
@@ -335,7 +332,6 @@ impl Pull<'_> {
             bytes_kept: files.bytes_kept,
             files_deleted: deleted,
             files_older: older,
-            files_unchecked: files.unchecked,
             erasures: erased,
             pruned: expires,
             seconds: 0.0,
@@ -355,10 +351,7 @@ impl Pull<'_> {
         let objects = self.objects()?;
         let look = |object: Sealed| -> Result<(Wanted, bool)> {
             self.context.cancel.check()?;
-            let bytes = match &object.seal {
-                Some(seal) => seal.bytes,
-                None => self.snapshot.dataset().store().head(&object.path)?.map_or(0, |facts| facts.bytes),
-            };
+            let bytes = object.seal.bytes;
             let found = store.head(&object.path)?;
             if found.is_some() && !marker.files.contains(&object.path) && !named.contains(&object.path) {
                 return Err(Error::usage(
@@ -375,7 +368,6 @@ impl Pull<'_> {
         for (wanted, is_there) in looked {
             files.paths.insert(wanted.object.path.clone());
             files.bytes += wanted.bytes;
-            files.unchecked += u64::from(wanted.object.seal.is_none());
             if is_there {
                 files.kept += 1;
                 files.bytes_kept += wanted.bytes;

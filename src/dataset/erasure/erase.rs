@@ -30,7 +30,7 @@ use crate::{
             clock,
             commit::{Next, created_within},
             draft::{Draft, ListWriter},
-            entry::{Counts, Entry},
+            entry::{Counts, Entry, FORMAT_VERSION},
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
             operation::Operation,
@@ -66,7 +66,7 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
         for old in readable {
             let mapped = old.version < before;
             segments.extend(if mapped { replacements.segments(&old.segments) } else { old.segments });
-            sources.extend(if mapped { replacements.lists(&old.sources) } else { old.sources });
+            sources.extend(if mapped { replacements.lists(&old.sources)? } else { old.sources });
         }
     }
     let mut seen = HashSet::new();
@@ -379,7 +379,7 @@ impl Erasure {
         };
         let replacements = Replacements::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
         Ok(Entry {
-            format: old.settings.format(),
+            format: FORMAT_VERSION,
             version,
             transaction: self.id.clone(),
             committed_at,
@@ -393,7 +393,7 @@ impl Erasure {
             totals,
             shards,
             runs,
-            sources: replacements.lists(&old.sources),
+            sources: replacements.lists(&old.sources)?,
             segments: replacements.segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
             erasures: Some(self.erasures(draft, old, version)?),
@@ -452,7 +452,7 @@ impl Erasure {
         if self.all_versions {
             let row = |rewrite: &Rewrite| Rewritten {
                 was: rewrite.was.path.clone(),
-                was_sidecar: rewrite.was.beside.as_ref().and_then(|beside| beside.at.clone()),
+                was_sidecar: rewrite.was.beside.at.clone(),
                 now: rewrite.now.as_ref().map(|now| ShardMeta {
                     version: rewrite.was.version,
                     committed_at: rewrite.was.committed_at,
@@ -483,7 +483,7 @@ fn replacement_runs<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Ite
             until: was.until,
             since: was.since,
             scattered: now.scattered.clone(),
-            beside: now.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
+            beside: Arc::new(now.meta.beside.of_runs()),
         })
     })
 }

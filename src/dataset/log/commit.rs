@@ -25,7 +25,7 @@ use crate::{
     dataset::log::{
         clock,
         draft::Draft,
-        entry::{self, Counts, Entry, Settings},
+        entry::{self, Counts, Entry, FORMAT_VERSION, Settings},
         erased,
         leases::CommitDelay,
         operation::Operation,
@@ -139,7 +139,7 @@ pub(in crate::dataset) fn created_within(
                 if let Some(erasures) = &mut entry.erasures {
                     erasures.drop_finished(dataset.store().as_ref(), version)?;
                 }
-                entry.root = root::of_entry(dataset, &entry)?;
+                entry.root = Some(root::of_entry(dataset, &entry)?);
                 if create(dataset, &entry)? {
                     // The version may already be old and its lists vacuumed: what was committed stays committed.
                     let newest = Newest::of(&entry);
@@ -195,7 +195,7 @@ pub(in crate::dataset) fn after(
     let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
     let parent = parent.entry();
     Ok(Entry {
-        format: parent.settings.format(),
+        format: FORMAT_VERSION,
         version: parent.version.next(),
         transaction: transaction.clone(),
         committed_at: moment.committed_at,
@@ -391,12 +391,13 @@ mod tests {
     use super::*;
     use crate::{
         codec::Codec,
+        codec::seal::Seal,
         dataset::{
             ids::{IdKind, width::HashWidth},
             index::{SegmentRef, places::PlaceRef},
             log::{
                 draft::FAN_OUT,
-                entry::{EIGHT_BYTES_FORMAT, FORMAT_VERSION, Settings, Totals},
+                entry::{Settings, Totals},
                 order::{Arrangement, Order, ShardOrder},
                 retraction::Retraction,
                 root::VersionTree,
@@ -405,7 +406,7 @@ mod tests {
                 tags::tag,
                 transaction::SegmentMerge,
             },
-            table::paths::sidecar_path,
+            table::{beside::Beside, sealed::Sealed},
         },
         error::Kind,
         format::OutputFormat,
@@ -413,6 +414,11 @@ mod tests {
         storage::RemoteStore,
         units::Size,
     };
+
+    /// Returns where the sidecar of a shard of these tests is.
+    fn sidecar_at(shard: &str) -> String {
+        format!("_shardify/sidecar/{shard}.table")
+    }
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
@@ -423,7 +429,7 @@ mod tests {
         for shard in &transaction.adds {
             let bytes = vec![0; usize::try_from(shard.meta.bytes).unwrap()];
             dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
-            dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
+            dataset.store().put(&sidecar_at(&shard.meta.path), "".into()).unwrap();
         }
         super::commit(dataset, transaction, planned_on)
     }
@@ -447,7 +453,7 @@ mod tests {
         store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
         assert!(refused().to_string().contains("/sidecar/"));
         assert!(dataset.latest().unwrap().is_none());
-        store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
+        store.put(&sidecar_at("tag/000000.tar"), "".into()).unwrap();
         super::commit(&dataset, &transaction(), Version(0)).unwrap();
     }
 
@@ -467,7 +473,7 @@ mod tests {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: None,
+            beside: Arc::new(Beside::new(Sealed::new(sidecar_at(path), Seal::of(&[])))),
         };
         NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
@@ -545,8 +551,8 @@ mod tests {
             pairs: 10,
             buckets: 1,
             bytes: 0,
-            root: None,
-            seals: Vec::new(),
+            root: Some([0; 32]),
+            seals: vec![Seal::of(&[])],
         }
     }
 
@@ -602,7 +608,7 @@ mod tests {
     fn a_run_that_made_other_hashes_than_the_dataset_has_is_refused() {
         let dataset = dataset();
         let of_width = |hashes: HashWidth, name: &str| {
-            let segment = SegmentRef { hashes, ..segment(name, 0) };
+            let segment = SegmentRef { hashes, root: hashes.has_proofs().then_some([0; 32]), ..segment(name, 0) };
             let transaction = transaction(vec![shard(name, 0, 1)], &[], Numbers::Fresh(1));
             let settings = Settings { hashes, ..transaction.settings.clone() };
             Transaction { settings, segments: vec![segment], ..transaction }
@@ -634,17 +640,16 @@ mod tests {
         roots.sort_unstable();
         roots.dedup();
         assert_eq!(roots.len(), 20);
-        // Without hashes in the log, as in older releases, the root is that of all shards; commits still work.
-        let mut entry = dataset.open().unwrap().entry().clone();
-        entry.version = entry.version.next();
-        entry.root = None;
-        entry.shards.iter_mut().for_each(|list| list.root = None);
-        assert!(create(&dataset, &entry).unwrap());
-        let all = dataset.open().unwrap();
-        assert_eq!(root::of_entry(&dataset, &entry).unwrap(), None);
-        assert_ne!(root(&all), root(&tagged));
-        let more = transaction(vec![shard("more", 0, 1)], &[], Numbers::Fresh(1));
-        assert_eq!(commit(&dataset, &more, entry.version).unwrap().entry().root, None);
+        // An entry without a root, or with a list of shards without one, is damaged.
+        let without = |change: fn(&mut Entry)| {
+            let mut entry = tagged.entry().clone();
+            entry.version = entry.version.next();
+            change(&mut entry);
+            dataset.store().put(&entry::path(entry.version), entry::encode(&entry).unwrap().into()).unwrap();
+            Dataset::new(Arc::clone(dataset.store())).open().unwrap_err().kind()
+        };
+        assert_eq!(without(|entry| entry.root = None), Kind::Integrity);
+        assert_eq!(without(|entry| entry.shards[0].root = None), Kind::Integrity);
     }
 
     #[test]
@@ -666,11 +671,11 @@ mod tests {
         dataset.store().put(&entry.shards[0].path, other).unwrap();
         let error = root::check_root(&reopened()).unwrap_err();
         assert_eq!((error.kind(), error.place().byte), (Kind::Integrity, Some(0)), "{error}");
-        // A list of an older release has no seal, but a root.
-        let mut old = entry.clone();
-        old.version = Version(4);
-        old.shards.iter_mut().for_each(|list| list.seal = None);
-        assert!(create(&dataset, &old).unwrap());
+        // Even if somebody changes the seal as well, the root tells.
+        let mut sealed = entry.clone();
+        sealed.version = Version(4);
+        sealed.shards[0].seal = entry.shards[1].seal;
+        assert!(create(&dataset, &sealed).unwrap());
         assert!(problem().contains("found another"));
     }
 
@@ -704,7 +709,7 @@ mod tests {
             let add = shard(&format!("s{i}"), 0, 2);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
         };
-        (0..10).for_each(|i| assert_eq!(append(i).entry().format, EIGHT_BYTES_FORMAT));
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
         let mut sorted = shard("sorted", 0, 4);
         let scattered = Scattered { span: 4, set: "set".into(), shard: 0, base: None };
         sorted.scattered = Some(scattered.clone());
@@ -719,7 +724,7 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: None,
-            seal: None,
+            seal: Seal::of(&[]),
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
@@ -749,7 +754,7 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: Some(base),
-            seal: None,
+            seal: Seal::of(&[]),
         };
         let mut convert = transaction(vec![mixed], &[], Numbers::Fresh(4));
         convert.places = vec![places(0)];

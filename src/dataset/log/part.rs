@@ -123,17 +123,8 @@ impl Part {
     }
 
     /// Returns its segments of the id index of a snapshot.
-    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a SegmentRef>> {
-        let segments = &snapshot.entry().segments;
-        if self.sides.is_some() && segments.iter().any(|segment| segment.side.is_none()) {
-            return Err(Error::usage(
-                "expected an id index that states the side of each segment, found one of an older release",
-            )
-            .at(snapshot.dataset().store().location().to_string())
-            .hint("pull everything, without --split")
-            .hint("or pull without ids, with --data-only"));
-        }
-        Ok(segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect())
+    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a SegmentRef> {
+        snapshot.entry().segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect()
     }
 
     /// Returns its tables of places of a snapshot.

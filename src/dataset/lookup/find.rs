@@ -473,7 +473,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             }
             Ok(first_versions(store, rows, &ordinals, known)?.into_iter().map(Some).collect())
         };
-        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, known, packed);
+        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, packed);
         let (read, since) = if scattered && few {
             // These two reads are independent.
             std::thread::scope(|scope| {

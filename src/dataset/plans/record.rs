@@ -17,7 +17,7 @@ use crate::{
             closed,
             list::ListRef,
             paths::{system_path, table_path},
-            sealed::{Sealed, get as get_sealed, stage as stage_small},
+            sealed::{Sealed, get as get_sealed, seal_of, stage as stage_small},
         },
     },
     error::{Error, Result},
@@ -74,13 +74,16 @@ pub struct SealedRef {
     /// Path relative to the dataset.
     pub path: String,
     /// Its seal.
-    pub seal: Option<crate::codec::seal::Seal>,
+    pub seal: crate::codec::seal::Seal,
 }
 
 impl SealedRef {
     /// Refers to a staged object.
-    pub fn of(staged: &Staged) -> Self {
-        Self { path: staged.path.clone(), seal: staged.seal() }
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without a seal.
+    pub fn of(staged: &Staged) -> Result<Self> {
+        Ok(Self { path: staged.path.clone(), seal: seal_of(staged)? })
     }
 
     /// Returns the object.
@@ -121,7 +124,7 @@ pub fn publish(
     let store = dataset.store().as_ref();
     let path = sources_path(&id);
     let (table, rows) = Rows::write(store, &path, sources)?;
-    let list = ListRef { path, rows, level: 0, root: None, seal: table.seal() };
+    let list = ListRef { path, rows, level: 0, root: None, seal: seal_of(&table)? };
     let constants = plan.constants.map(|bytes| stage_small(store, &constants_path(&id), bytes)).transpose()?;
     let mut record = PlanRecord {
         format: FORMAT,
@@ -133,7 +136,7 @@ pub fn publish(
         signature: (plan.signature)(),
         tasks: plan.tasks,
         sources: list,
-        constants: constants.as_ref().map(SealedRef::of),
+        constants: constants.as_ref().map(SealedRef::of).transpose()?,
         work: plan.work,
     };
     publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
@@ -151,8 +154,8 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
     let table = copy(&other.sources.sealed(), &sources_path(&id))?;
     let constants = other.constants.as_ref().map(|object| copy(&object.sealed(), &constants_path(&id))).transpose()?;
     let mut record = PlanRecord {
-        sources: ListRef { path: table.path.clone(), seal: table.seal(), ..other.sources.clone() },
-        constants: constants.as_ref().map(SealedRef::of),
+        sources: ListRef { path: table.path.clone(), seal: seal_of(&table)?, ..other.sources.clone() },
+        constants: constants.as_ref().map(SealedRef::of).transpose()?,
         work,
         id,
         ..other.clone()

@@ -193,7 +193,7 @@ impl<'a> TaskRunner<'a> {
         let store = self.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;
-        let rejects_ref = rejects.as_ref().map(SealedRef::of);
+        let rejects_ref = rejects.as_ref().map(SealedRef::of).transpose()?;
         let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         record_beside(adds.iter_mut(), &staged);
