@@ -106,8 +106,8 @@ pub struct Entry {
     /// State of erasures; absent if nothing was ever erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
-    /// Merkle root of the version, computed by [`root`](super::root). Every stored entry has one; it is `None` in memory
-    /// for a version whose shards an erasure has replaced since, to which the stored one does not apply.
+    /// Merkle root of the version, computed by [`root`](super::root). Every stored entry has one; it is `None` in
+    /// memory for a version whose shards an erasure has replaced since, to which the stored one does not apply.
     #[serde(with = "hash_or_none")]
     pub root: Option<Hash>,
 }

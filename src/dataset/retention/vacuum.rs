@@ -616,6 +616,7 @@ mod tests {
     fn lists_deleted_by_another_vacuum_are_ignored() {
         let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
         let list = "_shardify/lists/x-0-shards-0.table";
+        let seal = crate::codec::seal::Seal::of(b"");
         let entry: Entry = serde_json::from_value(serde_json::json!({
             "format": 1, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
             "operation": "convert", "tool": "t", "arguments": {},
@@ -624,7 +625,7 @@ mod tests {
             "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
                 "subject": null},
             "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
-            "shards": [{"path": list, "rows": 1, "level": 0, "root": "00".repeat(32), "seal": crate::codec::seal::Seal::of(b"")}],
+            "shards": [{"path": list, "rows": 1, "level": 0, "root": "00".repeat(32), "seal": seal}],
             "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
         }))
         .unwrap();

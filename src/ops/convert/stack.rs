@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, Operation, Outcome, PlanRecord, Pseudonymizer, Publication, Snapshot, Transaction, delete_plan,
+        Dataset, Operation, Outcome, PlanRecord, Pseudonymizer, Publication, SealingSink, Snapshot, Transaction,
+        check_sealed, delete_plan,
     },
     error::{Error, Result},
     events::Event,
@@ -169,9 +170,10 @@ fn rejects(
     }
     let store = dataset.store().as_ref();
     let path = format!("{SYSTEM_FOLDER}/rejects/{}.jsonl", record.id);
-    let file = RejectsFile::new(store.create(&path)?, pseudonymizer);
+    let file = RejectsFile::new(SealingSink::whole(store, &path)?, pseudonymizer);
     work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
     for rejects in &stacked.rejects {
+        check_sealed(dataset.store(), &rejects.sealed())?;
         file.append(&mut store.read(&rejects.path)?)?;
     }
     Ok(Some(file.finish()?))
