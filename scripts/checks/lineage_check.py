@@ -367,8 +367,7 @@ def root_of(dataset, entry):
     segments = [segment_leaf(dataset, segment) for segment in entry["segments"]]
     private = entry["settings"].get("private")
     ids = f"ids {private['mode']} {private['check']}\n" if private else "ids plain\n"
-    form, ids = (3, ids) if entry["format"] >= 4 else (2, "")
-    head = (f"shardify root {form}\nversion {entry['version']}\n{ids}lists {len(lists)}\nsegments {len(segments)}\n"
+    head = (f"shardify root 1\nversion {entry['version']}\n{ids}lists {len(lists)}\nsegments {len(segments)}\n"
             f"tombstones {stones.hexdigest()}\n")
     return merkle([leaf(head), *lists, *segments]).hex()
 
@@ -384,7 +383,7 @@ def check_roots(binary, folder, proofs):
         entry = json.loads(pathlib.Path(min(glob.glob(f"{folder}/d/_shardify/log/*.json"))).read_text())
         shown = run.objects("manifest", "d", "--root")[-1]["root"]
         assert root_of(folder / "d", entry) == entry["root"] == shown, arguments
-        assert entry["format"] == (4 if proofs else 5), entry["format"]
+        assert entry["format"] == 1, entry["format"]
         assert shown not in roots
         roots.append(shown)
 

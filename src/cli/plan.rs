@@ -10,12 +10,12 @@ use super::{
     json::{self},
 };
 use crate::{
-    dataset::{Dataset, PlanRecord},
+    dataset::{Dataset, Operation, PlanRecord},
     error::{Error, Result},
     id::Version,
     ops::{
         adopt, compact, convert, shell_word,
-        tasks::{Committed, OpenedPlan, Operation, PlanReport, TaskReport, location_of, open_plan},
+        tasks::{Committed, OpenedPlan, PlanReport, TaskReport, location_of, never_planned, open_plan},
     },
     units::{Size, grouped},
 };
@@ -87,10 +87,11 @@ impl Session<'_> {
             records += report.records_out;
             reports.push(report);
         };
-        let result = match Operation::of(&record)? {
+        let result = match record.operation {
             Operation::Convert => convert::run_tasks(&self.context, plan, tasks, &mut collect),
             Operation::Compact => compact::run_tasks(&self.context, plan, tasks, &mut collect),
             Operation::Adopt => adopt::run_tasks(&self.context, plan, tasks, &mut collect),
+            _ => Err(never_planned(&record)),
         };
         self.progress.stop();
         self.report(|w| {
@@ -127,10 +128,11 @@ impl Session<'_> {
     pub(super) fn commit(&self, args: &CommitArgs) -> Result<Outcome> {
         match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Committed(dataset, version) => self.committed_already(&dataset, version),
-            OpenedPlan::Plan(dataset, record) => match Operation::of(&record)? {
+            OpenedPlan::Plan(dataset, record) => match record.operation {
                 Operation::Convert => self.commit_conversion(&dataset, &record),
                 Operation::Compact => self.commit_compaction(&dataset, &record),
                 Operation::Adopt => self.commit_adoption(&dataset, &record),
+                _ => Err(never_planned(&record)),
             },
         }
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::Result,
     ops::pull::{PullReport, pull},
-    units::{Size, grouped},
+    units::Size,
 };
 
 impl Session<'_> {
@@ -63,14 +63,6 @@ fn summary(w: &mut dyn Write, report: &PullReport) -> Result<()> {
     if report.files_older > 0 {
         let older = plural(report.files_older, "file");
         human::line(w, "older", format_args!("{older} of older versions stay; --prune deletes them: {READ_LIVE}"))?;
-    }
-    if report.files_unchecked > 0 {
-        let files = grouped(report.files_unchecked);
-        human::line(
-            w,
-            "unchecked",
-            format_args!("{files} files have no checksum, because an older release wrote them"),
-        )?;
     }
     Ok(())
 }

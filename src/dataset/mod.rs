@@ -49,7 +49,7 @@ mod table;
 pub use self::{
     erasure::{
         block::{BlockChange, change_blocked},
-        erase::{Erasure, REVERT, Rewrite, TaggedVersions, commit_erasure, indexes, lookup, shards_of},
+        erase::{Erasure, Rewrite, TaggedVersions, commit_erasure, indexes, lookup, shards_of},
         reindex::{Reindexed, reindex, relist},
         suppress::{SuppressList, Suppressed, SuppressedKind, content_text},
         unfinished::{
@@ -75,15 +75,16 @@ pub use self::{
         duplicates::{
             DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, check_duplicates, erase_duplicates,
         },
-        entry::{CHECKED_RECEIPT, Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
+        entry::{Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, tombstones},
         erasures::{Erasures, Unfinished},
         leases,
+        operation::Operation,
         order::{Arrangement, Order, ShardOrder},
-        part::{KEEP_A_COPY, PULL, Part},
+        part::Part,
         private::{ContentHashes, choose as choose_private, pseudonymizer_of, stored_hash},
         publication::Publication,
-        pulled::{IdColumns, NewCopy, RESHARD, Upstream, commit_copy, data_of, id_columns, lists_of, objects_of},
+        pulled::{IdColumns, NewCopy, Upstream, commit_copy, data_of, id_columns, lists_of, objects_of},
         resharded::{Parent, commit_reshard},
         retraction::{RemovedBy, Restored, Retraction},
         root::{VersionTree, check_root},
@@ -127,7 +128,7 @@ pub use self::{
     table::{
         beside::Beside,
         list::ListRef,
-        paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, new_sidecar_path, receipt_path},
+        paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{
             Sealed, SealingSink, check as check_sealed, copy as copy_sealed, get as get_sealed, stage as stage_small,
         },

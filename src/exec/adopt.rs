@@ -28,8 +28,8 @@ use super::{
 use crate::{
     codec::Codec,
     dataset::{
-        Beside, IdColumn, IdKind, NewShard, Pseudonymizer, RowNumbers, ShardMeta, SidecarColumns, SidecarWriter,
-        SourceRuns, SuppressList,
+        Beside, IdColumn, IdKind, NewShard, Pseudonymizer, RowNumbers, Sealed, ShardMeta, SidecarColumns,
+        SidecarWriter, SourceRuns, SuppressList,
     },
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -145,7 +145,9 @@ impl Adopter<'_> {
         let records = rows.ordinal;
         let source_hash = stored.xxh3.digest();
         let md5 = stored.md5.take().map(|md5| md5.finalize().into());
-        let mut before = vec![rows.sidecar.finish()?];
+        let sidecar = rows.sidecar.finish()?;
+        let beside = Arc::new(Beside::new(Sealed::of(&sidecar)?));
+        let mut before = vec![sidecar];
         if let Some(indexes) = indexes {
             before.extend(indexes.finish(records, rows.end).map_err(|e| e.at(uri.clone()))?);
         }
@@ -166,7 +168,7 @@ impl Adopter<'_> {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: Some(Arc::new(Beside { at: Some(candidate.sidecar.clone()), ..Beside::default() })),
+            beside,
         };
         self.observer.event(Event::Read { bytes: meta.bytes, records });
         Ok(Adopted {

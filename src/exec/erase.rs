@@ -656,7 +656,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
-            beside: None,
+            beside: crate::dataset::Beside::nothing(),
         };
         let naming = ShardNaming {
             tag: "t".into(),

@@ -247,7 +247,7 @@ fn wids(snapshot: &Snapshot) -> Result<Vec<u8>> {
         let path = wids_path(&shard.path);
         if !lists.contains_key(&path) {
             let place = store.location().join(&path).to_string();
-            let bytes = get_sealed(store, &shard.beside_at(&path))?;
+            let bytes = get_sealed(store, &shard.beside_at(&path)?)?;
             lists.insert(path.clone(), WidsList::decode(&bytes).map_err(|e| e.at(place))?);
         }
         let name = shard.path.rsplit('/').next().unwrap_or_default();
@@ -337,7 +337,7 @@ fn insert(store: &dyn Store, connection: &Connection, path: &std::path::Path, me
     let mut samples = connection.prepare("INSERT INTO samples VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut parts = connection.prepare("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut record = None;
-    for part in read_parts(store, &meta.parts())? {
+    for part in read_parts(store, &meta.parts()?)? {
         let name = part.name.rfind('/').map_or(0, |slash| slash + 1);
         let dot = part.name[name..].find('.').map_or(part.name.len(), |dot| name + dot);
         let (key, extension) = (&part.name[..dot], part.name.get(dot + 1..).unwrap_or_default());
@@ -366,7 +366,7 @@ fn twice(key: &str) -> Error {
 /// Reads the offsets of samples, and the end of the last one, from the index beside the shard.
 fn starts(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<u64>> {
     let path = IndexKind::Energon.beside(&shard.path).unwrap_or_default();
-    let bytes = get_sealed(store, &shard.beside_at(&path))?;
+    let bytes = get_sealed(store, &shard.beside_at(&path)?)?;
     let starts: Vec<u64> =
         bytes.chunks_exact(8).filter_map(|chunk| Some(u64::from_le_bytes(*chunk.first_chunk()?))).collect();
     if bytes.len() % 8 != 0 || !starts.is_sorted() {

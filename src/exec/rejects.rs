@@ -3,16 +3,19 @@
 //! Each line ends with a hash of its own: an erasure, which searches lines for words, has to know that none is damaged.
 //! Lines do not keep content that names an erased record or subject: they state only that a record was rejected.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    io::Write as _,
+    sync::{Mutex, PoisonError},
+};
 
 use serde::Serialize;
 
 use crate::{
     codec::{base64::base64, seal::close_line},
-    dataset::{Pseudonymizer, SuppressList},
+    dataset::{Pseudonymizer, SealingSink, SuppressList},
     error::{Error, Result},
     record::spelling::{any_span, possible_decodings, with_unescaped},
-    storage::{Sink, Staged},
+    storage::Staged,
 };
 
 /// Replaces a reason that names an erased record or subject.
@@ -20,7 +23,7 @@ const WITHHELD: &str = "withheld: it names an erased record or subject";
 
 /// Destination of rejected records.
 pub struct RejectsFile {
-    sink: Mutex<Box<dyn Sink>>,
+    sink: Mutex<SealingSink>,
     pseudonymizer: Option<Pseudonymizer>,
 }
 
@@ -32,7 +35,7 @@ impl std::fmt::Debug for RejectsFile {
 
 impl RejectsFile {
     /// Writes to `sink`, with source names as the dataset stores them.
-    pub fn new(sink: Box<dyn Sink>, pseudonymizer: Option<Pseudonymizer>) -> Self {
+    pub fn new(sink: SealingSink, pseudonymizer: Option<Pseudonymizer>) -> Self {
         Self { sink: Mutex::new(sink), pseudonymizer }
     }
 
@@ -50,7 +53,7 @@ impl RejectsFile {
     /// Fails if the other file cannot be read, or the store fails.
     pub fn append(&self, lines: &mut dyn std::io::Read) -> Result<()> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        std::io::copy(lines, sink.as_mut())?;
+        std::io::copy(lines, &mut *sink)?;
         Ok(())
     }
 

@@ -4,7 +4,10 @@
 //! They count as rejected, so that in = out + rejected holds, but nothing of them is kept: a line in a rejects file
 //! would store them again.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    num::NonZeroU64,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use arrow::array::StringArray;
 
@@ -101,7 +104,7 @@ pub fn without_origins(
 ) -> Result<(RecordBlock, u64)> {
     block.expand();
     let is_erased = |(at, row): (usize, &u32)| {
-        let content = block.hashes.get(at).copied().filter(|_| hashes_bytes);
+        let content = block.hashes.get(at).copied().filter(|_| hashes_bytes).and_then(NonZeroU64::new);
         list.has_origin(&format!("{source}#{}", base + u64::from(*row) + 1), content)
     };
     let erased: Vec<bool> = block.rows.iter().enumerate().map(is_erased).collect();

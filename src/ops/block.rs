@@ -15,8 +15,8 @@ use super::{
 use crate::{
     codec::hex::hex,
     dataset::{
-        BlockChange, IdQuery, KeyedHash, Pseudonymizer, Salt, Snapshot, SuppressList, Suppressed, SuppressedKind,
-        change_blocked, find, pseudonymizer_of,
+        BlockChange, IdQuery, KeyedHash, Operation, Pseudonymizer, Salt, Snapshot, SuppressList, Suppressed,
+        SuppressedKind, change_blocked, find, pseudonymizer_of,
     },
     error::{Error, Result},
     id::Version,
@@ -85,7 +85,7 @@ pub fn block(context: &Context<'_>, location: &Location, options: &BlockOptions)
         (_, report.changed, report.unchanged) = plan(&newest, &salt)?;
         return Ok(report);
     }
-    let operation = if options.lift { "unblock" } else { "block" };
+    let operation = if options.lift { Operation::Unblock } else { Operation::Block };
     let snapshot = change_blocked(&dataset, operation, &arguments(&newest, options)?, &mut |snapshot, salt| {
         let (change, changed, unchanged) = plan(snapshot, salt)?;
         (report.changed, report.unchanged) = (changed, unchanged);

@@ -19,7 +19,7 @@ use super::Context;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    dataset::{NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
+    dataset::{Beside, NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
     error::{Error, Result},
     id::Version,
 };
@@ -306,7 +306,7 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
         until: None,
         since: None,
         scattered: None,
-        beside: None,
+        beside: Beside::nothing(),
     };
     runs.extend(numbers.ranges().into_iter().map(run));
     runs.sort_by_key(|run| run.first);
@@ -364,7 +364,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
-            beside: None,
+            beside: crate::dataset::Beside::nothing(),
         }
     }
 

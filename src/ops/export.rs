@@ -5,6 +5,7 @@
 //! interpret as formulas are escaped only on request.
 
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use arrow::{
@@ -148,9 +149,9 @@ fn export_row(
     })
 }
 
-/// Returns a stored content hash in hexadecimal; `None` for 0, which means that none was computed.
-pub(super) fn shown_hash(hash: u64) -> Option<String> {
-    (hash != 0).then(|| format!("{hash:016x}"))
+/// Returns a stored content hash in hexadecimal.
+pub(super) fn shown_hash(hash: Option<NonZeroU64>) -> Option<String> {
+    hash.map(|hash| format!("{hash:016x}"))
 }
 
 /// Writes every live record of a snapshot; returns their number.

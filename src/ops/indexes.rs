@@ -83,16 +83,16 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
     check_frames(store, shard)?;
     let mut beside: Vec<(IndexKind, String)> =
         kinds.iter().filter_map(|k| Some((*k, k.beside(&shard.path)?))).collect();
-    // Adopted shards have no such objects; those that shardify wrote have seals.
+    // Shards that were adopted in place have no such objects.
     let sealed = shard.all_beside();
-    beside.retain(|(_, path)| shard.beside.is_none() || sealed.iter().any(|object| object.path == *path));
+    beside.retain(|(_, path)| sealed.iter().any(|object| object.path == *path));
     if beside.is_empty() {
         return Ok(());
     }
     let extents = extents(store.as_ref(), shard)?;
     for (kind, path) in beside {
         let at = |e: Error| e.at(store.location().join(&path).to_string());
-        let bytes = get_sealed(store.as_ref(), &shard.beside_at(&path))?;
+        let bytes = get_sealed(store.as_ref(), &shard.beside_at(&path)?)?;
         let sound = match (kind, format) {
             (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
             (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),

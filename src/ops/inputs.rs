@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    num::NonZeroU64,
     sync::Arc,
 };
 
@@ -93,10 +94,10 @@ pub fn partition(
             Known::Same(_) => Ok(State::Same),
             Known::Changed(_) => Ok(State::Changed),
             // Its content was never hashed, and is not read now.
-            Known::Touched(_, 0) => Ok(State::Changed),
+            Known::Touched(_, None) => Ok(State::Changed),
             // Copied or touched: only the content decides.
-            Known::Touched(_, hash) => {
-                Ok(if stored_hash(file, pseudonymizer.as_ref())? == *hash { State::Same } else { State::Changed })
+            Known::Touched(_, Some(hash)) => {
+                Ok(if stored_hash(file, pseudonymizer.as_ref())? == hash.get() { State::Same } else { State::Changed })
             }
         })
         .collect::<Result<_>>()?;
@@ -284,7 +285,7 @@ fn find_moved(
             sample.add(keys.extension(&row.name), row.bytes, hash);
             part_sizes.insert(row.bytes);
             sample.place = (row.name, row.version);
-        } else if row.hash != 0 && sizes.contains(&row.bytes) {
+        } else if !row.is_part_of_sample() && sizes.contains(&row.bytes) {
             files.insert((row.bytes, row.hash), (row.name, row.version));
         }
         Ok(())
@@ -381,8 +382,8 @@ enum Known {
     No,
     Same(Version),
     Changed(Version),
-    /// Same size, but written since; with the hash of the recorded content.
-    Touched(Version, u64),
+    /// Same size, but written since; with the hash of the recorded content, if it was computed.
+    Touched(Version, Option<NonZeroU64>),
 }
 
 /// Gives all unchanged files of a sample the state of one of them that is to be replaced, because a sample is replaced
@@ -550,7 +551,7 @@ fn recall(
         for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
             let at = *at as usize;
             if stored(&found[at]) == row.uri && known[at].0.version() <= row.version {
-                known[at] = (compare(&found[at], &row), row.records == 0 && row.hash == 0);
+                known[at] = (compare(&found[at], &row), row.is_part_of_sample());
             }
         }
         Ok(())
@@ -566,6 +567,5 @@ fn compare(file: &SourceFile, row: &SourceRow) -> Known {
         Some(etag) => row.etag.as_deref() == Some(etag),
         None => file.modified().as_microsecond() == row.modified.as_microsecond(),
     };
-    let hash = if row.hash == 0 { row.part_hash.unwrap_or(0) } else { row.hash };
-    if same { Known::Same(row.version) } else { Known::Touched(row.version, hash) }
+    if same { Known::Same(row.version) } else { Known::Touched(row.version, row.content_hash()) }
 }

@@ -32,7 +32,7 @@ use crate::{
         Header, Variable,
         records::{ArrayOptions, Plan},
     },
-    dataset::{Dataset, PlanRecord, PlanState, Settings, Snapshot, plan_state, stored_plans},
+    dataset::{Dataset, Operation, PlanRecord, PlanState, Settings, Snapshot, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -408,8 +408,8 @@ fn planned(location: &Location, plans: Vec<PlanInfo>) -> InspectReport {
 pub struct PlanInfo {
     /// Path or URL of the plan.
     pub plan: String,
-    /// `convert`.
-    pub operation: String,
+    /// What its tasks do.
+    pub operation: Operation,
     /// Number of its tasks.
     pub tasks: u64,
     /// How many of them have finished.

@@ -15,8 +15,8 @@ use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Duplicate, DuplicateRow, Entry, Hit, Place, Settings, ShardMeta, Snapshot, State, SuppressList, Totals,
-        find_duplicates, find_each, find_prefix, find_vacuumed, tombstones,
+        Duplicate, DuplicateRow, Entry, Hit, Operation, Place, Settings, ShardMeta, Snapshot, State, SuppressList,
+        Totals, find_duplicates, find_each, find_prefix, find_vacuumed, tombstones,
     },
     error::{Error, Result},
     id::Version,
@@ -104,7 +104,7 @@ pub struct SummaryReport {
     /// When it was committed.
     pub committed_at: String,
     /// Operation that made it.
-    pub operation: String,
+    pub operation: Operation,
     /// Settings of the dataset.
     pub settings: Settings,
     /// Live shards, records and bytes.
@@ -121,8 +121,8 @@ pub struct SummaryReport {
     pub subject: Option<String>,
     /// Tags and the versions that they name.
     pub tags: BTreeMap<String, Version>,
-    /// Root hash of the version, as stored by its commit; absent if an older release wrote a part of it, or if records
-    /// were erased from it since: `--root` computes it then.
+    /// Root hash of the version, as stored by its commit; absent if records were erased from it since:
+    /// `--root` computes it then.
     #[serde(skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
     /// The dataset that this one was cut from; absent if there is none.
@@ -143,7 +143,7 @@ pub fn summary(context: &Context<'_>, snapshot: &Snapshot) -> Result<SummaryRepo
         dataset: snapshot.dataset().store().location().to_string(),
         version: entry.version,
         committed_at: format!("{:.0}", entry.committed_at),
-        operation: entry.operation.clone(),
+        operation: entry.operation,
         settings: entry.settings.clone(),
         totals: entry.totals,
         sources: entry.sources.iter().map(|l| l.rows).sum(),

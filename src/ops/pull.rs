@@ -24,8 +24,8 @@ use super::{Context, manifest};
 use crate::{
     codec::seal::{close_json, json_is_whole},
     dataset::{
-        Dataset, Entry, Erasures, KEEP_A_COPY, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of,
-        lists_of, objects_of,
+        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of, lists_of,
+        objects_of,
     },
     error::{Error, Result},
     events::Event,
@@ -97,8 +97,6 @@ pub struct PullReport {
     pub files_deleted: u64,
     /// Files of older versions, shards above all, that stay beside those of the pulled version.
     pub files_older: u64,
-    /// Files without a checksum, because an older release wrote them.
-    pub files_unchecked: u64,
     /// Erasures of the upstream dataset since the last pull.
     pub erasures: u64,
     /// Whether older versions of the copy were deleted.
@@ -208,8 +206,7 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
     }
     let parent = copy.latest()?;
     if let Some(parent) = &parent {
-        let changed =
-            copy.history(parent.version())?.into_iter().find(|e| !KEEP_A_COPY.contains(&e.operation.as_str()));
+        let changed = copy.history(parent.version())?.into_iter().find(|e| !e.operation.keeps_a_copy());
         if let Some(entry) = changed {
             return Err(Error::usage(format!(
                 "the copy is a dataset of its own since {} ({})",
@@ -268,7 +265,6 @@ struct Files {
     missing: Vec<Wanted>,
     kept: u64,
     bytes_kept: u64,
-    unchecked: u64,
 }
 
 impl Pull<'_> {
@@ -336,7 +332,6 @@ impl Pull<'_> {
             bytes_kept: files.bytes_kept,
             files_deleted: deleted,
             files_older: older,
-            files_unchecked: files.unchecked,
             erasures: erased,
             pruned: expires,
             seconds: 0.0,
@@ -356,10 +351,7 @@ impl Pull<'_> {
         let objects = self.objects()?;
         let look = |object: Sealed| -> Result<(Wanted, bool)> {
             self.context.cancel.check()?;
-            let bytes = match &object.seal {
-                Some(seal) => seal.bytes,
-                None => self.snapshot.dataset().store().head(&object.path)?.map_or(0, |facts| facts.bytes),
-            };
+            let bytes = object.seal.bytes;
             let found = store.head(&object.path)?;
             if found.is_some() && !marker.files.contains(&object.path) && !named.contains(&object.path) {
                 return Err(Error::usage(
@@ -376,7 +368,6 @@ impl Pull<'_> {
         for (wanted, is_there) in looked {
             files.paths.insert(wanted.object.path.clone());
             files.bytes += wanted.bytes;
-            files.unchecked += u64::from(wanted.object.seal.is_none());
             if is_there {
                 files.kept += 1;
                 files.bytes_kept += wanted.bytes;

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, IdQuery, Numbers, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot, SourceRow,
-        Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
+        Counts, Dataset, IdQuery, Numbers, Operation, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot,
+        SourceRow, Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
     error::{Error, Kind, Result},
     exec::{
@@ -159,7 +159,7 @@ impl<'a> Removal<'a> {
         }
         self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
-        let mut publication = Publication::begin(self.dataset, &transaction, "remove", self.newest.version())?;
+        let mut publication = Publication::begin(self.dataset, &transaction, Operation::Remove, self.newest.version())?;
         let rewritten = rewrite::publish(self.context, self.newest, affected_shards, &mut publication, &mut 0)?;
         report.counts = Counts {
             records_removed: rewritten.records,
@@ -172,7 +172,7 @@ impl<'a> Removal<'a> {
         self.context.cancel.check()?;
         let transaction = Transaction {
             id: transaction,
-            operation: "remove",
+            operation: Operation::Remove,
             arguments: self.arguments(),
             revisions: Vec::new(),
             counts: report.counts,
@@ -234,14 +234,13 @@ impl<'a> Removal<'a> {
 /// Returns an error unless a version imported sources.
 fn check_run(newest: &Snapshot, run: Version) -> Result<()> {
     let entry = newest.dataset().entry(run)?;
-    match entry.operation.as_str() {
-        "convert" | "adopt" => Ok(()),
-        other => {
-            Err(Error::usage(format!("expected a version that imported sources, found {run}, which is a {other}"))
-                .at(newest.dataset().store().location().to_string())
-                .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
-        }
+    if entry.operation.imports() {
+        return Ok(());
     }
+    let what = format!("expected a version that imported sources, found {run}, which is a {}", entry.operation);
+    Err(Error::usage(what)
+        .at(newest.dataset().store().location().to_string())
+        .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
 }
 
 /// Source names given by the user, and the sources that match them.
@@ -345,7 +344,7 @@ impl Selection {
             if row.removed.is_some() || !wanted(&row) {
                 return Ok(());
             }
-            if is_part(&row) {
+            if row.is_part_of_sample() {
                 let key = keys.key(&row.name);
                 parts.entry((row.first_record, row.version)).or_default().insert(key.into_owned());
             } else {
@@ -381,7 +380,9 @@ impl Selection {
     fn with_other_parts(&mut self, newest: &Snapshot, parts: &BTreeMap<(u64, Version), HashSet<String>>) -> Result<()> {
         let rule = &newest.entry().settings.keys;
         newest.each_source(&mut |row| {
-            let keys = parts.get(&(row.first_record, row.version)).filter(|_| is_part(&row) && row.removed.is_none());
+            let keys = parts
+                .get(&(row.first_record, row.version))
+                .filter(|_| row.is_part_of_sample() && row.removed.is_none());
             if keys.is_some_and(|keys| keys.contains(rule.key(&row.name).as_ref()))
                 && self.rows.insert((row.uri.clone(), row.version))
             {
@@ -423,11 +424,6 @@ impl Selection {
         }
         Ok(affected_shards)
     }
-}
-
-/// Returns whether a row of the list is a file that is one part of a sample.
-fn is_part(row: &SourceRow) -> bool {
-    row.records == 0 && row.hash == 0
 }
 
 /// Returns those of the ascending `rows` whose record id is in `keys`.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, IdKind, Numbers, Publication, REVERT, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
+        Counts, Dataset, IdKind, Numbers, Operation, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
         SuppressList, Transaction, commit, sidecar_batches, tombstones,
     },
     error::{Error, Kind, Result},
@@ -129,7 +129,7 @@ impl<'a> Revert<'a> {
         }
         self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
-        let mut publication = Publication::begin(self.dataset, &transaction, REVERT, self.newest.version())?;
+        let mut publication = Publication::begin(self.dataset, &transaction, Operation::Revert, self.newest.version())?;
         let (whole, places) = Restored::of(self.then, &restored.whole)?;
         // Their record numbers are those of the older version.
         let mut rewritten =
@@ -141,7 +141,7 @@ impl<'a> Revert<'a> {
         self.context.cancel.check()?;
         let transaction = Transaction {
             id: transaction,
-            operation: REVERT,
+            operation: Operation::Revert,
             arguments: BTreeMap::from([("to".to_owned(), self.then.version().to_string())]),
             revisions: Vec::new(),
             counts: report.counts,

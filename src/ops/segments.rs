@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Context, compact::report::CompactReport};
 use crate::{
-    dataset::{Counts, MergedSegment, Publication, SegmentMerge, Snapshot, Transaction, merge, segments_to_merge},
+    dataset::{
+        Counts, MergedSegment, Operation, Publication, SegmentMerge, Snapshot, Transaction, merge, segments_to_merge,
+    },
     error::{Error, Kind, Result},
     events::Event,
     storage::Staged,
@@ -72,7 +74,7 @@ pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &m
     context.cancel.check()?;
     let dataset = snapshot.dataset();
     let compaction = Transaction::compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
-    let mut publication = Publication::begin(dataset, &compaction.id, "compact", snapshot.version())?;
+    let mut publication = Publication::begin(dataset, &compaction.id, Operation::Compact, snapshot.version())?;
     publication.publish(staged)?;
     let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();
     let committed = publication.commit(&Transaction { merges, ..compaction })?;

@@ -8,7 +8,7 @@ use super::{
     compact::report::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, record_beside},
+    dataset::{NewShard, Operation, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, record_beside},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -142,7 +142,7 @@ impl Sorting<'_> {
         };
         let dataset = self.snapshot.dataset();
         dataset.test_store()?;
-        let publication = Publication::begin(dataset, &transaction, "compact", self.snapshot.version())?;
+        let publication = Publication::begin(dataset, &transaction, Operation::Compact, self.snapshot.version())?;
         let total = plan.groups.iter().map(|g| g.bytes).sum();
         context.observer.event(Event::Phase { name: "sorting", bytes: Some(total) });
         let (target, row_group) = (self.settings.target_shard, self.settings.row_group);

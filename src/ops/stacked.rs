@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use super::tasks::{self, Operation};
+use super::tasks;
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Optional, Outcome, OutcomeCounts, PlanRecord,
-        SealedRef, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Operation, Optional, Outcome, OutcomeCounts,
+        PlanRecord, SealedRef, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
     },
     error::Result,
     storage::Store,
@@ -75,7 +75,7 @@ impl Stacked {
             sources: &self.sources,
             numbers: Numbers::Fresh(self.counts.records_out),
             calls: tasks::fresh_calls(),
-            ..Transaction::new(record.id.clone(), operation.name(), settings)
+            ..Transaction::new(record.id.clone(), operation, settings)
         }
     }
 

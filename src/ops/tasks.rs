@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::Context;
 use crate::{
     dataset::{
-        Counts, Damage, Dataset, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState,
-        PlanTask, PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, check_outcomes, delete_plan, folder_of,
-        is_of_plan, plan_state, publish_plan, stored_plans,
+        Counts, Damage, Dataset, NewPlan, Operation, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord,
+        PlanState, PlanTask, PlannedSource, Publication, Recorded, Snapshot, TaskMismatch, check_outcomes, delete_plan,
+        folder_of, is_of_plan, plan_state, publish_plan, stored_plans,
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
@@ -22,39 +22,9 @@ use crate::{
     storage::SYSTEM_FOLDER,
 };
 
-/// What a plan does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Converts sources.
-    Convert,
-    /// Merges shards.
-    Compact,
-    /// Takes existing shards over.
-    Adopt,
-}
-
-impl Operation {
-    /// Returns the operation of a plan.
-    ///
-    /// # Errors
-    /// When this release does not know it.
-    pub fn of(record: &PlanRecord) -> Result<Self> {
-        [Self::Convert, Self::Compact, Self::Adopt]
-            .into_iter()
-            .find(|operation| operation.name() == record.operation)
-            .ok_or_else(|| {
-                Error::integrity(format!("expected the plan of a known operation, found `{}`", record.operation))
-            })
-    }
-
-    /// Returns the name, as in records and entries.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Convert => "convert",
-            Self::Compact => "compact",
-            Self::Adopt => "adopt",
-        }
-    }
+/// Returns the error of a plan with an operation that is never cut into tasks.
+pub fn never_planned(record: &PlanRecord) -> Error {
+    Error::integrity(format!("expected a plan of `convert`, `compact` or `adopt`, found one of `{}`", record.operation))
 }
 
 /// A plan that is stored.
@@ -65,7 +35,7 @@ pub struct PlanReport {
     /// Location of the plan; `None` if there is nothing to do.
     pub plan: Option<String>,
     /// `convert`, `compact` or `adopt`.
-    pub operation: &'static str,
+    pub operation: Operation,
     /// Number of tasks.
     pub tasks: usize,
     /// Number of tasks that have an outcome already, because an open plan is continued.
@@ -90,7 +60,7 @@ impl PlanReport {
         Self {
             dataset: dataset.store().location().to_string(),
             plan: None,
-            operation: operation.name(),
+            operation,
             tasks: 0,
             tasks_done: 0,
             sources: 0,
@@ -291,7 +261,7 @@ pub(super) fn store(
     dataset.test_store()?;
     let base = snapshot.map_or(Version(0), Snapshot::version);
     let signature = Box::new(move || signature);
-    let new = NewPlan { operation: operation.name(), base, signature, tasks, constants: None, work };
+    let new = NewPlan { operation, base, signature, tasks, constants: None, work };
     publish_plan(dataset, new, rows.into_iter())
 }
 
@@ -520,7 +490,7 @@ pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec
         outcomes.iter().enumerate().filter(|(_, outcome)| outcome.is_none()).map(|(task, _)| task).collect();
     if missing.is_empty() {
         let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
-        check_outcomes(dataset, record, &outcomes, Operation::of(record)? == Operation::Compact)?;
+        check_outcomes(dataset, record, &outcomes, record.operation == Operation::Compact)?;
         return Ok(outcomes);
     }
     Err(Error::conflict(format!(

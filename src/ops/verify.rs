@@ -26,9 +26,9 @@ use super::{
 use crate::{
     codec::{checksum::xxh3_64, seal::damaged_line, stream},
     dataset::{
-        Audit, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot, SuppressList,
-        check_duplicates, check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name, leftovers,
-        numbered, open_plans, pseudonymizer_of, read_places, read_sidecar,
+        Audit, Beside, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot,
+        SuppressList, check_duplicates, check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name,
+        leftovers, numbered, open_plans, pseudonymizer_of, read_places, read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -507,7 +507,7 @@ impl Verification<'_> {
             until: None,
             since: None,
             scattered: None,
-            beside: None,
+            beside: Beside::nothing(),
         };
         Ok(numbers.ranges().into_iter().map(range).collect())
     }

@@ -1,10 +1,10 @@
 //! Shards of others through the command line: where their ids come from, and what is said about those that have none.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and make their own folders")]
 
-use crate::{older, support};
+use crate::{reseal, support};
 
 use insta::assert_snapshot;
-use older::make_older;
+use reseal::reseal;
 use serde_json::Value;
 use shardify::codec::checksum::masked_crc32c;
 use support::Folder;
@@ -87,19 +87,25 @@ fn features_of_tfrecord_make_ids() {
     assert_eq!(folder.run("verify data --read-data --json").ok().summary()["records"], 123);
 }
 
+/// Gives a dataset the sidecar of another one, and states it as its own.
+fn exchange_sidecars(folder: &Folder, from: &str, to: &str, name: &str) {
+    let sidecar = |dataset: &str| {
+        let runs = std::fs::read_dir(folder.path().join(dataset).join("_shardify/sidecar")).unwrap();
+        let tag = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).next().unwrap();
+        format!("_shardify/sidecar/{tag}/{name}")
+    };
+    let path = |dataset: &str| folder.path().join(dataset).join(sidecar(dataset));
+    std::fs::copy(path(from), path(to)).unwrap();
+    reseal(&folder.path().join(to), &[sidecar(to)]);
+}
+
 #[test]
 fn ids_that_are_not_those_of_their_records_are_damage() {
     let folder = Folder::new();
     tables(&folder);
     folder.run("adopt data --id id --out one").ok();
     folder.run("adopt data --id who --out other").ok();
-    make_older(&folder.path().join("one"));
-    let sidecar = |set: &str, name: &str| {
-        let tag =
-            std::fs::read_dir(folder.path().join(set).join("_shardify/sidecar")).unwrap().next().unwrap().unwrap();
-        tag.path().join(name)
-    };
-    std::fs::copy(sidecar("other", "000000.table"), sidecar("one", "000000.parquet")).unwrap();
+    exchange_sidecars(&folder, "other", "one", "000000.table");
     let ran = folder.run("verify one --read-data");
     assert!(ran.stdout.contains("row 0: expected a record with the id `PAT-0`, found another"), "{ran:?}");
     folder.run("verify other --read-data").ok();
@@ -254,9 +260,7 @@ fn rows_of_adopted_parquet_are_held_against_their_hashes() {
         folder.run(&format!("verify {name} --read-data")).ok();
     }
     // The same ids and places, but of other records.
-    ["mine", "theirs"].iter().for_each(|name| make_older(&folder.path().join(name)));
-    let sidecar = |name: &str| folder.path().join(name).join("_shardify/sidecar/adopted/part.parquet.parquet");
-    std::fs::copy(sidecar("theirs"), sidecar("mine")).unwrap();
+    exchange_sidecars(&folder, "theirs", "mine", "adopted/000000.table");
     folder.run("verify mine").ok();
     let ran = folder.run("verify mine --read-data");
     assert_eq!(ran.code, 1, "{ran:?}");

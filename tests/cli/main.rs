@@ -3,8 +3,8 @@
 
 #[path = "../support/hdf5.rs"]
 mod hdf5;
-#[path = "../support/older.rs"]
-mod older;
+#[path = "../support/reseal.rs"]
+mod reseal;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,7 +1,7 @@
 //! `reshard`: the new dataset has the chosen records and nothing of the others, finds them, and lives on.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and look into every file")]
 
-use crate::{older::make_older, support};
+use crate::support;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -302,7 +302,7 @@ fn private_ids_stay_private() {
 }
 
 #[test]
-fn sorted_adopted_partitioned_and_older_datasets_are_cut() {
+fn sorted_adopted_and_partitioned_datasets_are_cut() {
     let folder = dataset("parquet");
     folder.run("compact --sort-by note").ok();
     for (out, options) in [("sorted", "--shards 3"), ("sampled", "--sample 0.5 --shards 2")] {
@@ -317,7 +317,6 @@ fn sorted_adopted_partitioned_and_older_datasets_are_cut() {
     folder.run("verify sampled --read-data").ok();
 
     let folder = dataset("parquet");
-    make_older(&folder.path().join("shards"));
     reshard(&folder, "--out cut --shards 2 --at v2");
     folder.run("verify cut --read-data").ok();
     assert_eq!(records(&folder, "cut").len(), 600);

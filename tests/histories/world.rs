@@ -704,7 +704,7 @@ impl World {
             let entry = self.entry(Version(version))?;
             let before = self.model.versions.last().cloned().unwrap_or_default();
             let mut after = before.clone();
-            if ["convert", "adopt", "erase", "remove", "revert"].contains(&entry.operation.as_str()) {
+            if ["convert", "adopt", "erase", "remove", "revert"].contains(&entry.operation.name()) {
                 let at = run_of(&left, &entry).ok_or_else(|| {
                     format!("v{version} was made by `{}`, and nobody says so: {ended:?}", entry.operation)
                 })?;
@@ -751,11 +751,11 @@ impl World {
     fn name(&mut self, entry: &Entry, ended: &[&Ended]) -> Result<(), String> {
         let argument = |name: &str| entry.arguments.get(name).cloned().unwrap_or_default();
         let asked = |one: &&Ended| match &one.command {
-            Command::Tag { name, .. } => entry.operation == "tag" && argument("tag") == *name,
-            Command::Untag(name) => entry.operation == "untag" && argument("tag") == *name,
+            Command::Tag { name, .. } => entry.operation.name() == "tag" && argument("tag") == *name,
+            Command::Untag(name) => entry.operation.name() == "untag" && argument("tag") == *name,
             _ => false,
         };
-        match entry.operation.as_str() {
+        match entry.operation.name() {
             "tag" | "untag" if !ended.iter().copied().any(|one| asked(&one)) => {
                 return Err(format!("v{} was made by nobody: {} {}", entry.version, entry.operation, argument("tag")));
             }
@@ -949,7 +949,7 @@ impl World {
 
 /// Returns the run that made an entry: the one that reports the version, else one that was ended before its report.
 fn run_of(runs: &[&Ended], entry: &Entry) -> Option<usize> {
-    let same = |one: &Ended| one.command.operation() == entry.operation;
+    let same = |one: &Ended| one.command.operation() == entry.operation.name();
     let reports = |one: &Ended| matches!(&one.result, Ok(Some(version)) if *version == entry.version);
     let silent = |one: &Ended| one.result.is_err() && one.killed;
     runs.iter()

@@ -5,16 +5,16 @@
 //! do.
 #![expect(unreachable_pub, reason = "binaries have no outside")]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use arrow::array::{StringArray, StringBuilder};
 use jiff::Timestamp;
 use shardify::{
     codec::{Codec, seal::Seal},
     dataset::{
-        Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, SegmentMerge, SegmentRef,
-        SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow, SourceRuns,
-        Transaction, commit, merge, segments_to_merge,
+        Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, Operation, Sealed, SegmentMerge,
+        SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow,
+        SourceRuns, Transaction, commit, merge, segments_to_merge, sidecar_path,
     },
     error::Result,
     events::Cancel,
@@ -176,7 +176,8 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
             let replaces = merged.inputs.iter().map(|segment| segment.path.clone()).collect();
             replaced.extend(merged.inputs);
             let merges = vec![SegmentMerge { replaces, by: merged.output }];
-            let transaction = Transaction { operation: "compact", merges, numbers: Numbers::Kept, ..transaction() };
+            let transaction =
+                Transaction { operation: Operation::Compact, merges, numbers: Numbers::Kept, ..transaction() };
             commit(dataset, &transaction, snapshot.version())?;
         }
     }
@@ -190,8 +191,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
     }
     let bytes = 134_217_728 + noise(first) % 100_000;
     // As long as that of a real shard; the sealed object does not exist.
-    let mut beside = Beside::at_new(&path);
-    beside.seals = BTreeMap::from([("records".to_owned(), Seal::whole(bytes, checksum))]).into();
+    let beside = Beside::new(Sealed::new(sidecar_path(&path), Seal::whole(bytes, checksum)));
     let meta = ShardMeta {
         path,
         records,
@@ -207,7 +207,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         version: Version(0),
         committed_at: Timestamp::UNIX_EPOCH,
         order: None,
-        beside: Some(Arc::new(beside)),
+        beside: Arc::new(beside),
     };
     NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
 }
@@ -237,5 +237,5 @@ pub fn transaction() -> Transaction<'static> {
         hash_records: false,
         hashes: HashWidth::Five,
     };
-    Transaction::new(TransactionId::fresh(), "convert", settings)
+    Transaction::new(TransactionId::fresh(), Operation::Convert, settings)
 }

@@ -277,7 +277,7 @@ struct IdArgs {
     ///
     /// `manifest --prove` needs whole hashes of ids in the id index, and a hash over them for each version. Without
     /// proofs, the index is a third smaller where ids do not ascend, and ids that ascend are not hashed. A dataset
-    /// keeps the choice with which it was made; datasets of older releases have proofs.
+    /// keeps the choice with which it was made.
     #[arg(long, hide_short_help = true)]
     proofs: bool,
     /// Also skip records whose id is a spelling variant of an erased id.

@@ -183,7 +183,7 @@ fn version_row(out: &mut String, version: &VersionReport) {
     let tags: String =
         version.tags.iter().take(8).map(|tag| format!("<span class=\"tag\">{}</span>", escape_some(tag))).collect();
     let gone = if version.readable { "" } else { " class=\"gone\"" };
-    let _ = write!(out, "<tr{gone}><td>{}{tags}</td><td>{}</td>", version.version, escape(&version.operation));
+    let _ = write!(out, "<tr{gone}><td>{}{tags}</td><td>{}</td>", version.version, version.operation);
     for number in [counts.records_in, counts.records_out, counts.records_refused()] {
         let _ = write!(out, "<td class=\"n\">{}</td>", grouped(number));
     }

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::{clean, line, plural, shell_word};
 use crate::{
+    dataset::Operation,
     error::Result,
     ops::tasks::PlanReport,
     units::{Size, grouped},
@@ -12,8 +13,8 @@ use crate::{
 /// Returns what the tasks of a plan read.
 fn inputs_of(report: &PlanReport) -> &'static str {
     match report.operation {
-        "adopt" => "file",
-        "compact" => "shard",
+        Operation::Adopt => "file",
+        Operation::Compact => "shard",
         _ => "source",
     }
 }
@@ -22,8 +23,8 @@ fn inputs_of(report: &PlanReport) -> &'static str {
 pub(in crate::cli) fn nothing_planned(w: &mut dyn Write, report: &PlanReport) -> Result<()> {
     let unchanged = report.sources_unchanged;
     match report.operation {
-        "adopt" => writeln!(w, "nothing to do: {} already adopted", plural(unchanged, "file"))?,
-        "compact" => writeln!(w, "nothing to do: {} need no merge", plural(unchanged, "shard"))?,
+        Operation::Adopt => writeln!(w, "nothing to do: {} already adopted", plural(unchanged, "file"))?,
+        Operation::Compact => writeln!(w, "nothing to do: {} need no merge", plural(unchanged, "shard"))?,
         _ => writeln!(w, "nothing to do: {} already converted", plural(unchanged, "source"))?,
     }
     Ok(())
@@ -44,7 +45,7 @@ pub(in crate::cli) fn planned(w: &mut dyn Write, plan: &str, report: &PlanReport
     let (records, shards) = (grouped(report.records), plural(report.shards, "shard"));
     // Records are counted when the files are adopted.
     match report.operation {
-        "adopt" => line(w, "makes", shards)?,
+        Operation::Adopt => line(w, "makes", shards)?,
         _ => line(w, "about", format_args!("{records} records in {shards}"))?,
     }
     let (word, last) = (shell_word(&shown), report.tasks.saturating_sub(1));

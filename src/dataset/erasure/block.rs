@@ -15,6 +15,7 @@ use crate::{
             draft::{Draft, ListWriter},
             entry::{Counts, Entry},
             erasures::Erasures,
+            operation::Operation,
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
@@ -39,7 +40,7 @@ pub enum BlockChange {
 /// Those of `change`; if other runs keep committing, or the store fails.
 pub fn change_blocked(
     dataset: &Dataset,
-    operation: &'static str,
+    operation: Operation,
     arguments: &BTreeMap<String, String>,
     change: &mut dyn FnMut(&Snapshot, &Salt) -> Result<Option<BlockChange>>,
 ) -> Result<Snapshot> {

@@ -30,9 +30,10 @@ use crate::{
             clock,
             commit::{Next, created_within},
             draft::{Draft, ListWriter},
-            entry::{Counts, Entry},
+            entry::{Counts, Entry, FORMAT_VERSION},
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
+            operation::Operation,
             retraction::Retraction,
             runs::{self, Run, RunTable},
             shards::{NewShard, ShardMeta},
@@ -65,7 +66,7 @@ pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>
         for old in readable {
             let mapped = old.version < before;
             segments.extend(if mapped { replacements.segments(&old.segments) } else { old.segments });
-            sources.extend(if mapped { replacements.lists(&old.sources) } else { old.sources });
+            sources.extend(if mapped { replacements.lists(&old.sources)? } else { old.sources });
         }
     }
     let mut seen = HashSet::new();
@@ -212,9 +213,6 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
     }
 }
 
-/// The operation whose entries list shards again that were no longer live.
-pub const REVERT: &str = "revert";
-
 /// Attempts to commit before an erasure is planned again, at which point it asks other runs to delay theirs for longer:
 /// each attempt takes longer than a small conversion, so without this it could lose for ever. Runs that were asked
 /// already may still finish the attempts that they are in.
@@ -304,7 +302,7 @@ impl Erasure {
         }
         // What came back was not there to be erased.
         let since = parent.dataset().entries(planned_on.next(), parent.version())?;
-        if let Some(revert) = since.iter().find(|entry| entry.operation == REVERT) {
+        if let Some(revert) = since.iter().find(|entry| entry.operation == Operation::Revert) {
             return conflict(format!(
                 "another run brought records of an older version back in {} meanwhile",
                 revert.version
@@ -338,7 +336,7 @@ impl Erasure {
         let live = || self.rewrites.iter().filter(|rewrite| rewrite.live);
         Transaction {
             id: self.id.clone(),
-            operation: "erase",
+            operation: Operation::Erase,
             arguments: self.arguments.clone(),
             revisions: Vec::new(),
             merges: Vec::new(),
@@ -381,13 +379,13 @@ impl Erasure {
         };
         let replacements = Replacements::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
         Ok(Entry {
-            format: old.settings.format(),
+            format: FORMAT_VERSION,
             version,
             transaction: self.id.clone(),
             committed_at,
             corrections: moment.corrections,
             abandoned: Vec::new(),
-            operation: draft.transaction.operation.to_owned(),
+            operation: draft.transaction.operation,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.arguments.clone(),
             revisions: Vec::new(),
@@ -395,7 +393,7 @@ impl Erasure {
             totals,
             shards,
             runs,
-            sources: replacements.lists(&old.sources),
+            sources: replacements.lists(&old.sources)?,
             segments: replacements.segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
             erasures: Some(self.erasures(draft, old, version)?),
@@ -454,7 +452,7 @@ impl Erasure {
         if self.all_versions {
             let row = |rewrite: &Rewrite| Rewritten {
                 was: rewrite.was.path.clone(),
-                was_sidecar: rewrite.was.beside.as_ref().and_then(|beside| beside.at.clone()),
+                was_sidecar: rewrite.was.beside.at.clone(),
                 now: rewrite.now.as_ref().map(|now| ShardMeta {
                     version: rewrite.was.version,
                     committed_at: rewrite.was.committed_at,
@@ -485,7 +483,7 @@ fn replacement_runs<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Ite
             until: was.until,
             since: was.since,
             scattered: now.scattered.clone(),
-            beside: now.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
+            beside: Arc::new(now.meta.beside.of_runs()),
         })
     })
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    codec::{merkle::Hash, seal::Seal},
+    codec::merkle::Hash,
     dataset::{
         index::{self, BucketWriter, SegmentRef, WrittenBucket},
         log::{
@@ -23,7 +23,7 @@ use crate::{
             self, TableWriter,
             list::ListRef,
             paths::{segment_path, table_path},
-            sealed::Sealed,
+            sealed::{Sealed, seal_of},
         },
     },
     error::{Error, Result},
@@ -111,10 +111,9 @@ pub fn reindex(
     let mut buckets: BTreeMap<u64, Staged> =
         rewritten.into_iter().map(|(bucket, written)| (bucket, written.staged)).collect();
     for bucket in untouched {
-        buckets.insert(bucket, copy(store.as_ref(), &segment.bucket(bucket), &made.bucket_path(bucket))?);
+        buckets.insert(bucket, copy(store.as_ref(), &segment.bucket(bucket)?, &made.bucket_path(bucket))?);
     }
-    let seals: Option<Vec<Seal>> = buckets.values().map(Staged::seal).collect();
-    replaced.seals = seals.unwrap_or_default();
+    replaced.seals = buckets.values().map(seal_of).collect::<Result<_>>()?;
     let staged = buckets.into_values().collect();
     replaced.now = Some(folder);
     Ok(Some(Reindexed { replaced, staged }))
@@ -137,7 +136,7 @@ fn rewrite_bucket(
     }
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
-    for batch in table::read(store.as_ref(), &segment.bucket(bucket))? {
+    for batch in table::read(store.as_ref(), &segment.bucket(bucket)?)? {
         let mut kept = index::bucket_pairs(segment.hashes, &batch)?;
         kept.retain(|(_, record)| !erased.contains(&(segment.record_base + record)));
         removed += (batch.num_rows() - kept.len()) as u64;
@@ -152,14 +151,14 @@ fn rewrite_bucket(
 /// Copies a bucket to another name; its seal is unchanged.
 fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
     if let Some(linked) = store.link(&store.location().join(&from.path), to)? {
-        return Ok(linked.sealed(from.seal));
+        return Ok(linked.sealed(Some(from.seal)));
     }
     let (mut source, mut sink) = (store.read(&from.path)?, store.create(to)?);
     let mut buffer = vec![0; COPY_BYTES];
     loop {
         let n = source.read(&mut buffer)?;
         if n == 0 {
-            return Ok(sink.finish()?.sealed(from.seal));
+            return Ok(sink.finish()?.sealed(Some(from.seal)));
         }
         sink.write_all(&buffer[..n])?;
     }
@@ -210,7 +209,7 @@ pub fn relist(
     let mut staged = Vec::new();
     if let Some((written, rows)) = table.finish()? {
         (replaced.now, replaced.rows) = (Some(path.clone()), rows);
-        replaced.seals = written.seal().into_iter().collect();
+        replaced.seals = vec![seal_of(&written)?];
         staged.push(written);
     }
     Ok(Some(Reindexed { replaced, staged }))

@@ -20,7 +20,7 @@
 //! data while the set of possible ids is small. If ids are private, guessing also takes their key, because the hashes
 //! cover the stored form: tokens, and redacted source names.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, num::NonZeroU64, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, BinaryArray, RecordBatch, StringArray, UInt64Array},
@@ -285,16 +285,17 @@ impl SuppressList {
 
     /// Whether the record with this origin is blocked, given its content hash if that is comparable, which is one of
     /// the record's bytes.
-    pub fn has_origin(&self, origin: &str, content: Option<u64>) -> bool {
+    pub fn has_origin(&self, origin: &str, content: Option<NonZeroU64>) -> bool {
         let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.origin(origin));
         let origin = pseudonymized.as_deref().unwrap_or(origin);
         if self.has_any(origin, &[SuppressedKind::Origin]) {
             return true;
         }
         let is_meant = self.has_any(origin, &[SuppressedKind::Place]);
-        match content.filter(|content| is_meant && *content != 0) {
+        match content.filter(|_| is_meant) {
             None => is_meant,
             Some(hash) => {
+                let hash = hash.get();
                 let stored = self.pseudonymizer.as_ref().map_or(hash, |pseudonymizer| pseudonymizer.content(hash));
                 self.has_any(&content_text(origin, stored), &[SuppressedKind::Content])
             }

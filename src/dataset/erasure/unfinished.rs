@@ -182,8 +182,7 @@ impl PendingDeletion {
 /// own, the indexes beside it.
 fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
     let own = |path: String| PendingDeletion { path, blake3: None };
-    let mut out: Vec<PendingDeletion> =
-        [shard.sidecar(), shard.parts(), shard.numbers()].map(|object| own(object.path)).into();
+    let mut out: Vec<PendingDeletion> = shard.beside.sidecar_paths().map(own).into();
     let path = shard.path.as_str();
     if is_shard_name(path) {
         out.push(own(path.to_owned()));
@@ -265,7 +264,7 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
     for old in readable {
         let mapped = old.version < mapped_before;
         let (segments, sources) = match mapped {
-            true => (replacements.segments(&old.segments), replacements.lists(&old.sources)),
+            true => (replacements.segments(&old.segments), replacements.lists(&old.sources)?),
             false => (old.segments, old.sources),
         };
         out.extend(segments.iter().flat_map(|segment| segment.bucket_paths().collect::<Vec<_>>()));
@@ -396,15 +395,15 @@ mod tests {
     fn objects_of_a_shard_never_include_files_beside_adopted_shards() {
         let paths =
             |path: &str| -> Vec<String> { objects_of(&shard(path)).into_iter().map(|object| object.path).collect() };
-        let own = paths("0123456789ab/000000.tar");
-        for path in ["0123456789ab/000000.tar", "0123456789ab/000000.idx", "0123456789ab/000000.tar.idx"] {
+        let own = paths("0123456789abcdef/000000.tar");
+        for path in ["0123456789abcdef/000000.tar", "0123456789abcdef/000000.idx", "0123456789abcdef/000000.tar.idx"] {
             assert!(own.contains(&path.to_owned()), "{path}");
         }
         assert_eq!(own.len(), 3 + 1 + 3);
         let foreign = objects_of(&shard("data/a.tar"));
         assert_eq!(foreign.len(), 4);
         assert_eq!(foreign[3], PendingDeletion { path: "data/a.tar".into(), blake3: Some([1; 32]) });
-        for path in ["_shardify/lists/x", "0123456789ab/000000.tar", "0123456789ab/000000.idx"] {
+        for path in ["_shardify/lists/x", "0123456789abcdef/000000.tar", "0123456789abcdef/000000.idx"] {
             assert!(is_own(path), "{path}");
         }
         for path in ["a.tar", "a.idx", "data/000000.tar", "_shardify.txt"] {

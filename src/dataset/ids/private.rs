@@ -79,10 +79,6 @@ pub struct PrivateIds {
     /// Whether source names are tokens as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted_sources: bool,
-    /// Whether content hashes of records and sources are keyed, so that a guessed record cannot be checked without the
-    /// key; false in datasets of older releases.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub keyed_hashes: bool,
     /// Salt that makes the derived key specific to this dataset, so that other datasets with the same key have other
     /// tokens; 32 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -277,7 +273,6 @@ pub struct Pseudonymizer {
     pub(in crate::dataset) key: Arc<IdKey>,
     pub(in crate::dataset) mode: IdMode,
     sources: bool,
-    hashes: bool,
 }
 
 impl Pseudonymizer {
@@ -287,7 +282,7 @@ impl Pseudonymizer {
     /// Like [`Self::of`].
     pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
         let key = checked(private, key)?;
-        Ok(Self { key, mode: private.mode, sources: private.redacted_sources, hashes: private.keyed_hashes })
+        Ok(Self { key, mode: private.mode, sources: private.redacted_sources })
     }
 
     /// Returns the key of fingerprints of records.
@@ -315,12 +310,12 @@ impl Pseudonymizer {
 
     /// Returns the stored form of the content hash of a record or source.
     pub fn content(&self, hash: u64) -> u64 {
-        if self.hashes { self.key.content(hash) } else { hash }
+        self.key.content(hash)
     }
 
     /// Returns the stored form of records' content hashes.
     pub fn contents(&self, hashes: Numbers) -> Numbers {
-        if self.hashes { hashes.mapped(|hash| self.key.content(hash)) } else { hashes }
+        hashes.mapped(|hash| self.key.content(hash))
     }
 
     /// Returns the text that is hashed for an erased id: the part of the stored id that both modes share.

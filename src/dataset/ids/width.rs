@@ -68,7 +68,7 @@ impl HashWidth {
         self == Self::Eight
     }
 
-    /// Whether the log omits it, because older releases know no other.
+    /// Whether it is the width that the log states by omission.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
     pub(in crate::dataset) fn is_eight(&self) -> bool {
         *self == Self::Eight

@@ -154,7 +154,7 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     }
     output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
     output.root = sum::root_of_written(&written);
-    output.seals = seals_of(&written);
+    output.seals = seals_of(&written)?;
     Ok(MergedSegment { inputs, output, staged: written.into_iter().map(|bucket| bucket.staged).collect() })
 }
 
@@ -485,7 +485,7 @@ mod tests {
         output.pairs = 80_000;
         let merge = Merge { store: &store, inputs: &inputs, held: HELD_PAIRS, cancel: &Cancel::default() };
         let written = merge.interleaved(&output).unwrap();
-        (output.bytes, output.seals) = (written.bytes, seals_of(std::slice::from_ref(&written)));
+        (output.bytes, output.seals) = (written.bytes, seals_of(std::slice::from_ref(&written)).unwrap());
         store.publish(vec![written.staged]).unwrap();
         let mut expected: Vec<_> = inputs.iter().flat_map(|one| read_segment(&store, one).unwrap()).collect();
         expected.sort_unstable();

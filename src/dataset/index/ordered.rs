@@ -191,7 +191,7 @@ pub(super) struct IdStream {
 
 impl IdStream {
     pub(super) fn open(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Self> {
-        let bucket = segment.bucket(0);
+        let bucket = segment.bucket(0)?;
         let place = bucket.place(store.as_ref());
         let object = sealed::open(store, &bucket)?;
         let reader = table::guarded(|| {
@@ -355,7 +355,7 @@ pub(in crate::dataset) fn rewrite(
 /// # Errors
 /// If it is missing or damaged.
 pub(super) fn bounds(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Option<(String, String)>> {
-    let bucket = segment.bucket(0);
+    let bucket = segment.bucket(0)?;
     let builder = table::open(store, &bucket)?;
     let groups = builder.metadata().num_row_groups();
     let end = |group: usize, last: bool| -> Result<Option<String>> {
@@ -383,7 +383,7 @@ pub(super) fn lookup(
     wanted: &[&Wanted<'_>],
     visit: &mut dyn FnMut(usize, u64),
 ) -> Result<()> {
-    let object = segment.bucket(0);
+    let object = segment.bucket(0)?;
     // A run may write smaller row groups than a merge.
     let rows = if segment.pairs > SEGMENT_PAIRS as u64 { group_rows(segment.pairs) } else { LEAST_GROUP_ROWS };
     let groups = segment.pairs / rows as u64 + 1;

@@ -27,7 +27,7 @@ use crate::{
         column,
         fetch::{Parts, group_range},
         paths::table_path,
-        sealed::Sealed,
+        sealed::{Sealed, seal_of},
     },
     error::{Error, Result},
     storage::{Staged, Store},
@@ -52,15 +52,13 @@ pub struct PlaceRef {
     pub last: u64,
     /// Number of rows.
     pub rows: u64,
-    /// Bytes of the rows, without the footer, from which the position of a record is estimated. 0: unknown.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Bytes of the rows, without the footer, from which the position of a record is estimated.
     pub bytes: u64,
     /// Record number that the numbers in the table count from, if the records were new when it was made; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
-    /// Seal of the table; absent if an older release wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<Seal>,
+    /// Seal of the table.
+    pub seal: Seal,
 }
 
 impl PlaceRef {
@@ -81,9 +79,13 @@ impl PlaceRef {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+/// A table that is being written.
+struct OpenTable {
+    writer: GroupWriter,
+    path: String,
+    first: u64,
+    last: u64,
+    rows: u64,
 }
 
 /// Writes the places of a set.
@@ -93,7 +95,7 @@ pub struct PlacesWriter<'a> {
     columns: SchemaDescriptor,
     /// Record, shard, ordinal.
     pending: [Vec<u64>; 3],
-    open: Option<(GroupWriter, PlaceRef)>,
+    open: Option<OpenTable>,
     base: Option<u64>,
     done: Vec<(PlaceRef, Staged)>,
 }
@@ -139,10 +141,7 @@ impl<'a> PlacesWriter<'a> {
         if self.open.is_none() {
             let path = table_path(&format!("index/place/{}/{:06}", self.set, self.done.len()));
             let writer = GroupWriter::create(self.store, &path, &self.columns)?;
-            self.open = {
-                let (set, base) = (self.set.clone(), self.base);
-                Some((writer, PlaceRef { path, set, first, last, rows: 0, bytes: 0, base, seal: None }))
-            };
+            self.open = Some(OpenTable { writer, path, first, last, rows: 0 });
         }
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {
@@ -150,11 +149,11 @@ impl<'a> PlacesWriter<'a> {
             chunks::encode(&columns.column(i), rows, &Values::Packed(&array))
         };
         let chunks = self.pending.iter_mut().enumerate().map(chunk).collect::<Result<_>>()?;
-        if let Some((writer, place)) = &mut self.open {
-            writer.append(Group { chunks, rows: rows as u64 })?;
-            place.rows += rows as u64;
-            place.last = last;
-            if place.rows >= TABLE_ROWS {
+        if let Some(table) = &mut self.open {
+            table.writer.append(Group { chunks, rows: rows as u64 })?;
+            table.rows += rows as u64;
+            table.last = last;
+            if table.rows >= TABLE_ROWS {
                 return self.close();
             }
         }
@@ -162,10 +161,11 @@ impl<'a> PlacesWriter<'a> {
     }
 
     fn close(&mut self) -> Result<()> {
-        if let Some((writer, mut place)) = self.open.take() {
-            place.bytes = writer.bytes();
+        if let Some(OpenTable { writer, path, first, last, rows }) = self.open.take() {
+            let bytes = writer.bytes();
             let staged = writer.finish()?;
-            place.seal = staged.seal();
+            let seal = seal_of(&staged)?;
+            let place = PlaceRef { path, set: self.set.clone(), first, last, rows, bytes, base: self.base, seal };
             self.done.push((place, staged));
         }
         Ok(())

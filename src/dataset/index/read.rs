@@ -94,7 +94,7 @@ fn in_bucket(
     hashes: &[IdHash],
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
-    let object = segment.bucket(bucket);
+    let object = segment.bucket(bucket)?;
     let footer = FOOTER_BYTES + (segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2) * FOOTER_GROUP_BYTES;
     let (tail, guess) = match hashes {
         [hash] => match guess(segment, *hash) {
@@ -323,7 +323,7 @@ impl BucketStream {
     }
 
     fn open(&self, bucket: u64) -> Result<ParquetRecordBatchReader> {
-        let bucket = self.segment.bucket(bucket);
+        let bucket = self.segment.bucket(bucket)?;
         let place = || bucket.place(self.store.as_ref());
         let object = sealed::open(&self.store, &bucket)?;
         table::guarded(|| {

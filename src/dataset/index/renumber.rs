@@ -50,7 +50,7 @@ pub fn renumber(
         if numbering.is_identity() {
             for bucket in 0..segment.buckets {
                 cancel.check()?;
-                out.staged.push(copy((from, to), &segment.bucket(bucket), &made.bucket_path(bucket))?);
+                out.staged.push(copy((from, to), &segment.bucket(bucket)?, &made.bucket_path(bucket))?);
             }
             out.refs.push(made);
             continue;
@@ -73,7 +73,7 @@ pub fn renumber(
             pairs,
             bytes: buckets.iter().map(|bucket| bucket.bytes).sum(),
             root: sum::root_of_written(&buckets),
-            seals: seals_of(&buckets),
+            seals: seals_of(&buckets)?,
             ..made
         });
         out.staged.extend(buckets.into_iter().map(|bucket| bucket.staged));
@@ -98,7 +98,7 @@ fn write(
     let mut written = BucketWriter::create(to, made, bucket)?;
     let number = |record: u64| numbering.number(segment.record_base.saturating_add(record));
     for old in old {
-        for batch in table::read(from.as_ref(), &segment.bucket(old))? {
+        for batch in table::read(from.as_ref(), &segment.bucket(old)?)? {
             let pairs = bucket_pairs(segment.hashes, &batch)?.into_iter();
             let kept: Vec<(u64, u64)> = pairs.filter_map(|(hash, record)| Some((hash, number(record)?))).collect();
             written.push_all(&kept)?;
@@ -111,7 +111,7 @@ fn write(
 fn copy((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
     let mut sink = to.create(path)?;
     sealed::copy(from, bucket, &mut |bytes| Ok(sink.write_all(bytes)?))?;
-    Ok(sink.finish()?.sealed(bucket.seal))
+    Ok(sink.finish()?.sealed(Some(bucket.seal)))
 }
 
 #[cfg(test)]

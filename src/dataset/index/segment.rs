@@ -10,8 +10,12 @@ use crate::{
     },
     dataset::{
         ids::{IdKind, width::HashWidth},
-        table::{paths, sealed::Sealed},
+        table::{
+            paths,
+            sealed::{Sealed, seal_of},
+        },
     },
+    error::{Error, Result},
     id::IdHash,
     storage::Staged,
 };
@@ -28,8 +32,7 @@ pub struct SegmentRef {
     pub path: String,
     /// Base added to its record numbers.
     pub record_base: u64,
-    /// Name of the side that all its records are on; absent if the dataset is not divided, or an older release wrote
-    /// it.
+    /// Name of the side that all its records are on; absent if the dataset is not divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,
     /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`super::ordered`]).
@@ -43,20 +46,13 @@ pub struct SegmentRef {
     /// Number of buckets, a power of two; 1 if it is ordered.
     pub buckets: u64,
     /// Bytes of the pairs in all buckets, without footers, from which the position of a hash in a bucket is estimated.
-    /// 0: unknown.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes: u64,
-    /// Merkle root of the hashes of its buckets; `None` if its hashes have five bytes, or an older release wrote it.
+    /// Merkle root of the hashes of its buckets; `None` if its hashes have five bytes.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
-    /// Seal of each bucket; empty if an older release wrote it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "seal::many")]
+    /// Seal of each bucket.
+    #[serde(with = "seal::many")]
     pub seals: Vec<Seal>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl SegmentRef {
@@ -71,9 +67,13 @@ impl SegmentRef {
     }
 
     /// Returns a bucket.
-    pub fn bucket(&self, bucket: u64) -> Sealed {
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the segment does not have it.
+    pub fn bucket(&self, bucket: u64) -> Result<Sealed> {
         let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
-        Sealed::new(self.bucket_path(bucket), seal.copied())
+        let missing = || Error::integrity(format!("expected a segment with a bucket {bucket}, found none"));
+        Ok(Sealed::new(self.bucket_path(bucket), *seal.ok_or_else(|| missing().at(self.path.clone()))?))
     }
 
     /// Returns the path of a bucket of a segment in a folder.
@@ -108,10 +108,9 @@ pub(super) fn first_hash(bucket: u64, buckets: u64) -> u64 {
     }
 }
 
-/// Returns the seals of all buckets of a segment, in order; empty if one has none.
-pub(super) fn seals_of(buckets: &[WrittenBucket]) -> Vec<Seal> {
-    let seals: Option<Vec<Seal>> = buckets.iter().map(|bucket| bucket.staged.seal()).collect();
-    seals.unwrap_or_default()
+/// Returns the seals of all buckets of a segment, in order.
+pub(super) fn seals_of(buckets: &[WrittenBucket]) -> Result<Vec<Seal>> {
+    buckets.iter().map(|bucket| seal_of(&bucket.staged)).collect()
 }
 
 /// A written bucket that has no name yet.

@@ -10,8 +10,7 @@
 //! ```
 //!
 //! Record numbers are those in the bucket, relative to the segment's base. A bucket's hash is stored in its footer, so
-//! a proof reads one bucket whole and only the footers of the others. Segments from before these hashes are hashed by
-//! reading them.
+//! a proof reads one bucket whole and only the footers of the others.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -205,14 +204,15 @@ pub(in crate::dataset) fn facts_of(
 }
 
 fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
-    let footer = table::open(store, &segment.bucket(bucket))?;
+    let footer = table::open(store, &segment.bucket(bucket)?)?;
     let about = footer.metadata().file_metadata();
     let value = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == KEY);
     let hash = value.and_then(|pair| from_hex(pair.value.as_deref()?)?.try_into().ok());
-    if let (Some(hash), Ok(pairs)) = (hash, u64::try_from(about.num_rows())) {
-        return Ok((pairs, hash));
+    match (hash, u64::try_from(about.num_rows())) {
+        (Some(hash), Ok(pairs)) => Ok((pairs, hash)),
+        _ => Err(Error::integrity("expected the hash of its pairs in the footer of a bucket, found none")
+            .at(store.location().join(&segment.bucket_path(bucket)).to_string())),
     }
-    summed(store, segment, bucket, &mut |_| ())
 }
 
 /// Reads a bucket and passes its pairs to `visit` as they are hashed; returns their number and hash.

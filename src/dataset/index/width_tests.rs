@@ -221,7 +221,7 @@ fn five_bytes_take_less_and_their_seals_make_the_leaf() {
     let mut other = five.clone();
     other.seals[1].hash[0] ^= 1;
     assert_ne!(known_leaf(&other), Some(leaf));
-    let footer = table::open(&store, &five.bucket(0)).unwrap();
+    let footer = table::open(&store, &five.bucket(0).unwrap()).unwrap();
     let about = footer.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
     assert!(about.iter().all(|pair| pair.key != "shardify.blake3"));
     // The log says which hashes a segment has; another statement is damage, not an empty answer.

@@ -261,7 +261,7 @@ impl SegmentWriter {
             };
             segment.bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
             segment.root = sum::root_of_written(&buckets);
-            segment.seals = seals_of(&buckets);
+            segment.seals = seals_of(&buckets)?;
             Ok((segment, buckets.into_iter().map(|bucket| bucket.staged).collect(), repeated))
         };
         self.writing = Some(std::thread::spawn(write));

@@ -25,7 +25,7 @@ pub(in crate::dataset) fn bounded(what: &str, number: u64) -> Result<u64> {
     Err(Error::integrity(format!("expected {what} below {TOO_MANY}, found {number}")))
 }
 
-/// Fails if a number of an entry is none that a dataset reaches.
+/// Fails if a number of an entry is none that a dataset reaches, or a root or a side is missing.
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) that names the number.
@@ -58,6 +58,12 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
             .into_iter()
             .try_for_each(|number| bounded("numbers of a table of places", number).map(drop))?;
     }
+    if entry.root.is_none() || entry.shards.iter().any(|list| list.root.is_none()) {
+        return Err(Error::integrity("expected a root of the version and of each list of shards, found none"));
+    }
+    if entry.settings.split.is_some() && entry.segments.iter().any(|segment| segment.side.is_none()) {
+        return Err(Error::integrity("expected segments of the id index that state their side, found one without"));
+    }
     entry.segments.iter().try_for_each(check_segment)
 }
 
@@ -68,7 +74,11 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
 pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
     bounded("ids of a segment", segment.pairs)?;
     bounded("the first record of a segment", segment.record_base)?;
-    let has_seals = segment.seals.is_empty() || segment.seals.len() as u64 == segment.buckets;
+    let has_seals = segment.seals.len() as u64 == segment.buckets;
+    if segment.root.is_some() != segment.hashes.has_proofs() {
+        return Err(Error::integrity("expected a root of a segment where hashes have eight bytes, and only there")
+            .at(segment.path.clone()));
+    }
     if segment.buckets.is_power_of_two() && segment.buckets <= MAX_BUCKETS && has_seals {
         return Ok(());
     }

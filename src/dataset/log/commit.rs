@@ -25,9 +25,10 @@ use crate::{
     dataset::log::{
         clock,
         draft::Draft,
-        entry::{self, Counts, Entry, Settings},
+        entry::{self, Counts, Entry, FORMAT_VERSION, Settings},
         erased,
         leases::CommitDelay,
+        operation::Operation,
         root,
         snapshot::{Dataset, Newest, Snapshot},
         transaction::{Numbers, Transaction},
@@ -138,7 +139,7 @@ pub(in crate::dataset) fn created_within(
                 if let Some(erasures) = &mut entry.erasures {
                     erasures.drop_finished(dataset.store().as_ref(), version)?;
                 }
-                entry.root = root::of_entry(dataset, &entry)?;
+                entry.root = Some(root::of_entry(dataset, &entry)?);
                 if create(dataset, &entry)? {
                     // The version may already be old and its lists vacuumed: what was committed stays committed.
                     let newest = Newest::of(&entry);
@@ -188,19 +189,19 @@ fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &m
 pub(in crate::dataset) fn after(
     parent: &Snapshot,
     transaction: &TransactionId,
-    operation: &str,
+    operation: Operation,
     arguments: BTreeMap<String, String>,
 ) -> Result<Entry> {
     let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
     let parent = parent.entry();
     Ok(Entry {
-        format: parent.settings.format(),
+        format: FORMAT_VERSION,
         version: parent.version.next(),
         transaction: transaction.clone(),
         committed_at: moment.committed_at,
         corrections: moment.corrections,
         abandoned: Vec::new(),
-        operation: operation.to_owned(),
+        operation,
         tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
         arguments,
         revisions: Vec::new(),
@@ -285,7 +286,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
 /// round.
 fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     let (mine, theirs) = (&transaction.settings, &parent.entry().settings);
-    if transaction.operation != "convert" || (&mine.types, &mine.label_types) == (&None, &None) {
+    if transaction.operation != Operation::Convert || (&mine.types, &mine.label_types) == (&None, &None) {
         return Ok(());
     }
     let then = parent.dataset().find_entry(planned_on)?.map(|entry| entry.settings);
@@ -307,7 +308,7 @@ fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
 fn check_units(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     let (mine, theirs) = (&transaction.settings.units, &parent.entry().settings.units);
     let differs = |(column, unit): &(&String, &String)| theirs.get(*column).is_some_and(|other| other != *unit);
-    let Some((column, unit)) = mine.iter().find(differs).filter(|_| transaction.operation == "convert") else {
+    let Some((column, unit)) = mine.iter().find(differs).filter(|_| transaction.operation == Operation::Convert) else {
         return Ok(());
     };
     let then = parent.dataset().find_entry(planned_on)?.map(|entry| entry.settings.units).unwrap_or_default();
@@ -321,7 +322,7 @@ fn check_units(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
 
 /// Fails if records were added since the run looked for duplicates of those that the dataset held.
 fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
-    if transaction.operation != "convert" {
+    if transaction.operation != Operation::Convert {
         return Ok(());
     }
     let again = |what: &str| {
@@ -336,9 +337,8 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
     }
     for version in planned_on.0 + 1..=parent.version().0 {
         let entry = parent.dataset().find_entry(Version(version))?;
-        let adds = |entry: Entry| match entry.operation.as_str() {
-            "convert" | "adopt" => entry.counts.records_out > 0,
-            _ => entry.counts.records_restored > 0,
+        let adds = |entry: Entry| {
+            if entry.operation.imports() { entry.counts.records_out > 0 } else { entry.counts.records_restored > 0 }
         };
         if entry.is_none_or(adds) {
             return again("another run added records meanwhile, which may be the same as those of this one");
@@ -408,12 +408,13 @@ mod tests {
     use super::*;
     use crate::{
         codec::Codec,
+        codec::seal::Seal,
         dataset::{
             ids::{IdKind, width::HashWidth},
             index::{SegmentRef, places::PlaceRef},
             log::{
                 draft::FAN_OUT,
-                entry::{EIGHT_BYTES_FORMAT, FORMAT_VERSION, Settings, Totals},
+                entry::{Settings, Totals},
                 order::{Arrangement, Order, ShardOrder},
                 retraction::Retraction,
                 root::VersionTree,
@@ -422,7 +423,7 @@ mod tests {
                 tags::tag,
                 transaction::SegmentMerge,
             },
-            table::paths::sidecar_path,
+            table::{beside::Beside, sealed::Sealed},
         },
         error::Kind,
         format::OutputFormat,
@@ -430,6 +431,11 @@ mod tests {
         storage::RemoteStore,
         units::Size,
     };
+
+    /// Returns where the sidecar of a shard of these tests is.
+    fn sidecar_at(shard: &str) -> String {
+        format!("_shardify/sidecar/{shard}.table")
+    }
 
     fn dataset() -> Dataset {
         Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
@@ -440,7 +446,7 @@ mod tests {
         for shard in &transaction.adds {
             let bytes = vec![0; usize::try_from(shard.meta.bytes).unwrap()];
             dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
-            dataset.store().put(&sidecar_path(&shard.meta.path), "".into()).unwrap();
+            dataset.store().put(&sidecar_at(&shard.meta.path), "".into()).unwrap();
         }
         super::commit(dataset, transaction, planned_on)
     }
@@ -464,7 +470,7 @@ mod tests {
         store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
         assert!(refused().to_string().contains("/sidecar/"));
         assert!(dataset.latest().unwrap().is_none());
-        store.put(&sidecar_path("tag/000000.tar"), "".into()).unwrap();
+        store.put(&sidecar_at("tag/000000.tar"), "".into()).unwrap();
         super::commit(&dataset, &transaction(), Version(0)).unwrap();
     }
 
@@ -484,7 +490,7 @@ mod tests {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: None,
+            beside: Arc::new(Beside::new(Sealed::new(sidecar_at(path), Seal::of(&[])))),
         };
         NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
     }
@@ -492,7 +498,7 @@ mod tests {
     fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {
         Transaction {
             id: TransactionId::fresh(),
-            operation: "convert",
+            operation: Operation::Convert,
             arguments: BTreeMap::new(),
             revisions: Vec::new(),
             counts: Counts::default(),
@@ -563,8 +569,8 @@ mod tests {
             pairs: 10,
             buckets: 1,
             bytes: 0,
-            root: None,
-            seals: Vec::new(),
+            root: Some([0; 32]),
+            seals: vec![Seal::of(&[])],
         }
     }
 
@@ -608,7 +614,7 @@ mod tests {
         conflict(commit(&dataset, &convert("other", None, None), Version(0)));
         // Who keeps all records compares with none, and a merge adds none.
         let mut merge = transaction(vec![shard("merged", 0, 10)], &[], Numbers::Kept);
-        merge.operation = "compact";
+        merge.operation = Operation::Compact;
         commit(&dataset, &merge, Version(1)).unwrap();
         commit(&dataset, &convert("b", Some(DedupBy::Id), Some("id")), Version(1)).unwrap();
         commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
@@ -620,7 +626,7 @@ mod tests {
     fn a_run_that_made_other_hashes_than_the_dataset_has_is_refused() {
         let dataset = dataset();
         let of_width = |hashes: HashWidth, name: &str| {
-            let segment = SegmentRef { hashes, ..segment(name, 0) };
+            let segment = SegmentRef { hashes, root: hashes.has_proofs().then_some([0; 32]), ..segment(name, 0) };
             let transaction = transaction(vec![shard(name, 0, 1)], &[], Numbers::Fresh(1));
             let settings = Settings { hashes, ..transaction.settings.clone() };
             Transaction { settings, segments: vec![segment], ..transaction }
@@ -652,17 +658,16 @@ mod tests {
         roots.sort_unstable();
         roots.dedup();
         assert_eq!(roots.len(), 20);
-        // Without hashes in the log, as in older releases, the root is that of all shards; commits still work.
-        let mut entry = dataset.open().unwrap().entry().clone();
-        entry.version = entry.version.next();
-        entry.root = None;
-        entry.shards.iter_mut().for_each(|list| list.root = None);
-        assert!(create(&dataset, &entry).unwrap());
-        let all = dataset.open().unwrap();
-        assert_eq!(root::of_entry(&dataset, &entry).unwrap(), None);
-        assert_ne!(root(&all), root(&tagged));
-        let more = transaction(vec![shard("more", 0, 1)], &[], Numbers::Fresh(1));
-        assert_eq!(commit(&dataset, &more, entry.version).unwrap().entry().root, None);
+        // An entry without a root, or with a list of shards without one, is damaged.
+        let without = |change: fn(&mut Entry)| {
+            let mut entry = tagged.entry().clone();
+            entry.version = entry.version.next();
+            change(&mut entry);
+            dataset.store().put(&entry::path(entry.version), entry::encode(&entry).unwrap().into()).unwrap();
+            Dataset::new(Arc::clone(dataset.store())).open().unwrap_err().kind()
+        };
+        assert_eq!(without(|entry| entry.root = None), Kind::Integrity);
+        assert_eq!(without(|entry| entry.shards[0].root = None), Kind::Integrity);
     }
 
     #[test]
@@ -684,11 +689,11 @@ mod tests {
         dataset.store().put(&entry.shards[0].path, other).unwrap();
         let error = root::check_root(&reopened()).unwrap_err();
         assert_eq!((error.kind(), error.place().byte), (Kind::Integrity, Some(0)), "{error}");
-        // A list of an older release has no seal, but a root.
-        let mut old = entry.clone();
-        old.version = Version(4);
-        old.shards.iter_mut().for_each(|list| list.seal = None);
-        assert!(create(&dataset, &old).unwrap());
+        // Even if somebody changes the seal as well, the root tells.
+        let mut sealed = entry.clone();
+        sealed.version = Version(4);
+        sealed.shards[0].seal = entry.shards[1].seal;
+        assert!(create(&dataset, &sealed).unwrap());
         assert!(problem().contains("found another"));
     }
 
@@ -722,7 +727,7 @@ mod tests {
             let add = shard(&format!("s{i}"), 0, 2);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(2)), Version(i)).unwrap()
         };
-        (0..10).for_each(|i| assert_eq!(append(i).entry().format, EIGHT_BYTES_FORMAT));
+        (0..10).for_each(|i| assert_eq!(append(i).entry().format, FORMAT_VERSION));
         let mut sorted = shard("sorted", 0, 4);
         let scattered = Scattered { span: 4, set: "set".into(), shard: 0, base: None };
         sorted.scattered = Some(scattered.clone());
@@ -737,7 +742,7 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: None,
-            seal: None,
+            seal: Seal::of(&[]),
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
@@ -767,7 +772,7 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: Some(base),
-            seal: None,
+            seal: Seal::of(&[]),
         };
         let mut convert = transaction(vec![mixed], &[], Numbers::Fresh(4));
         convert.places = vec![places(0)];
@@ -788,7 +793,7 @@ mod tests {
         commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
         let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
         let parent = dataset.open().unwrap();
-        let mut entry = after(&parent, &TransactionId::fresh(), "vacuum", BTreeMap::new()).unwrap();
+        let mut entry = after(&parent, &TransactionId::fresh(), Operation::Vacuum, BTreeMap::new()).unwrap();
         entry.abandoned = vec![late.id.tag().to_owned()];
         assert!(create(&dataset, &entry).unwrap());
         // However many versions come in between.

@@ -21,7 +21,7 @@ use crate::{
         log::{
             clock,
             duplicates::DuplicatesRef,
-            entry::{Entry, Totals},
+            entry::{Entry, FORMAT_VERSION, Totals},
             erased,
             retraction::{RemovedBy, runs_of},
             root,
@@ -35,6 +35,7 @@ use crate::{
             self, TableWriter,
             list::ListRef,
             paths::{system_path, table_path},
+            sealed::seal_of,
         },
     },
     error::{Error, Result},
@@ -78,11 +79,11 @@ impl Draft<'_> {
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         let settings = self.transaction.settings_on(old.map(|e| &e.settings));
         Ok(Entry {
-            format: settings.format(),
+            format: FORMAT_VERSION,
             version,
             transaction: self.transaction.id.clone(),
             committed_at,
-            operation: self.transaction.operation.to_owned(),
+            operation: self.transaction.operation,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.transaction.arguments.clone(),
             revisions: self.transaction.revisions.clone(),
@@ -335,7 +336,7 @@ impl<'a> ListWriter<'a> {
             table.add(rows)
         })?;
         if let Some((staged, rows)) = table.finish()? {
-            let seal = staged.seal();
+            let seal = seal_of(&staged)?;
             self.draft.staged.borrow_mut().push(staged);
             self.written += 1;
             let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));

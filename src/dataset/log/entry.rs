@@ -2,8 +2,8 @@
 //!
 //! An entry is complete: it names every list and segment of its version, so opening a snapshot takes one listing, one
 //! read of the entry, and one parallel round of reads. Entry names count down, so that the newest version comes first
-//! in a listing. Unknown fields are ignored, so later releases may add some; `format` is raised when older releases
-//! could no longer read the dataset correctly. The last field is a checksum over all bytes before it.
+//! in a listing. Unknown fields are ignored, so later releases may add some that others may ignore. The last field is a
+//! checksum over all bytes before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures},
+        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
         table::{list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -37,15 +37,8 @@ use crate::{
     units::Size,
 };
 
-/// Newest version of everything below `_shardify/`, stored in every entry; a release reads datasets up to its own
-/// version.
-pub const FORMAT_VERSION: u32 = 5;
-
-/// Version of datasets whose id index has hashes of eight bytes, which older releases read as well.
-pub(in crate::dataset) const EIGHT_BYTES_FORMAT: u32 = 4;
-
-/// First version whose entries carry a checksum.
-const CHECKED_FORMAT: u32 = 4;
+/// Format of everything below `_shardify/`, which every entry states, whatever features the dataset uses.
+pub const FORMAT_VERSION: u32 = 1;
 
 /// One version of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +52,8 @@ pub struct Entry {
     /// When it was committed.
     #[serde(with = "instant")]
     pub committed_at: Timestamp,
-    /// `convert`, `compact`, ...
-    pub operation: String,
+    /// What the run did.
+    pub operation: Operation,
     /// Program and release that wrote it.
     pub tool: String,
     /// Options of the run that affected its output.
@@ -113,9 +106,9 @@ pub struct Entry {
     /// State of erasures; absent if nothing was ever erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
-    /// Merkle root of the version, computed by [`root`](super::root); absent if a list or segment was written by a
-    /// release without hashes.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
+    /// Merkle root of the version, computed by [`root`](super::root). Every stored entry has one; it is `None` in
+    /// memory for a version whose shards an erasure has replaced since, to which the stored one does not apply.
+    #[serde(with = "hash_or_none")]
     pub root: Option<Hash>,
 }
 
@@ -200,8 +193,7 @@ pub struct Counts {
     pub records_erased: u64,
     /// Records skipped because they were already present.
     pub records_deduplicated: u64,
-    /// Records that do not satisfy the condition of the run. Entries of older releases lack it.
-    #[serde(default)]
+    /// Records that do not satisfy the condition of the run.
     pub records_filtered: u64,
     /// Records of earlier versions that the run removed from the dataset; they do not count as read.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -323,14 +315,6 @@ impl Settings {
         self.hash_records || (of_text && self.id.is_empty() && !self.has_subjects())
     }
 
-    /// Returns the oldest version of the format that has all that the settings ask for.
-    pub(in crate::dataset) fn format(&self) -> u32 {
-        match self.hashes {
-            HashWidth::Eight => EIGHT_BYTES_FORMAT,
-            HashWidth::Five => FORMAT_VERSION,
-        }
-    }
-
     /// Whether records may have subject ids.
     pub fn has_subjects(&self) -> bool {
         self.subject.is_some() || self.subjects_from.is_some()
@@ -396,19 +380,6 @@ pub(in crate::dataset) fn read(cache: &LogCache, version: Version) -> Result<Opt
     cache.get(&path, |bytes| decode(cache.store().as_ref(), &path, bytes))
 }
 
-/// First version of receipts that carry a checksum.
-pub const CHECKED_RECEIPT: u32 = 2;
-
-/// Whether a receipt is intact, given the result of its checksum; receipts of older releases have none.
-pub(in crate::dataset) fn receipt_is_whole(bytes: &[u8], checked: Option<bool>) -> bool {
-    #[derive(Deserialize)]
-    struct Head {
-        schema: u32,
-    }
-    let head: Option<Head> = serde_json::from_slice(bytes).ok();
-    checked.unwrap_or_else(|| head.is_some_and(|head| head.schema < CHECKED_RECEIPT))
-}
-
 /// Returns the bytes of an entry, including its checksum.
 pub(in crate::dataset) fn encode(entry: &Entry) -> Result<Vec<u8>> {
     let failed = || Error::internal("encoding a log entry failed");
@@ -425,27 +396,25 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     let place = || store.location().join(path).to_string();
     let changed =
         |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE_HINT);
-    // An entry with a checksum is not trusted until the checksum is verified.
-    let checked = json_is_whole(bytes);
-    if checked == Some(false) {
-        return Err(changed("its checksum does not match its bytes"));
+    // Nothing in an entry is trusted until its checksum is verified.
+    match json_is_whole(bytes) {
+        Some(true) => {}
+        Some(false) => return Err(changed("its checksum does not match its bytes")),
+        None => return Err(changed("expected a checksum at its end, found none")),
     }
     let bad = |e: serde_json::Error| {
         Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE_HINT).cause(e)
     };
     let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
-    if head.format >= CHECKED_FORMAT && checked.is_none() {
-        return Err(changed("expected a checksum at its end, found none"));
-    }
-    if head.format > FORMAT_VERSION {
-        return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION} or older, found {}", head.format))
+    if head.format != FORMAT_VERSION {
+        return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION}, found {}", head.format))
             .at(place())
             .hint("use a newer release of shardify"));
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
     check_paths(&entry).map_err(|e| e.at(place()))?;
     bounds::check_entry(&entry).map_err(|e| changed(e.message()))?;
-    if checked.is_some() && entry.path() != path {
+    if entry.path() != path {
         return Err(changed(&format!("expected the version in its file name, found {}", entry.version)));
     }
     Ok(entry)
@@ -511,27 +480,26 @@ mod tests {
     #[test]
     fn a_flipped_bit_in_an_entry_is_detected() {
         let store = crate::storage::RemoteStore::memory().unwrap();
-        let entry = |format| {
+        let entry = |format: u32| {
             serde_json::json!({
                 "format": format, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
                 "operation": "convert", "tool": "t", "arguments": {},
                 "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
-                    "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
+                    "records_filtered": 0, "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
                 "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
                     "subject": null},
                 "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
-                "shards": [], "runs": [], "sources": [], "segments": [],
+                "shards": [], "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
             })
         };
         let path = path(Version(1));
         let read = |bytes: &[u8]| decode(&store, &path, bytes);
-        let old = serde_json::to_vec_pretty(&entry(3)).unwrap();
-        let parsed = read(&old).unwrap();
-        assert_eq!((parsed.format, parsed.version), (3, Version(1)), "older releases wrote no checksum");
         let kind = |bytes: &[u8]| read(bytes).unwrap_err().kind();
-        assert_eq!(kind(&serde_json::to_vec_pretty(&entry(4)).unwrap()), Kind::Integrity);
-        let bytes = encode(&Entry { format: FORMAT_VERSION, ..parsed.clone() }).unwrap();
-        assert_eq!(read(&bytes).unwrap().format, FORMAT_VERSION);
+        let unchecked = serde_json::to_vec_pretty(&entry(1)).unwrap();
+        assert_eq!(kind(&unchecked), Kind::Integrity, "an entry without a checksum");
+        let bytes = close_json(unchecked).unwrap();
+        let parsed = read(&bytes).unwrap();
+        assert_eq!((parsed.format, parsed.version), (1, Version(1)));
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
@@ -540,10 +508,23 @@ mod tests {
             }
         }
         // Under the name of another version, an entry is invalid.
-        let other = encode(&Entry { format: FORMAT_VERSION, version: Version(2), ..parsed }).unwrap();
+        let other = encode(&Entry { version: Version(2), ..parsed }).unwrap();
         assert_eq!(kind(&other), Kind::Integrity);
-        let newer = close_json(serde_json::to_vec_pretty(&entry(FORMAT_VERSION + 1)).unwrap()).unwrap();
-        assert_eq!(kind(&newer), Kind::Usage);
+        for other in [0, 2] {
+            let other = close_json(serde_json::to_vec_pretty(&entry(other)).unwrap()).unwrap();
+            assert_eq!(kind(&other), Kind::Usage);
+        }
+        // What every entry has may not be missing, and an unknown word is no operation.
+        for (field, value) in [("root", None), ("counts", None), ("operation", Some("sort"))] {
+            let mut changed = entry(1);
+            let fields = changed.as_object_mut().unwrap();
+            match value {
+                None => drop(fields.remove(field)),
+                Some(value) => drop(fields.insert(field.to_owned(), value.into())),
+            }
+            let changed = close_json(serde_json::to_vec_pretty(&changed).unwrap()).unwrap();
+            assert_eq!(kind(&changed), Kind::Integrity, "{field}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::{
         table::{
             self, column,
             list::ListRef,
-            paths::{index_stem, numbers_beside, parts_beside, sidecar_path, stem},
+            paths::{index_stem, numbers_beside, parts_beside, stem},
             sealed::Sealed,
         },
     },
@@ -117,8 +117,8 @@ pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
 pub(in crate::dataset) struct Rewritten {
     /// Path of the old shard, whose bytes are deleted.
     pub(in crate::dataset) was: String,
-    /// Path of its sidecar, if it does not follow from the shard's path.
-    pub(in crate::dataset) was_sidecar: Option<String>,
+    /// Path of its sidecar.
+    pub(in crate::dataset) was_sidecar: String,
     /// The replacement; `None` if no record was left.
     pub(in crate::dataset) now: Option<ShardMeta>,
 }
@@ -130,7 +130,7 @@ pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBa
     let shards = shards::full_batch(&metas)?;
     let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
     columns.extend_from_slice(shards.columns());
-    columns.push(Arc::new(rows.iter().map(|row| row.was_sidecar.as_deref()).collect::<StringArray>()));
+    columns.push(Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was_sidecar))));
     Ok(RecordBatch::try_new(Arc::new(rewritten_schema()), columns)?)
 }
 
@@ -138,7 +138,7 @@ pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBa
 pub(in crate::dataset) fn rewritten_schema() -> Schema {
     let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
     fields.extend(shards::schema().fields().iter().cloned());
-    fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, true)));
+    fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, false)));
     Schema::new(fields)
 }
 
@@ -149,11 +149,9 @@ fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
     let metas = shards::decode(&batches).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))?;
     let mut was = Vec::with_capacity(metas.len());
     for batch in batches {
-        let sidecars =
-            batch.column_by_name(WAS_SIDECAR).map(|_| column::<StringArray>(&batch, WAS_SIDECAR)).transpose()?;
-        let sidecar = |row: usize| Some(sidecars.filter(|paths| paths.is_valid(row))?.value(row).to_owned());
+        let sidecars = column::<StringArray>(&batch, WAS_SIDECAR)?;
         let paths = column::<StringArray>(&batch, "was")?;
-        was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecar(row))));
+        was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecars.value(row).to_owned())));
     }
     let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
     let row = |((was, was_sidecar), meta)| Rewritten { was, was_sidecar, now: some(meta) };
@@ -173,13 +171,13 @@ pub(in crate::dataset) struct Replaced {
     pub(in crate::dataset) rows: u64,
     /// Number of its buckets.
     pub(in crate::dataset) buckets: u64,
-    /// Root of its hashes, if known.
+    /// Root of its hashes, of a segment with proofs.
     pub(in crate::dataset) root: Option<Hash>,
-    /// Seals of its buckets, or of the list; empty if unknown.
+    /// Seals of its buckets, or of the list; empty if nothing was left.
     pub(in crate::dataset) seals: Vec<Seal>,
 }
 
-/// Returns the columns of a list of replaced objects; older releases stored neither roots nor seals.
+/// Returns the columns of a list of replaced objects.
 pub(in crate::dataset) fn replaced_schema() -> Schema {
     let number = |name: &str| Field::new(name, DataType::UInt64, false);
     Schema::new(vec![
@@ -216,19 +214,25 @@ fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
         let number = |name| column::<UInt64Array>(&batch, name);
         let (was, now) = (text("was")?, text("now")?);
         let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
-        let optional = |name| batch.column_by_name(name).map(|_| column::<BinaryArray>(&batch, name)).transpose();
-        let (roots, seals) = (optional("root")?, optional("seals")?);
-        let root = |row: usize| roots.filter(|roots| roots.is_valid(row))?.value(row).try_into().ok();
-        let seals = |row: usize| seal::decode(seals.filter(|seals| seals.is_valid(row))?.value(row));
-        out.extend((0..batch.num_rows()).map(|i| Replaced {
-            was: was.value(i).to_owned(),
-            was_buckets: was_buckets.value(i),
-            now: now.is_valid(i).then(|| now.value(i).to_owned()),
-            rows: rows.value(i),
-            buckets: buckets.value(i),
-            root: root(i),
-            seals: seals(i).unwrap_or_default(),
-        }));
+        let bytes = |name| column::<BinaryArray>(&batch, name);
+        let (roots, seals) = (bytes("root")?, bytes("seals")?);
+        for i in 0..batch.num_rows() {
+            let seals = if seals.is_valid(i) { seal::decode(seals.value(i)).unwrap_or_default() } else { Vec::new() };
+            let now = now.is_valid(i).then(|| now.value(i).to_owned());
+            if now.is_some() && seals.len() as u64 != buckets.value(i).max(1) {
+                let found = format!("expected a seal of each part of a rewritten object, found {}", seals.len());
+                return Err(Error::integrity(found).at(list.place(store)));
+            }
+            out.push(Replaced {
+                was: was.value(i).to_owned(),
+                was_buckets: was_buckets.value(i),
+                now,
+                rows: rows.value(i),
+                buckets: buckets.value(i),
+                root: if roots.is_valid(i) { roots.value(i).try_into().ok() } else { None },
+                seals,
+            });
+        }
     }
     Ok(out)
 }
@@ -237,7 +241,7 @@ fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
 #[derive(Debug, Default)]
 pub(in crate::dataset) struct Replacements {
     shards: HashMap<String, Option<ShardMeta>>,
-    /// Sidecars of old shards whose paths do not follow from those of the shards.
+    /// Sidecars of old shards.
     sidecars: Vec<String>,
     others: HashMap<String, Replaced>,
 }
@@ -249,7 +253,7 @@ impl Replacements {
         let Some(erasures) = &entry.erasures else { return Ok(out) };
         for list in &erasures.rewritten {
             for row in read_rewritten(store, &list.sealed())? {
-                out.sidecars.extend(row.was_sidecar);
+                out.sidecars.push(row.was_sidecar);
                 out.shards.insert(row.was, row.now);
             }
         }
@@ -321,19 +325,20 @@ impl Replacements {
     }
 
     /// Returns the current form of lists.
-    pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Vec<ListRef> {
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if a rewritten list has no seal.
+    pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Result<Vec<ListRef>> {
+        let replaced = |list: &ListRef, now: &Replaced| -> Result<ListRef> {
+            let missing =
+                || Error::integrity("expected the seal of a rewritten list, found none").at(list.path.clone());
+            let seal = *now.seals.first().ok_or_else(missing)?;
+            let path = now.now.clone().unwrap_or_default();
+            Ok(ListRef { path, rows: now.rows, level: list.level, root: now.root, seal })
+        };
         let replacement = |list: &ListRef| match self.other(&list.path) {
-            None => Some(list.clone()),
-            Some(now) => {
-                let path = |now: &Replaced| now.now.clone().unwrap_or_default();
-                now.map(|now| ListRef {
-                    path: path(now),
-                    rows: now.rows,
-                    level: list.level,
-                    root: now.root,
-                    seal: now.seals.first().copied(),
-                })
-            }
+            None => Some(Ok(list.clone())),
+            Some(now) => now.map(|now| replaced(list, now)),
         };
         lists.iter().filter_map(replacement).collect()
     }
@@ -369,9 +374,8 @@ impl Replacements {
             gone.objects.insert(was.clone());
             gone.stems.insert(stem(was).to_owned());
         }
-        let derived = self.shards.keys().map(|was| sidecar_path(was));
-        for sidecar in derived.chain(self.sidecars.iter().cloned()) {
-            gone.objects.extend([parts_beside(&sidecar), numbers_beside(&sidecar), sidecar]);
+        for sidecar in &self.sidecars {
+            gone.objects.extend([parts_beside(sidecar), numbers_beside(sidecar), sidecar.clone()]);
         }
         for replaced in self.others.values() {
             match replaced.was_buckets {
@@ -424,7 +428,7 @@ fn mapped_runs(
             shard: now.path.clone(),
             ordinal,
             scattered: None,
-            beside: now.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
+            beside: Arc::new(now.beside.of_runs()),
             ..run.clone()
         };
         let mut ordinal = 0;
@@ -507,7 +511,7 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
         shards: lists,
         root: None,
         segments: replacements.segments(&entry.segments),
-        sources: replacements.lists(&entry.sources),
+        sources: replacements.lists(&entry.sources)?,
         runs: newest.runs.clone(),
         lineage: newest.lineage.clone(),
         places,
@@ -523,7 +527,10 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
 mod tests {
     use super::*;
     use crate::{
-        dataset::ids::{IdKind, width::HashWidth},
+        dataset::{
+            ids::{IdKind, width::HashWidth},
+            table::beside::Beside,
+        },
         storage::RemoteStore,
     };
 
@@ -539,7 +546,7 @@ mod tests {
             rows: 7,
             buckets,
             root: Some([7; 32]),
-            seals: now.map(|now| Seal::of(now.as_bytes())).into_iter().collect(),
+            seals: now.map_or_else(Vec::new, |now| vec![Seal::of(now.as_bytes()); 2]),
         }
     }
 
@@ -554,7 +561,7 @@ mod tests {
         let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
         let replacements = Replacements {
             shards: rows.into_iter().collect(),
-            sidecars: vec!["_shardify/sidecar/t/adopted/a.parquet".into()],
+            sidecars: vec!["_shardify/sidecar/t/adopted/000000.table".into()],
             others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
         };
         let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
@@ -578,16 +585,17 @@ mod tests {
         let mapped = replacements.segments(&[segment("s"), segment("other")]);
         assert_eq!((mapped[0].path.as_str(), mapped[0].pairs, mapped[0].record_base), ("u", 7, 5));
         assert_eq!(mapped[1], segment("other"));
-        let list = |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: None };
-        assert_eq!(replacements.lists(&[list("l"), list("m")]), [list("m")]);
-        let (shards, objects) = replacements.needed_for(|path| path == "a" || path == "s/b=0001.parquet");
+        let list =
+            |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: Seal::of(path.as_bytes()) };
+        assert_eq!(replacements.lists(&[list("l"), list("m")]).unwrap(), [list("m")]);
+        let (shards, objects) = replacements.needed_for(|path| path == "a" || path == "s/b=0001.table");
         assert_eq!(shards.len(), 2);
-        assert_eq!(objects, ["u/b=0000.parquet", "u/b=0001.parquet"]);
+        assert_eq!(objects, ["u/b=0000.table", "u/b=0001.table"]);
         let gone = replacements.gone();
-        for path in ["a", "b", "y", "t/b=0001.parquet", "l", "_shardify/sidecar/t/adopted/a.parquet"] {
+        for path in ["a", "b", "y", "t/b=0001.table", "l", "_shardify/sidecar/t/adopted/000000.table"] {
             assert!(replacements.is_gone(&gone, path), "{path}");
         }
-        for path in ["c", "u/b=0000.parquet", "m"] {
+        for path in ["c", "u/b=0000.table", "m"] {
             assert!(!replacements.is_gone(&gone, path), "{path}");
         }
     }
@@ -606,7 +614,7 @@ mod tests {
             until: None,
             since: Some(Version(1)),
             scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7, base: None }),
-            beside: None,
+            beside: Beside::nothing(),
         };
         let sorted = |set: &str| {
             let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
@@ -647,18 +655,18 @@ mod tests {
         let store = RemoteStore::memory().unwrap();
         let put = |path: &str, rows: &RecordBatch| {
             let seal = table::write(&store, path, rows, table::properties().build()).unwrap();
-            Sealed::new(path, Some(seal))
+            Sealed::new(path, seal)
         };
         let rewritten = [
-            Rewritten { was: "a".into(), was_sidecar: Some("s".into()), now: Some(shard("b", 9)) },
-            Rewritten { was: "c".into(), was_sidecar: None, now: None },
+            Rewritten { was: "a".into(), was_sidecar: "s".into(), now: Some(shard("b", 9)) },
+            Rewritten { was: "c".into(), was_sidecar: "d".into(), now: None },
         ];
         let list = put("rewritten", &rewritten_batch(&rewritten).unwrap());
         assert_eq!(read_rewritten(&store, &list).unwrap(), rewritten);
         let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
         let list = put("replaced", &replaced_batch(&others).unwrap());
         assert_eq!(read_replaced(&store, &list).unwrap(), others);
-        let other = Sealed { seal: Some(Seal::of(b"")), ..list };
+        let other = Sealed { seal: Seal::of(b""), ..list };
         assert_eq!(read_replaced(&store, &other).unwrap_err().kind(), crate::error::Kind::Integrity);
     }
 }

@@ -30,7 +30,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    dataset::{log::snapshot::Dataset, table::paths::system_path},
+    dataset::{
+        log::{operation::Operation, snapshot::Dataset},
+        table::paths::system_path,
+    },
     error::{Error, Result},
     id::{TransactionId, Version},
     storage::{Listed, Store},
@@ -58,7 +61,7 @@ const MAX_TURN_POLL: Duration = Duration::from_millis(400);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
     transaction: TransactionId,
-    operation: String,
+    operation: Operation,
     /// Oldest version that the run reads.
     version: Version,
     /// Validity after it was written, by the clock of the store.
@@ -75,10 +78,10 @@ struct Claim {
 }
 
 impl Claim {
-    fn new(transaction: &TransactionId, operation: &str, version: Version, duration: Duration) -> Self {
+    fn new(transaction: &TransactionId, operation: Operation, version: Version, duration: Duration) -> Self {
         Self {
             transaction: transaction.clone(),
-            operation: operation.to_owned(),
+            operation,
             version,
             seconds: duration.as_secs().max(1),
             erasing: false,
@@ -136,7 +139,7 @@ impl Lease {
     pub fn take(
         dataset: &Dataset,
         transaction: &TransactionId,
-        operation: &str,
+        operation: Operation,
         version: Version,
         duration: Duration,
     ) -> Result<Self> {
@@ -154,7 +157,8 @@ impl Lease {
         newest: Version,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
-        let turn = Self::hold(dataset, Claim { expiring: true, ..Claim::new(transaction, "vacuum", newest, LEASE) })?;
+        let turn =
+            Self::hold(dataset, Claim { expiring: true, ..Claim::new(transaction, Operation::Vacuum, newest, LEASE) })?;
         Waiting::for_a_turn(dataset).until_gone(|claim, _| (!claim.expiring).then_some(MAX_DELAY), check)?;
         Ok(turn)
     }
@@ -327,7 +331,8 @@ mod tests {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
         let take = |version| {
-            Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(version), Duration::from_secs(60)).unwrap()
+            Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(version), Duration::from_secs(60))
+                .unwrap()
         };
         let (newer, older) = (take(7), take(3));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(3)));
@@ -346,7 +351,8 @@ mod tests {
     fn a_lease_is_renewed_while_it_is_held() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         let lease =
-            Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(2), Duration::from_secs(1)).unwrap();
+            Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(2), Duration::from_secs(1))
+                .unwrap();
         let first = leases(&dataset);
         std::thread::sleep(Duration::from_millis(1300));
         assert_ne!(leases(&dataset), first);
@@ -358,7 +364,7 @@ mod tests {
     fn commits_wait_for_an_erasure_that_asks_for_it_and_for_no_other() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
-        let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
+        let lease = Lease::take(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
         let waited = |transaction: &TransactionId| {
             let begun = Instant::now();
             CommitDelay::new(&dataset, transaction).wait().unwrap();
@@ -380,7 +386,7 @@ mod tests {
     fn the_delay_doubles_with_each_attempt_that_is_lost() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
         let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
-        let lease = Lease::take(&dataset, &eraser, "erase", Version(1), LEASE).unwrap();
+        let lease = Lease::take(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
         for (lost, seconds) in
             [(0, None), (1, Some(30)), (2, Some(60)), (3, Some(120)), (4, Some(240)), (40, Some(240))]
         {
@@ -395,7 +401,7 @@ mod tests {
     /// Writes the lease of an erasure that asks for the longest delay, for so many seconds.
     fn leave_lease(dataset: &Dataset, seconds: u64) -> TransactionId {
         let transaction = TransactionId::fresh();
-        let claim = Claim::new(&transaction, "erase", Version(1), Duration::from_secs(seconds));
+        let claim = Claim::new(&transaction, Operation::Erase, Version(1), Duration::from_secs(seconds));
         let claim = Claim { erasing: true, delay: Some(240), ..claim };
         let bytes = serde_json::to_vec(&claim).unwrap();
         dataset.store().put(&format!("_shardify/leases/{transaction}-1.json"), bytes.into()).unwrap();
@@ -405,7 +411,7 @@ mod tests {
     #[test]
     fn a_vacuum_waits_for_erasures_that_run_and_is_waited_for() {
         let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
-        let take = || Lease::take(&dataset, &TransactionId::fresh(), "erase", Version(1), LEASE).unwrap();
+        let take = || Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(1), LEASE).unwrap();
         let first = take();
         std::thread::scope(|scope| {
             let turn =

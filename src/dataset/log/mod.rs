@@ -11,6 +11,7 @@ pub(super) mod entry;
 pub(super) mod erased;
 pub(super) mod erasures;
 pub mod leases;
+pub(super) mod operation;
 pub(super) mod order;
 pub(super) mod part;
 pub(super) mod private;

@@ -12,6 +12,7 @@ use crate::{
         index::places::PlaceRef,
         log::{
             entry::{Entry, Totals},
+            operation::Operation,
             runs::Run,
             shards::ShardMeta,
             snapshot::Snapshot,
@@ -20,12 +21,6 @@ use crate::{
     error::{Error, Result},
     record::side::side_of_path,
 };
-
-/// The operation of entries made by a pull.
-pub const PULL: &str = "pull";
-
-/// Operations of a copy that leave its records as they were pulled.
-pub const KEEP_A_COPY: [&str; 4] = [PULL, "vacuum", "tag", "untag"];
 
 /// Name of the argument of a pull that holds the names of the sides.
 const SPLIT: &str = "split";
@@ -73,13 +68,13 @@ impl Part {
     /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has
     /// become a dataset of its own.
     fn of_history(entries: &[Entry]) -> Self {
-        let mut kept = entries.iter().rev().take_while(|entry| KEEP_A_COPY.contains(&entry.operation.as_str()));
-        kept.find(|entry| entry.operation == PULL).map(Self::of_entry).unwrap_or_default()
+        let mut kept = entries.iter().rev().take_while(|entry| entry.operation.keeps_a_copy());
+        kept.find(|entry| entry.operation == Operation::Pull).map(Self::of_entry).unwrap_or_default()
     }
 
     /// Returns the part that a pull has copied.
     pub fn of_entry(entry: &Entry) -> Self {
-        let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == PULL);
+        let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == Operation::Pull);
         Self { sides: names.map(|names| names.split(',').map(str::to_owned).collect()) }
     }
 
@@ -128,17 +123,8 @@ impl Part {
     }
 
     /// Returns its segments of the id index of a snapshot.
-    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a SegmentRef>> {
-        let segments = &snapshot.entry().segments;
-        if self.sides.is_some() && segments.iter().any(|segment| segment.side.is_none()) {
-            return Err(Error::usage(
-                "expected an id index that states the side of each segment, found one of an older release",
-            )
-            .at(snapshot.dataset().store().location().to_string())
-            .hint("pull everything, without --split")
-            .hint("or pull without ids, with --data-only"));
-        }
-        Ok(segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect())
+    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a SegmentRef> {
+        snapshot.entry().segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect()
     }
 
     /// Returns its tables of places of a snapshot.

@@ -24,11 +24,11 @@ impl ContentHashes {
     /// Returns how a snapshot's dataset stores them.
     pub fn of(snapshot: &Snapshot) -> Self {
         match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
-            (Some(private), key) if private.keyed_hashes => match checked(private, key) {
+            (Some(private), key) => match checked(private, key) {
                 Ok(key) => Self::Keyed(key),
                 Err(_) => Self::Unknown,
             },
-            _ => Self::Plain,
+            (None, _) => Self::Plain,
         }
     }
 
@@ -78,7 +78,7 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
         let salt = if salted { Some(TransactionId::fresh().0) } else { None };
         let check =
             salt.as_ref().map_or_else(|| Ok(key.check.clone()), |salt| key.salted(salt).map(|key| key.check))?;
-        return Ok(Some(PrivateIds { mode, check, redacted_sources: redact, keyed_hashes: true, salt }));
+        return Ok(Some(PrivateIds { mode, check, redacted_sources: redact, salt }));
     };
     let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
     if asked.is_some_and(|asked| asked != mode) {

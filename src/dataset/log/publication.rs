@@ -23,6 +23,7 @@ use crate::{
     dataset::{
         log::{
             commit::commit,
+            operation::Operation,
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
@@ -43,8 +44,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 pub(in crate::dataset) struct Intent {
     /// The run.
     pub(in crate::dataset) transaction: TransactionId,
-    /// `convert`, `compact`, ...
-    pub(in crate::dataset) operation: String,
+    /// What it does; for a plan, what its tasks do.
+    pub(in crate::dataset) operation: Operation,
     /// The version that the run looked at when it started.
     pub(in crate::dataset) planned_on: Version,
     /// Paths that get names, relative to the dataset.
@@ -68,7 +69,7 @@ impl Intent {
 pub struct Publication<'a> {
     dataset: &'a Dataset,
     writer: Writer,
-    operation: &'static str,
+    operation: Operation,
     planned_on: Version,
     intents: Vec<String>,
     paths: Vec<String>,
@@ -86,12 +87,7 @@ impl<'a> Publication<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn begin(
-        dataset: &'a Dataset,
-        id: &TransactionId,
-        operation: &'static str,
-        planned_on: Version,
-    ) -> Result<Self> {
+    pub fn begin(dataset: &'a Dataset, id: &TransactionId, operation: Operation, planned_on: Version) -> Result<Self> {
         Self::begin_as(dataset, id.clone().into(), operation, planned_on)
     }
 
@@ -99,12 +95,7 @@ impl<'a> Publication<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn begin_as(
-        dataset: &'a Dataset,
-        writer: Writer,
-        operation: &'static str,
-        planned_on: Version,
-    ) -> Result<Self> {
+    pub fn begin_as(dataset: &'a Dataset, writer: Writer, operation: Operation, planned_on: Version) -> Result<Self> {
         let lock = lock(dataset, &writer)?;
         Ok(Self {
             dataset,
@@ -130,7 +121,7 @@ impl<'a> Publication<'a> {
         }
         let intent = Intent {
             transaction: self.writer.run.clone(),
-            operation: self.operation.to_owned(),
+            operation: self.operation,
             planned_on: self.planned_on,
             paths: staged.iter().map(|staged| staged.path.clone()).collect(),
         };
@@ -283,7 +274,7 @@ mod tests {
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
         let (one, two) = (format!("{}/000000.tar", id.tag()), format!("{}/000001.tar", id.tag()));
-        let mut publication = Publication::begin(&dataset, &id, "convert", Version(3)).unwrap();
+        let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(3)).unwrap();
         publication.publish(vec![staged(store, &one), staged(store, &two)]).unwrap();
         let intent = Intent::read(store, &system_path(&format!("intents/{id}-0.json"))).unwrap().unwrap();
         assert_eq!((intent.planned_on, intent.paths), (Version(3), vec![one.clone(), two.clone()]));
@@ -301,7 +292,7 @@ mod tests {
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
         let path = format!("{}/000000.tar", id.tag());
-        let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
+        let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(0)).unwrap();
         publication.publish(vec![staged(store, &path)]).unwrap();
         assert!(publication.attempt::<()>(|| Err(Error::storage("no answer"))).is_err());
         drop(publication);
@@ -317,7 +308,7 @@ mod tests {
         let id = TransactionId::fresh();
         let path = format!("{}/000000.tar", id.tag());
         store.put(&path, "mine".into()).unwrap();
-        let mut publication = Publication::begin(&dataset, &id, "convert", Version(0)).unwrap();
+        let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(0)).unwrap();
         let error = publication.publish(vec![staged(store, &path)]).unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict);
         drop(publication);

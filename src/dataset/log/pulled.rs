@@ -31,25 +31,22 @@ use crate::{
             clock,
             commit::{Next, until_created},
             draft::{Draft, ListWriter},
-            entry::{Counts, Entry},
+            entry::{Counts, Entry, FORMAT_VERSION},
             erased::tombstones,
             erasures::Erasures,
-            part::{PULL, Part},
+            operation::Operation,
+            part::Part,
             runs::{self, Run},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
             sources::{self, Optional, SourceRow},
             transaction::Transaction,
         },
-        table::{self, column, list::ListRef, paths::OF_FOLDER, paths::folder_prefix, sealed::Sealed},
+        table::{self, column, list::ListRef, sealed::Sealed},
     },
     error::{Error, Result},
     id::{TransactionId, Version},
-    storage::Store,
 };
-
-/// The operation of the first entry of a dataset that was cut from another one.
-pub const RESHARD: &str = "reshard";
 
 /// Columns of the record id, column of the subject id, and whether subject ids have no column.
 pub type IdColumns = (Vec<String>, Option<String>, bool);
@@ -87,7 +84,7 @@ impl Upstream {
     /// Returns the upstream dataset of an entry that a pull has made.
     pub fn of_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name);
-        (entry.operation == PULL).then_some(())?;
+        (entry.operation == Operation::Pull).then_some(())?;
         Some(Self {
             place: argument("upstream")?.clone(),
             id: TransactionId(argument("upstream_id")?.clone()),
@@ -133,7 +130,8 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
     for entry in entries {
         let settings = &entry.settings;
         let own = (settings.id.clone(), settings.subject.clone(), settings.subjects_from.is_some());
-        let earlier = entry.arguments.get(ID_COLUMNS).filter(|_| [PULL, RESHARD].contains(&entry.operation.as_str()));
+        let earlier =
+            entry.arguments.get(ID_COLUMNS).filter(|_| matches!(entry.operation, Operation::Pull | Operation::Reshard));
         let earlier: Vec<IdColumns> = earlier.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         for one in earlier.into_iter().chain([own]) {
             if !columns.contains(&one) {
@@ -145,14 +143,15 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
 }
 
 /// Returns the objects that a copy of a part of a snapshot has in common with it: shards, what is beside them, the id
-/// index and tables of places. Objects of older releases have no seals.
+/// index and tables of places.
 ///
 /// # Errors
-/// When a list cannot be read, or the id index of older releases cannot be divided.
+/// When a list cannot be read.
 pub fn objects_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
     let mut objects = data_of(snapshot, part)?;
-    for segment in part.segments(snapshot)? {
-        objects.extend((0..segment.buckets).map(|bucket| segment.bucket(bucket)));
+    for segment in part.segments(snapshot) {
+        let buckets: Vec<Sealed> = (0..segment.buckets).map(|bucket| segment.bucket(bucket)).collect::<Result<_>>()?;
+        objects.extend(buckets);
     }
     objects.extend(part.places(snapshot)?.into_iter().map(|place| place.sealed()));
     Ok(objects)
@@ -164,34 +163,12 @@ pub fn objects_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
 /// When a list cannot be read.
 pub fn data_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
     let mut objects: BTreeMap<String, Sealed> = BTreeMap::new();
-    let store = snapshot.dataset().store().as_ref();
     let mut add = |object: Sealed| objects.insert(object.path.clone(), object);
     for shard in part.shards(snapshot)? {
         add(shard.as_sealed());
-        if shard.beside.is_some() {
-            shard.all_beside().into_iter().for_each(|object| drop(add(object)));
-        } else {
-            unsealed_of(store, snapshot.entry(), shard)?.into_iter().for_each(|path| drop(add(Sealed::unknown(path))));
-        }
+        shard.all_beside().into_iter().for_each(|object| drop(add(object)));
     }
     Ok(objects.into_values().collect())
-}
-
-/// Returns the paths of the existing objects that belong to a shard of an older release.
-fn unsealed_of(store: &dyn Store, entry: &Entry, shard: &ShardMeta) -> Result<Vec<String>> {
-    let mut out = vec![shard.sidecar().path];
-    let mut may_exist = vec![shard.parts().path, shard.numbers().path];
-    may_exist.extend(entry.settings.indexes.iter().filter_map(|kind| kind.beside(&shard.path)));
-    let folder = folder_prefix(&shard.path);
-    if !folder.is_empty() {
-        may_exist.extend(OF_FOLDER.iter().map(|name| format!("{folder}{name}")));
-    }
-    for path in may_exist {
-        if store.head(&path)?.is_some() {
-            out.push(path);
-        }
-    }
-    Ok(out)
 }
 
 /// Returns the paths of the lists that an entry names, which belong to one dataset alone.
@@ -234,7 +211,7 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
     let transaction = Transaction {
         arguments,
         counts: counts(parent.as_ref(), new)?,
-        ..Transaction::new(TransactionId::fresh(), PULL, new.of.entry().settings.clone())
+        ..Transaction::new(TransactionId::fresh(), Operation::Pull, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
     until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {
@@ -302,11 +279,11 @@ impl Lists<'_> {
         tags.extend(named.map(|(name, _)| (name.clone(), version)));
         let readable_from = old.map_or(Version(0), |entry| entry.readable_from);
         Ok(Entry {
-            format: of.settings.format(),
+            format: FORMAT_VERSION,
             version,
             transaction: self.draft.transaction.id.clone(),
             committed_at: moment.committed_at,
-            operation: PULL.to_owned(),
+            operation: Operation::Pull,
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),
             arguments: self.draft.transaction.arguments.clone(),
             revisions: of.revisions.clone(),
@@ -327,7 +304,7 @@ impl Lists<'_> {
             runs: self.runs()?,
             lineage: old.map_or_else(Vec::new, |entry| entry.lineage.clone()),
             sources: self.sources()?,
-            segments: self.new.part.segments(self.new.of)?.into_iter().cloned().collect(),
+            segments: self.new.part.segments(self.new.of).into_iter().cloned().collect(),
             places: self.places()?,
             duplicates: Vec::new(),
             erasures: self.erasures()?,

@@ -25,7 +25,8 @@ use crate::{
             entry::Entry,
             erased::tombstones,
             erasures::Erasures,
-            pulled::{RESHARD, Upstream, with_id_columns},
+            operation::Operation,
+            pulled::{Upstream, with_id_columns},
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
@@ -70,7 +71,7 @@ impl Parent {
     /// Returns the parent that an entry names; `None` if it was not made by cutting a dataset.
     pub fn of_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name).cloned();
-        (entry.operation == RESHARD).then_some(())?;
+        (entry.operation == Operation::Reshard).then_some(())?;
         Some(Self {
             origin: Upstream {
                 place: argument(PLACE)?,

@@ -141,6 +141,6 @@ pub(in crate::dataset) fn runs_of(shard: &NewShard, shift: u64, version: Version
         until: None,
         since: None,
         scattered: shard.scattered.clone().map(|scattered| scattered.moved(shift)),
-        beside: shard.meta.beside.as_ref().map(|beside| Arc::new(beside.of_runs())),
+        beside: Arc::new(shard.meta.beside.of_runs()),
     })
 }

@@ -2,7 +2,7 @@
 //! without the dataset that an id is in the version, or that it is not.
 //!
 //! ```text
-//! root -- head      "shardify root 3\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
+//! root -- head      "shardify root 1\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
 //!      |- list      "list <shards> <root of shards>\n"                              as the log entry lists them
 //!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                 in the order of the list
 //!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n" as listed
@@ -14,9 +14,8 @@
 //! and from what was there before. Pairs are sorted, so two neighbouring blocks prove that nothing lies between them.
 //! The head states the number of segments, so that none can be omitted, and how ids are stored, so that a plain id
 //! cannot be looked up where the index has tokens: `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the
-//! check value of the key. Entries before format 4 have "shardify root 2", without that line. If records are divided by
-//! ids and all segments state their sides, the head ends in `split <rule>`: the writer has checked that each id of a
-//! segment has the segment's side by this rule. The root depends only on what the version refers to.
+//! check value of the key. If records are divided by ids, the head ends in `split <rule>`: the writer has checked that
+//! each id of a segment has the segment's side by this rule. The root depends only on what the version refers to.
 
 use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
@@ -65,16 +64,18 @@ fn list_leaf(shards: u64, root: &Hash) -> Hash {
     merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
 }
 
-/// Returns the roots of the lists of shards; `None` if one of them has none.
+/// Returns the leaves of the lists of shards; `None` for a version whose shards an erasure has replaced since.
 fn known_lists(entry: &Entry) -> Option<Vec<Hash>> {
     entry.shards.iter().map(|list| Some(list_leaf(list.rows, &list.root?))).collect()
 }
 
-/// Returns the root of a version, computed from its entry; `None` if a list or a segment has no hash.
-pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Option<Hash>> {
+/// Returns the root of a version, computed from its entry.
+pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<Hash> {
     let segments: Option<Vec<String>> = entry.segments.iter().map(known_leaf).collect();
-    let (Some(lists), Some(segments)) = (known_lists(entry), segments) else { return Ok(None) };
-    Ok(Some(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root()))
+    let (Some(lists), Some(segments)) = (known_lists(entry), segments) else {
+        return Err(Error::integrity("expected roots of all lists of shards and segments, found a version without"));
+    };
+    Ok(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root())
 }
 
 /// Checks that the lists of shards match their hashes in the log, and that the log's root follows from them. The hashes
@@ -93,16 +94,13 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
         }
     }
     match entry.root {
-        Some(known) if of_entry(dataset, entry)? != Some(known) => {
+        Some(known) if of_entry(dataset, entry)? != known => {
             Err(Error::integrity("the root in the log entry does not follow from what it refers to")
                 .at(place(&entry.path())))
         }
         _ => Ok(()),
     }
 }
-
-/// First format whose head states how ids are stored.
-const IDS_IN_HEAD: u32 = 4;
 
 /// Returns the line of the head that states how the ids of a version are stored.
 fn ids_line(entry: &Entry) -> String {
@@ -112,13 +110,9 @@ fn ids_line(entry: &Entry) -> String {
     }
 }
 
-/// Returns the line of the head that states the rule by which ids have sides; empty if the segments do not state
-/// theirs.
+/// Returns the line of the head that states the rule by which ids have sides; empty if they do not follow from ids.
 fn split_line(entry: &Entry) -> Result<String> {
     let Some((sides, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
-    if entry.segments.iter().any(|segment| segment.side.is_none()) {
-        return Ok(String::new());
-    }
     let rule = serde_json::to_string(sides).map_err(|e| Error::internal("encoding a rule failed").cause(e))?;
     Ok(format!("split {rule}\n"))
 }
@@ -141,13 +135,10 @@ impl Leaves {
         for stone in tombstones(dataset, entry)? {
             stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
         }
-        let (form, ids) = match entry.format {
-            ..IDS_IN_HEAD => (2, String::new()),
-            _ => (3, format!("ids {}\n", ids_line(entry))),
-        };
         let head = format!(
-            "shardify root {form}\nversion {}\n{ids}lists {}\nsegments {}\ntombstones {}\n{}",
+            "shardify root 1\nversion {}\nids {}\nlists {}\nsegments {}\ntombstones {}\n{}",
             entry.version.0,
+            ids_line(entry),
             lists.len(),
             segments.len(),
             hex(&stones.finalize()),
@@ -173,8 +164,8 @@ pub struct VersionTree {
 }
 
 impl VersionTree {
-    /// Returns the tree of a snapshot, with the blocks of its segments around a hash. If a list of shards has no hash,
-    /// all shards in record order are treated as one list.
+    /// Returns the tree of a snapshot, with the blocks of its segments around a hash. If an erasure
+    /// has replaced its shards since, they are treated as one list, in record order.
     ///
     /// # Errors
     /// When the index or a list cannot be read, or is not what the log says.

@@ -29,12 +29,7 @@ use arrow::{
 use crate::{
     dataset::{
         log::{bounds::bounded, cache::LogCache},
-        table::{
-            self,
-            beside::{self, Beside},
-            column,
-            sealed::Sealed,
-        },
+        table::{self, beside::Beside, column, sealed::Sealed},
     },
     error::Result,
     id::Version,
@@ -60,8 +55,8 @@ pub struct Run {
     pub since: Option<Version>,
     /// Set and span of the run if its numbers are not consecutive.
     pub scattered: Option<Scattered>,
-    /// Path and seal of the shard's sidecar; `None` if an older release wrote it.
-    pub beside: Option<Arc<Beside>>,
+    /// Path and seal of the shard's sidecar, and of its table of record numbers.
+    pub beside: Arc<Beside>,
 }
 
 /// Records of a shard whose numbers are not in order.
@@ -99,12 +94,16 @@ impl Run {
 
     /// Returns the sidecar of its shard.
     pub fn sidecar(&self) -> Sealed {
-        beside::sidecar_of(&self.shard, self.beside.as_deref())
+        self.beside.sidecar()
     }
 
-    /// Returns the table of record numbers of its shard, if it is scattered.
-    pub fn numbers(&self) -> Sealed {
-        beside::numbers_of(&self.shard, self.beside.as_deref())
+    /// Returns the table of record numbers of its shard.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the run table does not name it; every shard with a
+    /// scattered run has one.
+    pub fn numbers(&self) -> Result<Sealed> {
+        self.beside.numbers()
     }
 
     /// Whether `oldest` or a newer version contains the run.
@@ -273,10 +272,7 @@ fn beside_column(runs: &[Run]) -> Result<StringArray> {
     let mut out = StringBuilder::new();
     let mut last: Option<(&Arc<Beside>, String)> = None;
     for run in runs {
-        let Some(beside) = &run.beside else {
-            out.append_null();
-            continue;
-        };
+        let beside = &run.beside;
         if last.as_ref().is_none_or(|(known, _)| *known != beside) {
             last = Some((beside, beside.encode()?));
         }
@@ -286,7 +282,7 @@ fn beside_column(runs: &[Run]) -> Result<StringArray> {
 }
 
 /// Decodes the output of [`beside_column`]; equal texts share one value.
-fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
+fn read_beside(texts: &StringArray) -> Result<Vec<Arc<Beside>>> {
     let mut known: HashMap<&str, Arc<Beside>> = HashMap::new();
     let mut read = |text| match known.get(text) {
         Some(beside) => Ok(Arc::clone(beside)),
@@ -296,7 +292,7 @@ fn read_beside(texts: &StringArray) -> Result<Vec<Option<Arc<Beside>>>> {
             Ok(beside)
         }
     };
-    texts.iter().map(|text| text.map(&mut read).transpose()).collect()
+    texts.iter().map(|text| read(text.unwrap_or_default())).collect()
 }
 
 /// Reads a list.
@@ -330,10 +326,7 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
         for numbers in [first, records, ordinal] {
             numbers.iter().flatten().try_for_each(|number| bounded("numbers of a run", number).map(drop))?;
         }
-        let beside = match batch.column_by_name(BESIDE) {
-            None => vec![None; batch.num_rows()],
-            Some(_) => read_beside(column(batch, BESIDE)?)?,
-        };
+        let beside = read_beside(column(batch, BESIDE)?)?;
         out.extend(beside.into_iter().enumerate().map(|(i, beside)| Run {
             first: first.value(i),
             records: records.value(i),
@@ -364,7 +357,7 @@ mod tests {
             until: until.map(Version),
             since: None,
             scattered: None,
-            beside: None,
+            beside: Beside::nothing(),
         }
     }
 
@@ -413,7 +406,7 @@ mod tests {
         assert_eq!(shards(99), ["a", "c"]);
         assert_eq!(shards(100), ["d"]);
         let batch = batch(table.all()).unwrap();
-        assert_eq!(batch.schema_ref().fields().len(), 10);
-        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 7);
+        assert_eq!(batch.schema_ref().fields().len(), 11);
+        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 8);
     }
 }

@@ -61,8 +61,8 @@ pub struct ShardMeta {
     pub committed_at: Timestamp,
     /// Order of its records, if a compaction sorted them.
     pub order: Option<ShardOrder>,
-    /// Objects beside it; `None` if an older release wrote it.
-    pub beside: Option<Arc<Beside>>,
+    /// Objects beside it.
+    pub beside: Arc<Beside>,
 }
 
 impl ShardMeta {
@@ -83,43 +83,45 @@ impl ShardMeta {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: None,
+            beside: Beside::nothing(),
         }
     }
 
     /// Returns the shard as a sealed object.
     pub fn as_sealed(&self) -> Sealed {
-        Sealed::new(self.path.as_str(), Some(Seal::whole(self.bytes, self.checksum)))
+        Sealed::new(self.path.as_str(), Seal::whole(self.bytes, self.checksum))
     }
 
     /// Returns its sidecar.
     pub fn sidecar(&self) -> Sealed {
-        beside::sidecar_of(&self.path, self.beside.as_deref())
+        self.beside.sidecar()
     }
 
-    /// Returns its table of record numbers, if it is sorted.
-    pub fn numbers(&self) -> Sealed {
-        beside::numbers_of(&self.path, self.beside.as_deref())
-    }
-
-    /// Returns its table of tar members, if it has that index.
-    pub fn parts(&self) -> Sealed {
-        beside::parts_of(&self.path, self.beside.as_deref())
+    /// Returns its table of tar members.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it does not have that index.
+    pub fn parts(&self) -> Result<Sealed> {
+        self.beside.parts()
     }
 
     /// Returns all sealed objects beside it: sidecar, indexes and descriptions of its folder.
     pub fn all_beside(&self) -> Vec<Sealed> {
-        self.beside.as_deref().map(|beside| beside::all_of(&self.path, beside)).unwrap_or_default()
+        beside::all_of(&self.path, &self.beside)
     }
 
     /// Returns an object that belongs to it, by path.
-    pub fn beside_at(&self, path: &str) -> Sealed {
-        self.all_beside().into_iter().find(|object| object.path == path).unwrap_or_else(|| Sealed::unknown(path))
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the list of shards does not name it.
+    pub fn beside_at(&self, path: &str) -> Result<Sealed> {
+        let found = self.all_beside().into_iter().find(|object| object.path == path);
+        found.ok_or_else(|| Error::integrity("expected the seal of an object beside a shard, found none").at(path))
     }
 
     /// Returns the descriptions of its folder that change the meaning of its records: types and constants.
     pub fn of_folder(&self) -> Vec<Sealed> {
-        self.beside.as_deref().map(|beside| beside::of_folder(&self.path, beside)).unwrap_or_default()
+        beside::of_folder(&self.path, &self.beside)
     }
 }
 
@@ -184,7 +186,7 @@ pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch
     ];
     let orders = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
     columns.push(Arc::new(orders.collect::<Result<StringArray>>()?));
-    let beside = shards.iter().map(|shard| shard.beside.as_deref().map(Beside::encode).transpose());
+    let beside = shards.iter().map(|shard| (!shard.path.is_empty()).then(|| shard.beside.encode()).transpose());
     columns.push(Arc::new(beside.collect::<Result<StringArray>>()?));
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
@@ -214,7 +216,7 @@ pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMet
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
         let compacted_for = number("compacted_for")?;
-        // Only lists of sorted datasets have this column.
+        // Columns without values are omitted.
         let optional = |name| batch.column_by_name(name).map(|_| column::<StringArray>(batch, name)).transpose();
         let (orders, beside) = (optional(ORDER)?, optional(BESIDE)?);
         for i in 0..batch.num_rows() {
@@ -243,8 +245,9 @@ pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMet
                     None => None,
                 },
                 beside: match beside.filter(|beside| beside.is_valid(i)) {
-                    Some(beside) => Some(Arc::new(Beside::decode(beside.value(i))?)),
-                    None => None,
+                    Some(beside) => Arc::new(Beside::decode(beside.value(i))?),
+                    None if paths.value(i).is_empty() => Beside::nothing(),
+                    None => return Err(Error::integrity("expected the objects beside a shard, found none")),
                 },
             });
         }
@@ -296,8 +299,6 @@ pub fn record_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged:
         staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();
     for shard in shards {
         let meta = &mut shard.meta;
-        if let Some(staged) = Beside::with_staged(&meta.path, meta.beside.as_deref(), &seals) {
-            meta.beside = Some(Arc::new(staged));
-        }
+        meta.beside = Arc::new(meta.beside.with_staged(&meta.path, &seals));
     }
 }

@@ -1,7 +1,7 @@
 //! The list of sources: what was converted, so that a repeated run finds nothing to do and a changed source is
 //! detected.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array},
@@ -41,7 +41,7 @@ pub struct SourceRow {
     pub modified: Timestamp,
     /// Entity tag, if the store provides one.
     pub etag: Option<String>,
-    /// XXH3-64 of its bytes.
+    /// XXH3-64 of its bytes; 0 for a file that is one part of a sample.
     pub hash: u64,
     /// Records read from it, rejected ones included; 0 for a file that is one part of a sample.
     pub records: u64,
@@ -60,6 +60,17 @@ pub struct SourceRow {
 }
 
 impl SourceRow {
+    /// Whether it is a file that is one part of a sample: the records of samples are counted nowhere but in their
+    /// shards, and such a file is not hashed as a whole source.
+    pub fn is_part_of_sample(&self) -> bool {
+        self.records == 0 && self.hash == 0
+    }
+
+    /// Returns the XXH3-64 of its bytes; `None` if it was not computed.
+    pub fn content_hash(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.hash).or_else(|| self.part_hash.and_then(NonZeroU64::new))
+    }
+
     /// Returns the number of the first record of each of its runs.
     pub fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
         std::iter::once(self.first_record).chain(self.other_firsts.iter().copied())

@@ -14,6 +14,7 @@ use crate::{
     dataset::log::{
         commit::{Next, after, until_created},
         entry::Entry,
+        operation::Operation,
         snapshot::{Dataset, Snapshot},
     },
     error::{Error, Result},
@@ -26,7 +27,7 @@ use crate::{
 /// If another version has the tag, or the version does not exist or can no longer be read.
 pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
     let arguments = [("tag", name.to_owned()), ("version", version.to_string())];
-    commit(dataset, "tag", &arguments, &mut |parent| {
+    commit(dataset, Operation::Tag, &arguments, &mut |parent| {
         let place = || dataset.store().location().to_string();
         match parent.tags().get(name) {
             Some(known) if *known == version => return Ok(None),
@@ -55,7 +56,7 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
 pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
     let mut named = Version(0);
     let arguments = [("tag", name.to_owned())];
-    let snapshot = commit(dataset, "untag", &arguments, &mut |parent| {
+    let snapshot = commit(dataset, Operation::Untag, &arguments, &mut |parent| {
         let mut tags = parent.tags().clone();
         named = tags.remove(name).ok_or_else(|| unknown(dataset, parent.tags(), name))?;
         Ok(Some(tags))
@@ -78,7 +79,7 @@ type Tags = BTreeMap<String, Version>;
 /// Commits changed tags on the newest version; `None` if there is nothing to change.
 fn commit(
     dataset: &Dataset,
-    operation: &str,
+    operation: Operation,
     arguments: &[(&str, String)],
     change: &mut dyn FnMut(&Snapshot) -> Result<Option<Tags>>,
 ) -> Result<Snapshot> {

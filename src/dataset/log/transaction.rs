@@ -8,6 +8,7 @@ use crate::{
         log::{
             duplicates::DuplicatesRef,
             entry::{Counts, Revision, Settings},
+            operation::Operation,
             retraction::Retraction,
             shards::NewShard,
             snapshot::Snapshot,
@@ -23,8 +24,8 @@ use crate::{
 pub struct Transaction<'a> {
     /// Names the run.
     pub id: TransactionId,
-    /// `convert`, `compact`, ...
-    pub operation: &'static str,
+    /// What the run does.
+    pub operation: Operation,
     /// Options that decided the output.
     pub arguments: BTreeMap<String, String>,
     /// Revisions of repositories that the sources lie in.
@@ -66,7 +67,7 @@ pub struct SegmentMerge {
 
 impl Transaction<'static> {
     /// Returns a transaction that changes nothing.
-    pub fn new(id: TransactionId, operation: &'static str, settings: Settings) -> Self {
+    pub fn new(id: TransactionId, operation: Operation, settings: Settings) -> Self {
         Self {
             id,
             operation,
@@ -96,7 +97,7 @@ impl Transaction<'static> {
         removes: Vec<String>,
     ) -> Self {
         let settings = parent.entry().settings.clone();
-        Self { arguments, counts, adds, removes, ..Self::new(TransactionId::fresh(), "compact", settings) }
+        Self { arguments, counts, adds, removes, ..Self::new(TransactionId::fresh(), Operation::Compact, settings) }
     }
 
     /// Makes a target size the dataset's.
@@ -118,7 +119,7 @@ impl Transaction<'_> {
             settings.classes.clone_from(&parent.classes);
         }
         match (&parent.types, &settings.types) {
-            (Some(theirs), Some(mine)) if self.operation == "convert" => {
+            (Some(theirs), Some(mine)) if self.operation == Operation::Convert => {
                 let types = bound::after(theirs, mine);
                 let older = bound::retyped(theirs, &types).chain(bound::retyped(mine, &types)).map(str::to_owned);
                 settings.retyped.extend(older);
@@ -135,7 +136,7 @@ impl Transaction<'_> {
         for (column, unit) in own {
             settings.units.entry(column).or_insert(unit);
         }
-        if self.operation != "convert" {
+        if self.operation != Operation::Convert {
             settings.labels.clone_from(&parent.labels);
             settings.label_types.clone_from(&parent.label_types);
             settings.dedup.clone_from(&parent.dedup);

@@ -213,8 +213,7 @@ fn current(snapshot: &Snapshot) -> Result<HashSet<(u64, Version)>> {
     let rule = &snapshot.entry().settings.keys;
     let mut current = HashSet::new();
     snapshot.each_source(&mut |row| {
-        // Files that are parts of samples are listed without records.
-        let came_from = match row.records == 0 && row.hash == 0 {
+        let came_from = match row.is_part_of_sample() {
             true => {
                 let key = rule.key(&row.name);
                 CameFrom::Sample(IdQuery::new(pseudonymizer.as_ref(), &key).text().to_owned())

@@ -15,6 +15,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
     sync::Arc,
 };
 
@@ -27,6 +28,7 @@ use crate::{
         ids::{IdKind, Wanted, private::IdQuery},
         index,
         log::{
+            operation::Operation,
             private::pseudonymizer_of,
             runs::{Run, RunTable},
             snapshot::Snapshot,
@@ -60,8 +62,8 @@ pub struct Hit {
     pub hyperslab: Option<Hyperslab>,
     /// Row in its source, from 1; `None` if the source is the record.
     pub row: Option<u64>,
-    /// Content hash.
-    pub hash: u64,
+    /// Content hash; `None` if none was computed.
+    pub hash: Option<NonZeroU64>,
     /// First version that had it.
     pub since: Version,
     /// Its current and former places, oldest first.
@@ -321,7 +323,7 @@ pub(in crate::dataset) struct Resolver<'a> {
     /// Runs of vacuumed versions, once they are needed.
     lineage: Option<RunTable>,
     /// Operations of the versions in which records left.
-    operations: BTreeMap<Version, String>,
+    operations: BTreeMap<Version, Operation>,
 }
 
 impl<'a> Resolver<'a> {
@@ -397,7 +399,7 @@ impl<'a> Resolver<'a> {
         if let std::collections::btree_map::Entry::Vacant(unknown) = self.operations.entry(until) {
             unknown.insert(self.snapshot.dataset().entry(until)?.operation);
         }
-        let erased = self.operations.get(&until).is_some_and(|operation| operation == "erase");
+        let erased = self.operations.get(&until) == Some(&Operation::Erase);
         last.state = if erased { State::Erased } else { State::Removed };
         Ok(())
     }
@@ -471,7 +473,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             }
             Ok(first_versions(store, rows, &ordinals, known)?.into_iter().map(Some).collect())
         };
-        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, known, packed);
+        let sidecar = || sidecar::read_rows_near(store, &sidecar, &ordinals, packed);
         let (read, since) = if scattered && few {
             // These two reads are independent.
             std::thread::scope(|scope| {

@@ -67,7 +67,7 @@ impl<'a> Account<'a> {
         let folder = self.writer()?.folder();
         for shard in &outcome.shards {
             // A shard that stays in place has only its sidecar from the attempt, and the plan names it.
-            let is_in_place = shard.beside_at().is_some_and(is_adopted_sidecar);
+            let is_in_place = is_adopted_sidecar(shard.sidecar());
             if !is_in_place && shard.path().split('/').next() != Some(folder.as_str()) {
                 return Err(wrong(format!("shards in {folder}/"), shard.path()));
             }

@@ -27,6 +27,7 @@ use crate::{
             fetch::in_parallel,
             list::ListRef,
             paths::{is_adopted_sidecar, system_path, table_path},
+            sealed::seal_of,
         },
     },
     error::{Error, Result},
@@ -48,8 +49,7 @@ pub struct OutcomeShard {
     body_crc32: u32,
     first_record: u64,
     runs: Vec<(u64, u64, u64)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    beside: Option<Beside>,
+    beside: Beside,
     /// Number of the group of a compaction whose records it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<u64>,
@@ -81,7 +81,7 @@ impl OutcomeShard {
             body_crc32: meta.body_crc32,
             first_record: meta.first_record,
             runs: shard.runs.clone(),
-            beside: meta.beside.as_deref().cloned(),
+            beside: Beside::clone(&meta.beside),
             group: None,
             compacted_for: meta.compacted_for,
             md5: None,
@@ -116,7 +116,7 @@ impl OutcomeShard {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: self.beside.map(Arc::new),
+            beside: Arc::new(self.beside),
         };
         NewShard { meta, runs: self.runs, scattered: None }.moved(base)
     }
@@ -146,9 +146,9 @@ impl OutcomeShard {
         &self.runs
     }
 
-    /// Returns the path of a sidecar that is not beside the shard.
-    pub(super) fn beside_at(&self) -> Option<&str> {
-        self.beside.as_ref()?.at.as_deref()
+    /// Returns the path of its sidecar.
+    pub(super) fn sidecar(&self) -> &str {
+        &self.beside.at
     }
 
     /// Returns what must be equal in two attempts of one task: everything but names.
@@ -318,9 +318,9 @@ impl Outcome {
         let below_system = |path: &str| path.rsplit('/').next().and_then(run_of_name) == tag;
         // The sidecar of a shard that stays in place belongs to the attempt; its path is compared with the plan.
         let is_own = |shard: &OutcomeShard| {
-            let at = shard.beside.as_ref().and_then(|beside| beside.at.as_deref());
-            let own_sidecar = at.is_none_or(|at| checked_path(at).is_ok() && super::is_of(at, &self.plan));
-            own_sidecar && (is_own_shard(shard.path()) || at.is_some_and(is_adopted_sidecar))
+            let at = shard.sidecar();
+            let own_sidecar = checked_path(at).is_ok() && super::is_of(at, &self.plan);
+            own_sidecar && (is_own_shard(shard.path()) || is_adopted_sidecar(at))
         };
         let shards = self.shards.iter().map(|shard| (shard.path(), is_own(shard)));
         let segments = self.segments.iter().map(|segment| (segment.path.as_str(), below_system(&segment.path)));
@@ -454,7 +454,7 @@ pub fn stage_sources(
         table.add(&sources::batch(&batch, optional)?)?;
     }
     let Some((staged, rows)) = table.finish()? else { return Ok(None) };
-    let list = ListRef { path: path.clone(), rows, level: 0, root: None, seal: staged.seal() };
+    let list = ListRef { path: path.clone(), rows, level: 0, root: None, seal: seal_of(&staged)? };
     Ok(Some((staged, list)))
 }
 

@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     dataset::{
-        log::{publication::Publication, snapshot::Dataset},
+        log::{operation::Operation, publication::Publication, snapshot::Dataset},
         table::{
             closed,
             list::ListRef,
             paths::{system_path, table_path},
-            sealed::{Sealed, get as get_sealed, stage as stage_small},
+            sealed::{Sealed, get as get_sealed, seal_of, stage as stage_small},
         },
     },
     error::{Error, Result},
@@ -49,8 +49,8 @@ pub struct PlanRecord {
     /// Hash of its bytes; empty until they are made.
     #[serde(skip)]
     hash: String,
-    /// `convert`.
-    pub operation: String,
+    /// What its tasks do.
+    pub operation: Operation,
     /// The release that made it; only the same release runs its tasks, because another may write other bytes.
     pub tool: String,
     /// Version that it was made on; 0 for a new dataset.
@@ -74,13 +74,16 @@ pub struct SealedRef {
     /// Path relative to the dataset.
     pub path: String,
     /// Its seal.
-    pub seal: Option<crate::codec::seal::Seal>,
+    pub seal: crate::codec::seal::Seal,
 }
 
 impl SealedRef {
     /// Refers to a staged object.
-    pub fn of(staged: &Staged) -> Self {
-        Self { path: staged.path.clone(), seal: staged.seal() }
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without a seal.
+    pub fn of(staged: &Staged) -> Result<Self> {
+        Ok(Self { path: staged.path.clone(), seal: seal_of(staged)? })
     }
 
     /// Returns the object.
@@ -95,7 +98,7 @@ pub(super) const TOOL: &str = concat!("shardify ", env!("CARGO_PKG_VERSION"));
 /// A plan to be published: what a record says besides its objects.
 pub struct NewPlan<'a> {
     /// The operation.
-    pub operation: &'static str,
+    pub operation: Operation,
     /// Version that it is made on.
     pub base: Version,
     /// Returns the hash of everything that it is made from, once the rows of all sources have been taken.
@@ -121,19 +124,19 @@ pub fn publish(
     let store = dataset.store().as_ref();
     let path = sources_path(&id);
     let (table, rows) = Rows::write(store, &path, sources)?;
-    let list = ListRef { path, rows, level: 0, root: None, seal: table.seal() };
+    let list = ListRef { path, rows, level: 0, root: None, seal: seal_of(&table)? };
     let constants = plan.constants.map(|bytes| stage_small(store, &constants_path(&id), bytes)).transpose()?;
     let mut record = PlanRecord {
         format: FORMAT,
         id,
         hash: String::new(),
-        operation: plan.operation.to_owned(),
+        operation: plan.operation,
         tool: TOOL.to_owned(),
         base: plan.base,
         signature: (plan.signature)(),
         tasks: plan.tasks,
         sources: list,
-        constants: constants.as_ref().map(SealedRef::of),
+        constants: constants.as_ref().map(SealedRef::of).transpose()?,
         work: plan.work,
     };
     publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
@@ -151,8 +154,8 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
     let table = copy(&other.sources.sealed(), &sources_path(&id))?;
     let constants = other.constants.as_ref().map(|object| copy(&object.sealed(), &constants_path(&id))).transpose()?;
     let mut record = PlanRecord {
-        sources: ListRef { path: table.path.clone(), seal: table.seal(), ..other.sources.clone() },
-        constants: constants.as_ref().map(SealedRef::of),
+        sources: ListRef { path: table.path.clone(), seal: seal_of(&table)?, ..other.sources.clone() },
+        constants: constants.as_ref().map(SealedRef::of).transpose()?,
         work,
         id,
         ..other.clone()
@@ -173,7 +176,7 @@ fn constants_path(plan: &TransactionId) -> String {
 fn publish_record(dataset: &Dataset, record: &mut PlanRecord, objects: Vec<Staged>) -> Result<()> {
     let bytes = closed::encode(record, "a plan")?;
     record.hash = PlanName::of(&record.id, &bytes).hash;
-    let mut publication = Publication::begin(dataset, &record.id, "plan", record.base)?;
+    let mut publication = Publication::begin(dataset, &record.id, record.operation, record.base)?;
     publication.publish(objects)?;
     let object = stage_small(dataset.store().as_ref(), &record.name().path(), &bytes)?;
     publication.publish(vec![object])?;

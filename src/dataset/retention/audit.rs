@@ -14,7 +14,7 @@ use crate::{
     codec::seal::{Seal, json_is_whole},
     dataset::{
         log::{
-            entry::{self, Entry},
+            entry::Entry,
             erased::Replacements,
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
@@ -48,14 +48,14 @@ impl Audit {
     pub fn new(newest: &Snapshot, only: Option<Version>, with_shards: bool) -> Result<Self> {
         let dataset = newest.dataset();
         let mut audit = Self::default();
-        let mut objects: BTreeMap<String, Option<Seal>> = BTreeMap::new();
+        let mut objects: BTreeMap<String, Seal> = BTreeMap::new();
         let store = dataset.store().as_ref();
         let Some(replacements) = audit.recorded(Replacements::of(store, newest.entry()))? else { return Ok(audit) };
         let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
         let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
         for entry in audit.entries(dataset, newest, only)? {
             let mapped = entry.version < before;
-            let all = references(&entry, &replacements, mapped);
+            let all = references(&entry, &replacements, mapped)?;
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
             for list in &entry.shards {
                 if !lists.contains_key(&list.path) {
@@ -67,7 +67,7 @@ impl Audit {
                     let Some(now) = now else { continue };
                     objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
                     if with_shards {
-                        objects.insert(now.path, Some(Seal::whole(now.bytes, now.checksum)));
+                        objects.insert(now.path, Seal::whole(now.bytes, now.checksum));
                     }
                 }
             }
@@ -109,12 +109,12 @@ impl Audit {
         Ok(out)
     }
 
-    /// Checks receipts of erasures by their own checksums; those of older releases have none.
+    /// Checks receipts of erasures by their own checksums.
     fn receipts(&mut self, dataset: &Dataset) -> Result<()> {
         let store = dataset.store();
         for receipt in store.list(&system_path("receipts"))? {
             let Some(bytes) = store.get(&receipt.path)? else { continue };
-            if !entry::receipt_is_whole(&bytes, json_is_whole(&bytes)) {
+            if json_is_whole(&bytes) != Some(true) {
                 let damaged = Error::integrity("the receipt does not match its checksum").hint(RESTORE_HINT);
                 self.problems.push(damaged.at(store.location().join(&receipt.path).to_string()));
             }
@@ -150,17 +150,19 @@ impl Audit {
 }
 
 /// Returns the objects that an entry names: lists, buckets and places.
-fn references(entry: &Entry, replacements: &Replacements, mapped: bool) -> Vec<Sealed> {
+fn references(entry: &Entry, replacements: &Replacements, mapped: bool) -> Result<Vec<Sealed>> {
     let (segments, sources) = match mapped {
-        true => (replacements.segments(&entry.segments), replacements.lists(&entry.sources)),
+        true => (replacements.segments(&entry.segments), replacements.lists(&entry.sources)?),
         false => (entry.segments.clone(), entry.sources.clone()),
     };
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources].into_iter().flatten();
     let erasures = entry.erasures.iter().flat_map(|erasures| erasures.lists());
     let mut out: Vec<Sealed> = lists.chain(erasures).map(ListRef::sealed).collect();
     for segment in &segments {
-        out.extend((0..segment.buckets).map(|bucket| segment.bucket(bucket)));
+        for bucket in 0..segment.buckets {
+            out.push(segment.bucket(bucket)?);
+        }
     }
     out.extend(entry.places.iter().map(|place| place.sealed()));
-    out
+    Ok(out)
 }

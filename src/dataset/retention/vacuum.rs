@@ -15,7 +15,7 @@
 //! |---|---|
 //! | named by the lists of a version that expires, or has expired | that version |
 //! | its path is in an intent, or below `_shardify/` and contains a tag or transaction | that run |
-//! | below `_shardify/` without either: staged, or of an older release | a run that can no longer commit it |
+//! | in `_shardify/staging/` | a run that can no longer commit it |
 //! | anything else | the user: it is reported and kept |
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -31,8 +31,9 @@ use crate::{
         log::{
             commit::{Next, after, until_created},
             draft::FAN_OUT,
-            entry::{EIGHT_BYTES_FORMAT, Entry},
+            entry::Entry,
             erased::Replacements,
+            operation::Operation,
             publication::Intent,
             runs::{self, Run, RunTable},
             shards::{self, ShardMeta},
@@ -101,7 +102,7 @@ pub struct Retention {
     pub cutoff: Timestamp,
     /// Tags of runs that are known to be active.
     pub active: HashSet<String>,
-    /// Whether a run of an older release may be active, whose objects do not reveal their run.
+    /// Whether a command may be active whose lock names no run, so that staged objects may be its own.
     pub unknown_active: bool,
     /// Oldest version that a run has leased.
     pub leased: Option<Version>,
@@ -147,9 +148,6 @@ pub struct Unreferenced {
     pub foreign: Vec<String>,
     /// Places that cannot be listed: unreadable folders, names that are not UTF-8. They are left alone.
     pub unlisted: Vec<String>,
-    /// Whether an entry of the current format must come first, so that an older release can no longer commit some of
-    /// the objects.
-    needs_format: bool,
     /// Whether versions that expire now would lose objects.
     loses: bool,
 }
@@ -157,7 +155,7 @@ pub struct Unreferenced {
 impl Unreferenced {
     /// Whether an entry must be committed before anything is deleted.
     pub fn needs_entry(&self) -> bool {
-        self.versions_expired > 0 || !self.abandoned.is_empty() || self.needs_format
+        self.versions_expired > 0 || !self.abandoned.is_empty()
     }
 }
 
@@ -206,11 +204,10 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         in_use: 0,
         foreign: Vec::new(),
         unlisted,
-        needs_format: false,
         loses: false,
     };
     let committed = entries.iter().map(|entry| entry.transaction.tag().to_owned()).collect();
-    let known = Known { kept, expired_before, expiring, must_go, intents, committed, first, format: newest.format };
+    let known = Known { kept, expired_before, expiring, must_go, intents, committed, first };
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
     if !out.loses {
         out.versions_expired = 0;
@@ -234,8 +231,6 @@ struct Known {
     committed: HashSet<String>,
     /// First of the earlier expired versions with possibly remaining objects.
     first: Version,
-    /// Format of the newest entry.
-    format: u32,
 }
 
 impl Unreferenced {
@@ -267,18 +262,20 @@ impl Unreferenced {
             (Place::Permanent, _) => return,
             (Place::Outside, None) => return self.foreign.push(facts.path),
             (Place::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
+            (Place::System(kind), None) if kind != ObjectKind::Staging && run_of(&facts.path).is_none() => {
+                return self.foreign.push(facts.path);
+            }
             (Place::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
         };
         let is_active = match &run {
             Some(run) => retention.active.contains(run),
-            None => retention.unknown_active || (kind == ObjectKind::Staging && !retention.active.is_empty()),
+            None => retention.unknown_active || !retention.active.is_empty(),
         };
         if is_active {
             self.in_use += 1;
         } else if facts.modified >= retention.cutoff {
             self.young += 1;
         } else {
-            self.needs_format |= run.is_none() && kind != ObjectKind::Staging && known.format < EIGHT_BYTES_FORMAT;
             // What a run has left beside what it has committed is no reason to void it.
             self.abandoned.extend(run.clone().filter(|run| !known.committed.contains(run)));
             self.objects.push(DeletableObject { facts, kind, committed: false, run, checksum: None });
@@ -395,7 +392,7 @@ impl References {
 
     fn add_shard(&mut self, shard: &ShardMeta, indexes: &[IndexKind]) {
         let path = shard.path.as_str();
-        self.objects.extend([shard.sidecar(), shard.parts(), shard.numbers()].map(|object| object.path));
+        self.objects.extend(shard.beside.sidecar_paths());
         let is_own = is_own_folder(path);
         if is_own {
             self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
@@ -508,10 +505,10 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
         }
         seen = parent.version();
         let expires = readable_from > parent.entry().readable_from;
-        if !expires && found.abandoned.is_empty() && !found.needs_format {
+        if !expires && found.abandoned.is_empty() {
             return Ok(Next::Nothing(Box::new(parent)));
         }
-        let mut entry = after(&parent, &transaction, "vacuum", arguments.clone())?;
+        let mut entry = after(&parent, &transaction, Operation::Vacuum, arguments.clone())?;
         entry.abandoned = found.abandoned.iter().cloned().collect();
         if expires {
             let mut tags = parent.tags().iter();
@@ -561,7 +558,7 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
         let rows = runs::batch(runs)?;
         let store = parent.dataset().store().as_ref();
         let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
-        Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal: Some(seal) })
+        Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal })
     };
     // A scattered run locates a record only together with its places, which are deleted with the shards: there is one
     // place per record, and keeping them for ever would cost as much as the shards' ids.
@@ -590,18 +587,18 @@ mod tests {
     fn runs_are_recognised_by_paths_below_the_system_folder() {
         let run = "0123456789abcdef";
         for own in [
-            format!("_shardify/lists/{run}{run}-0-shards-0.parquet"),
-            format!("_shardify/sidecar/{run}-2/000000.parquet"),
-            format!("_shardify/sidecar/{run}/adopted/deep/a.parquet"),
-            format!("_shardify/index/record/{run}{run}-0/b=0000.parquet"),
-            format!("_shardify/index/place/{run}/000000.parquet"),
+            format!("_shardify/lists/{run}{run}-0-shards-0.table"),
+            format!("_shardify/sidecar/{run}-2/000000.table"),
+            format!("_shardify/sidecar/{run}/adopted/deep/a.table"),
+            format!("_shardify/index/record/{run}{run}-0/b=0000.table"),
+            format!("_shardify/index/place/{run}/000000.table"),
             format!("_shardify/rejects/{run}{run}.jsonl"),
             format!("_shardify/intents/{run}{run}-0.json"),
         ] {
             assert_eq!(run_of(&own), Some(run), "{own}");
             assert!(matches!(kind_of(&own), Place::System(_)), "{own}");
         }
-        assert_eq!(run_of("_shardify/sidecar/0123456789ab/000000.parquet"), None);
+        assert_eq!(run_of("_shardify/sidecar/0123456789ab/000000.table"), None);
     }
 
     #[test]
@@ -618,16 +615,18 @@ mod tests {
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
     fn lists_deleted_by_another_vacuum_are_ignored() {
         let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
-        let list = "_shardify/lists/x-0-shards-0.parquet";
+        let list = "_shardify/lists/x-0-shards-0.table";
+        let seal = crate::codec::seal::Seal::of(b"");
         let entry: Entry = serde_json::from_value(serde_json::json!({
-            "format": 4, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
+            "format": 1, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
             "operation": "convert", "tool": "t", "arguments": {},
             "counts": {"records_in": 0, "records_out": 0, "records_rejected": 0, "records_deduplicated": 0,
-                "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
+                "records_filtered": 0, "bytes_in": 0, "bytes_out": 0, "shards_added": 0, "shards_removed": 0},
             "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
                 "subject": null},
             "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
-            "shards": [{"path": list, "rows": 1, "level": 0}], "runs": [], "sources": [], "segments": [],
+            "shards": [{"path": list, "rows": 1, "level": 0, "root": "00".repeat(32), "seal": seal}],
+            "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
         }))
         .unwrap();
         let entries = [entry];

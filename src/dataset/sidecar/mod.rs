@@ -18,7 +18,7 @@ pub(super) mod parts;
 pub(super) mod range;
 mod write;
 
-use std::{collections::HashMap, ops::Range, sync::Arc};
+use std::{collections::HashMap, num::NonZeroU64, ops::Range, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray, UInt64Array, new_null_array},
@@ -68,8 +68,8 @@ pub struct SidecarRow {
     pub source: String,
     /// Row in the source, from 1.
     pub row: Option<u64>,
-    /// Content hash.
-    pub hash: u64,
+    /// Content hash; `None` if none was computed, which the sidecar states as 0.
+    pub hash: Option<NonZeroU64>,
 }
 
 impl SidecarRow {
@@ -89,11 +89,7 @@ const GROUP_ROWS: usize = 1 << 16;
 /// Maximum rows of a row group: what a lookup may have to read of each column if it cannot read single pages.
 const MAX_GROUP_ROWS: usize = 1 << 19;
 
-/// Typical bytes of a row, minimum bytes of a row with similar ids, bytes of a footer, and maximum bytes that are read
-/// before the footer is known.
-const ROW_BYTES: u64 = 24;
-const MIN_ROW_BYTES: u64 = 13;
-const FOOTER_BYTES: u64 = 32 << 10;
+/// Maximum bytes that are read before the footer is known.
 const MAX_TAIL: u64 = 288 << 10;
 
 /// Columns of some rows, equally long.
@@ -634,11 +630,11 @@ pub fn batches(
 /// # Errors
 /// When the sidecar is missing, damaged or shorter.
 pub fn read_rows(store: &Arc<dyn Store>, sidecar: &Sealed, ordinals: &[u64]) -> Result<Vec<SidecarRow>> {
-    Ok(read_rows_near(store, sidecar, ordinals, u64::MAX, false)?.0)
+    Ok(read_rows_near(store, sidecar, ordinals, false)?.0)
 }
 
-/// Like [`read_rows`], and returns the frame table if it is requested and known. `known` is a lower bound of the
-/// shard's rows: a small sidecar is read whole.
+/// Like [`read_rows`], and returns the frame table if it is requested and known. A small sidecar is
+/// read whole.
 ///
 /// # Errors
 /// As [`read_rows`].
@@ -646,11 +642,10 @@ pub(in crate::dataset) fn read_rows_near(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
     ordinals: &[u64],
-    known: u64,
     frames: bool,
 ) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
     let place = || sidecar.place(store.as_ref());
-    let mut parts = Parts::open(store, sidecar, first_read(known, sidecar.seal.as_ref()), None)?;
+    let mut parts = Parts::open(store, sidecar, first_read(&sidecar.seal), None)?;
     let read = table::guarded(|| {
         // With a page index, single pages can be read.
         let metadata = parts.metadata(true)?;
@@ -672,18 +667,10 @@ pub(in crate::dataset) fn read_rows_near(
     Ok((rows, frames))
 }
 
-/// Returns the number of bytes to read first at the end of a sidecar with this many rows: all of a small one, because
-/// another request costs more than some extra bytes.
-fn first_read(rows: u64, seal: Option<&Seal>) -> u64 {
-    if let Some(seal) = seal {
-        return if seal.bytes <= MAX_TAIL { seal.bytes } else { seal.tail };
-    }
-    let bytes = |row_bytes| rows.saturating_mul(row_bytes).saturating_add(FOOTER_BYTES);
-    match (bytes(ROW_BYTES), bytes(MIN_ROW_BYTES)) {
-        (usual, _) if usual <= MAX_TAIL => usual,
-        (_, least) if least <= MAX_TAIL => MAX_TAIL,
-        _ => FOOTER_BYTES,
-    }
+/// Returns the number of bytes to read first at the end of a sidecar: all of a small one, because another request costs
+/// more than some extra bytes.
+fn first_read(seal: &Seal) -> u64 {
+    if seal.bytes <= MAX_TAIL { seal.bytes } else { seal.tail }
 }
 
 /// Returns the frame table of a compressed shard; `None` for shards without one. Reads the footer only.
@@ -740,7 +727,7 @@ pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>)
         length: some_number(lengths, i),
         source: sources.value(i).to_owned(),
         row: some_number(rows, i),
-        hash: hashes.value(i),
+        hash: NonZeroU64::new(hashes.value(i)),
     }));
     Ok(())
 }
@@ -834,7 +821,7 @@ mod tests {
         writer.append(columns(0..200_000)).unwrap();
         let sidecar = publish(store.as_ref(), writer);
         let whole = store.get(&sidecar.path).unwrap().unwrap();
-        let seal = sidecar.seal.unwrap();
+        let seal = sidecar.seal;
         assert!(!seal.is_whole() && seal.bytes == whole.len() as u64);
         let (asked, right) = ([70_000, 199_999], read_rows(&store, &sidecar, &[70_000, 199_999]).unwrap());
         let mut refused = 0;
@@ -863,7 +850,7 @@ mod tests {
 
     fn publish(store: &dyn Store, writer: SidecarWriter) -> Sealed {
         let staged = writer.finish().unwrap();
-        let sidecar = Sealed::new(staged.path.as_str(), staged.seal());
+        let sidecar = Sealed::of(&staged).unwrap();
         store.publish(vec![staged]).unwrap();
         sidecar
     }

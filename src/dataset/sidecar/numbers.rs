@@ -27,7 +27,7 @@ use crate::{
             chunks::{self, Values},
             column,
             fetch::{Parts, pages_of},
-            paths::{new_sidecar_path, numbers_beside},
+            paths::{numbers_beside, sidecar_path},
             sealed::Sealed,
         },
     },
@@ -60,7 +60,7 @@ impl NumbersWriter {
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
         let columns = table::describe(&schema())?;
-        let writer = GroupWriter::create(store, &numbers_beside(&new_sidecar_path(shard)), &columns)?;
+        let writer = GroupWriter::create(store, &numbers_beside(&sidecar_path(shard)), &columns)?;
         Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
     }
 
@@ -124,7 +124,7 @@ pub fn numbered<'a>(
             let (record, first_version) = new.known(row);
             Some(Numbered { record, first_version, from })
         };
-        let rows = stream(store, &run.numbers())?.map(move |row| row.map(known));
+        let rows = stream(store, &run.numbers()?)?.map(move |row| row.map(known));
         return Ok(Box::new(Counted { rows, left: records }));
     }
     let known: Vec<(&Run, Version)> =
@@ -239,7 +239,7 @@ pub(in crate::dataset) fn read_rows(
     ordinals: &[u64],
     known: u64,
 ) -> Result<Vec<(u64, Version)>> {
-    let rows = read_table(store, &run.numbers(), ordinals, known)?;
+    let rows = read_table(store, &run.numbers()?, ordinals, known)?;
     Ok(match &run.scattered {
         None => rows,
         Some(scattered) => {
@@ -282,19 +282,27 @@ fn schema() -> Schema {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{dataset::table::beside::Beside, storage::RemoteStore};
+    use std::collections::BTreeMap;
 
-    fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>) -> Run {
+    use crate::{
+        codec::seal::Seal,
+        dataset::table::{beside::Beside, sealed::Sealed},
+        storage::RemoteStore,
+    };
+
+    fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>, table: (&str, Seal)) -> Run {
+        let shard = "0123456789ab/000001.parquet";
+        let sidecar = Sealed::new(sidecar_path(shard), Seal::of(&[]));
         Run {
             first,
             records,
-            shard: "0123456789ab/000001.parquet".into(),
+            shard: shard.into(),
             ordinal,
             from: Version(4),
             until: None,
             since: None,
             scattered,
-            beside: Some(Arc::new(Beside::at_new("0123456789ab/000001.parquet"))),
+            beside: Arc::new(Beside::new(sidecar).with_staged(shard, &BTreeMap::from([table]))),
         }
     }
 
@@ -308,9 +316,10 @@ mod tests {
         expected.iter().for_each(|(record, version)| writer.push(*record, *version).unwrap());
         let table = writer.finish().unwrap();
         assert_eq!(table.path, "_shardify/sidecar/0123456789ab/000001.records.table");
+        let (path, seal) = (table.path.clone(), table.seal().unwrap());
         store.publish(vec![table]).unwrap();
         let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0, base: None });
-        let one = run(0, 150_000, 0, scattered.clone());
+        let one = run(0, 150_000, 0, scattered.clone(), (&path, seal));
         let table = RunTable::new(vec![one.clone()]);
         let found: Vec<_> = numbered(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
@@ -318,7 +327,7 @@ mod tests {
         for known in [1, 10_000, 150_000, u64::MAX] {
             assert_eq!(read_rows(&store, &one, &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
         }
-        let longer = run(0, 150_001, 0, scattered);
+        let longer = run(0, 150_001, 0, scattered, (&path, seal));
         assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
     }
 
@@ -328,9 +337,11 @@ mod tests {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let mut writer = NumbersWriter::create(store.as_ref(), "0123456789ab/000001.parquet").unwrap();
         [2, 0, 1].into_iter().for_each(|record| writer.push(record, Version(0)).unwrap());
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
+        let table = writer.finish().unwrap();
+        let (path, seal) = (table.path.clone(), table.seal().unwrap());
+        store.publish(vec![table]).unwrap();
         let scattered = Some(Scattered { span: 3, set: "x".into(), shard: 0, base: Some(1000) });
-        let one = run(1000, 3, 0, scattered);
+        let one = run(1000, 3, 0, scattered, (&path, seal));
         let restored = Run { from: Version(9), since: Some(Version(4)), ..one.clone() };
         for run in [&one, &restored] {
             let table = RunTable::new(vec![run.clone()]);
@@ -344,7 +355,8 @@ mod tests {
     #[test]
     fn rows_between_runs_belong_to_no_record() {
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let runs = [run(10, 2, 0, None), run(50, 1, 3, None)];
+        let runs =
+            [(10, 2, 0), (50, 1, 3)].map(|(first, records, at)| run(first, records, at, None, ("", Seal::of(&[]))));
         let table = RunTable::new(runs.to_vec());
         let found: Vec<_> = numbered(&store, &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
         assert_eq!(found.iter().map(|n| n.map(|n| n.record)).collect::<Vec<_>>(), [Some(10), Some(11), None, Some(50)]);

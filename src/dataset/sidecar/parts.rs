@@ -137,7 +137,7 @@ mod tests {
             .collect();
         rows.iter().for_each(|row| writer.push(row.clone()).unwrap());
         let staged = writer.finish().unwrap();
-        let parts = Sealed::new(staged.path.as_str(), staged.seal());
+        let parts = Sealed::of(&staged).unwrap();
         store.publish(vec![staged]).unwrap();
         assert_eq!(parts.path, "_shardify/sidecar/0123456789ab/000001.parts.table");
         assert_eq!(read(&store, &parts).unwrap(), rows);

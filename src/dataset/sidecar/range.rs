@@ -76,8 +76,9 @@ mod tests {
                 })
                 .unwrap();
         }
-        store.publish(vec![writer.finish().unwrap()]).unwrap();
-        let sidecar = Sealed::unknown("sidecar");
+        let staged = writer.finish().unwrap();
+        let sidecar = Sealed::of(&staged).unwrap();
+        store.publish(vec![staged]).unwrap();
         for range in [0..1, 0..400_000, 99_999..100_001, 250_000..250_000, 399_999..400_000, 123_456..333_333] {
             let batches = read_range(&store, &sidecar, range.clone()).unwrap();
             let rows =

@@ -17,7 +17,7 @@ use crate::{
         sidecar::frames::{FrameTable, METADATA_KEY},
         table::{
             self, GroupWriter,
-            paths::new_sidecar_path,
+            paths::sidecar_path,
             sealed::{self, Sealed},
         },
     },
@@ -92,7 +92,7 @@ impl SidecarWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str, fingerprints: bool) -> Result<Self> {
-        Self::create_at(store, &new_sidecar_path(shard), fingerprints)
+        Self::create_at(store, &sidecar_path(shard), fingerprints)
     }
 
     /// Starts a sidecar whose path does not follow from that of its shard.

@@ -1,12 +1,12 @@
 //! Objects that belong to one shard: its sidecar, tables and indexes, and the files that describe its folder, each with
 //! its seal.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    paths::{OF_FOLDER, folder_prefix, index_stem, new_sidecar_path, numbers_beside, parts_beside, sidecar_path, stem},
+    paths::{OF_FOLDER, folder_prefix, index_stem, numbers_beside, parts_beside, stem},
     sealed::Sealed,
 };
 use crate::{
@@ -17,29 +17,47 @@ use crate::{
 };
 
 /// Objects beside a shard that belong to it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Beside {
-    /// Path of the sidecar; absent if it follows from the shard's path, as in older releases.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<String>,
-    /// Seals of the objects, by name: `sidecar`, `parts`, `records`, the extension of an index (`.idx`, `.tar.idx`), or
-    /// the file name of an object that describes the folder (`schema.json`).
-    #[serde(default, skip_serializing_if = "Seals::is_empty")]
-    pub seals: Seals,
+    /// Path of the sidecar.
+    pub at: String,
+    sidecar: Seal,
+    /// Seals of the other objects, by name.
+    seals: Seals,
+}
+
+/// The form in lists: where the sidecar is, and the seals of all objects, by name: `sidecar`, `parts`, `records`, the
+/// extension of an index (`.idx`, `.tar.idx`), or the file name of an object that describes the folder (`schema.json`).
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    at: String,
+    seals: BTreeMap<String, Seal>,
+}
+
+impl TryFrom<Stored> for Beside {
+    type Error = &'static str;
+
+    fn try_from(mut stored: Stored) -> Result<Self, Self::Error> {
+        let sidecar = stored.seals.remove(SIDECAR).ok_or("expected the seal of a sidecar, found none")?;
+        Ok(Self { at: stored.at, sidecar, seals: stored.seals.into() })
+    }
+}
+
+impl From<Beside> for Stored {
+    fn from(beside: Beside) -> Self {
+        let mut seals: BTreeMap<String, Seal> = beside.seals.into();
+        seals.insert(SIDECAR.to_owned(), beside.sidecar);
+        Self { at: beside.at, seals }
+    }
 }
 
 /// A few seals, sorted by name. A slice rather than a map: a dataset may have a hundred thousand shards, and a map
 /// would cost a kilobyte for each.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<String, Seal>", into = "BTreeMap<String, Seal>")]
-pub struct Seals(Box<[(Box<str>, Seal)]>);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seals(Box<[(Box<str>, Seal)]>);
 
 impl Seals {
-    /// Whether there are no seals.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     fn get(&self, name: &str) -> Option<&Seal> {
         self.iter().find_map(|(known, seal)| (known == name).then_some(seal))
     }
@@ -68,9 +86,14 @@ const PARTS: &str = "parts";
 const NUMBERS: &str = "records";
 
 impl Beside {
-    /// Returns what is known of a shard that is just being written: where its sidecar will be.
-    pub fn at_new(shard: &str) -> Self {
-        Self { at: Some(new_sidecar_path(shard)), seals: Seals::default() }
+    /// Returns what is beside a shard with this sidecar and nothing else.
+    pub fn new(sidecar: Sealed) -> Self {
+        Self { at: sidecar.path, sidecar: sidecar.seal, seals: Seals::default() }
+    }
+
+    /// Returns the placeholder where there is no shard; nothing has its seal.
+    pub fn nothing() -> Arc<Self> {
+        Arc::new(Self::new(Sealed::new("", Seal::of(&[]))))
     }
 
     /// Returns the JSON text that is stored in a list.
@@ -86,29 +109,23 @@ impl Beside {
 
     /// Returns the part that runs of the shard need.
     pub(in crate::dataset) fn of_runs(&self) -> Self {
-        let of_runs = self.seals.0.iter().filter(|(name, _)| [SIDECAR, NUMBERS].contains(&&**name));
-        Self { at: self.at.clone(), seals: Seals(of_runs.cloned().collect()) }
+        let of_runs = self.seals.0.iter().filter(|(name, _)| &**name == NUMBERS);
+        Self { at: self.at.clone(), sidecar: self.sidecar, seals: Seals(of_runs.cloned().collect()) }
     }
 }
 
 impl Beside {
-    /// Adds the seals of objects staged beside a shard, by path, to those already known. Returns `None` if there are
-    /// none.
-    pub(in crate::dataset) fn with_staged(
-        shard: &str,
-        before: Option<&Self>,
-        seals: &BTreeMap<&str, Seal>,
-    ) -> Option<Self> {
-        let at = before.and_then(|before| before.at.clone());
-        let mut known: BTreeMap<String, Seal> = before.map(|before| before.seals.clone()).unwrap_or_default().into();
+    /// Returns the same with the seals of objects staged beside a shard, by path.
+    #[must_use]
+    pub(in crate::dataset) fn with_staged(&self, shard: &str, seals: &BTreeMap<&str, Seal>) -> Self {
+        let mut known: BTreeMap<String, Seal> = self.seals.clone().into();
         let mut note = |name: &str, path: &str| {
             if let Some(seal) = seals.get(path) {
                 known.insert(name.to_owned(), *seal);
             }
         };
-        for name in [SIDECAR, PARTS, NUMBERS] {
-            note(name, &beside_sidecar(shard, before, name).path);
-        }
+        note(PARTS, &parts_beside(&self.at));
+        note(NUMBERS, &numbers_beside(&self.at));
         let (folder, stem) = (folder_prefix(shard), stem(shard));
         for name in OF_FOLDER {
             note(name, &format!("{folder}{name}"));
@@ -118,50 +135,54 @@ impl Beside {
                 note(&path[stem.len()..], path);
             }
         }
-        (!known.is_empty() || at.is_some()).then(|| Self { at, seals: known.into() })
+        let sidecar = seals.get(self.at.as_str()).copied().unwrap_or(self.sidecar);
+        Self { at: self.at.clone(), sidecar, seals: known.into() }
     }
-}
 
-/// Returns the sidecar of a shard.
-pub(in crate::dataset) fn sidecar_of(shard: &str, beside: Option<&Beside>) -> Sealed {
-    beside_sidecar(shard, beside, SIDECAR)
-}
+    /// Returns the sidecar.
+    pub(in crate::dataset) fn sidecar(&self) -> Sealed {
+        Sealed::new(self.at.as_str(), self.sidecar)
+    }
 
-/// Returns the table of record numbers of a shard.
-pub(in crate::dataset) fn numbers_of(shard: &str, beside: Option<&Beside>) -> Sealed {
-    beside_sidecar(shard, beside, NUMBERS)
-}
+    /// Returns the table of record numbers of a sorted shard.
+    pub(in crate::dataset) fn numbers(&self) -> Result<Sealed> {
+        self.table(numbers_beside(&self.at), NUMBERS)
+    }
 
-/// Returns the table of tar members of a shard.
-pub(in crate::dataset) fn parts_of(shard: &str, beside: Option<&Beside>) -> Sealed {
-    beside_sidecar(shard, beside, PARTS)
-}
+    /// Returns the table of tar members.
+    pub(in crate::dataset) fn parts(&self) -> Result<Sealed> {
+        self.table(parts_beside(&self.at), PARTS)
+    }
 
-fn beside_sidecar(shard: &str, beside: Option<&Beside>, name: &str) -> Sealed {
-    let sidecar = beside.and_then(|beside| beside.at.clone()).unwrap_or_else(|| sidecar_path(shard));
-    let path = match name {
-        PARTS => parts_beside(&sidecar),
-        NUMBERS => numbers_beside(&sidecar),
-        _ => sidecar,
-    };
-    Sealed::new(path, beside.and_then(|beside| beside.seals.get(name).copied()))
+    fn table(&self, path: String, name: &str) -> Result<Sealed> {
+        match self.seals.get(name) {
+            Some(seal) => Ok(Sealed::new(path, *seal)),
+            None => Err(Error::integrity("expected the seal of an object beside a shard, found none").at(path)),
+        }
+    }
+
+    /// Returns the paths that a sidecar and the tables beside it have, whether or not the tables exist.
+    pub(in crate::dataset) fn sidecar_paths(&self) -> [String; 3] {
+        [self.at.clone(), parts_beside(&self.at), numbers_beside(&self.at)]
+    }
 }
 
 /// Returns all sealed objects that belong to a shard, with their paths.
 pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let (folder, stem) = (folder_prefix(shard), stem(shard));
-    let object = |(name, seal): (&str, &Seal)| match name {
-        SIDECAR | PARTS | NUMBERS => beside_sidecar(shard, Some(beside), name),
-        name if OF_FOLDER.contains(&name) => Sealed::new(format!("{folder}{name}"), Some(*seal)),
-        ending => Sealed::new(format!("{stem}{ending}"), Some(*seal)),
+    let path = |name: &str| match name {
+        PARTS => parts_beside(&beside.at),
+        NUMBERS => numbers_beside(&beside.at),
+        name if OF_FOLDER.contains(&name) => format!("{folder}{name}"),
+        ending => format!("{stem}{ending}"),
     };
-    beside.seals.iter().map(object).collect()
+    let others = beside.seals.iter().map(|(name, seal)| Sealed::new(path(name), *seal));
+    std::iter::once(beside.sidecar()).chain(others).collect()
 }
 
 /// Returns the sealed objects that describe the folder of a shard and so change the meaning of its data.
 pub(in crate::dataset) fn of_folder(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let names = [schema::file::NAME, CONSTANTS_FILE].into_iter();
-    let object =
-        |name: &str| Some(Sealed::new(format!("{}{name}", folder_prefix(shard)), Some(*beside.seals.get(name)?)));
+    let object = |name: &str| Some(Sealed::new(format!("{}{name}", folder_prefix(shard)), *beside.seals.get(name)?));
     names.filter_map(object).collect()
 }

@@ -440,7 +440,7 @@ mod tests {
             writer.append(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
         }
         let staged = writer.finish().unwrap();
-        let written = Sealed::new("t", staged.seal());
+        let written = Sealed::of(&staged).unwrap();
         store.publish(vec![staged]).unwrap();
         let batches: Vec<RecordBatch> = table::read(store.as_ref(), &written).unwrap();
         let all = arrow::compute::concat_batches(&Arc::new(schema), &batches).unwrap();

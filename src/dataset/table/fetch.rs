@@ -42,13 +42,13 @@ const GAP: usize = 64 << 10;
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// An object with some parts in memory. Other parts are fetched when they are read. If the object has a seal,
-/// everything is checked before it is kept.
+/// An object with some parts in memory. Other parts are fetched when they are read. Everything is
+/// checked before it is kept.
 #[derive(Debug, Clone)]
 pub(in crate::dataset) struct Parts {
     store: Arc<dyn Store>,
     object: Object,
-    blocks: Option<Blocks>,
+    blocks: Blocks,
     held: Vec<(u64, Bytes)>,
 }
 
@@ -65,10 +65,8 @@ impl Parts {
         guess: Option<Range<u64>>,
     ) -> Result<Self> {
         let path = object.path.as_str();
-        let (tail, guess) = match &object.seal {
-            Some(seal) => in_blocks(seal, tail, guess),
-            None => (tail, guess),
-        };
+        let seal = &object.seal;
+        let (tail, guess) = in_blocks(seal, tail, guess);
         let guessed = |range: Range<u64>| Some((range.start, store.get_range(path, range).ok()?));
         let (tail, guessed) = match guess {
             None => (store.tail(path, tail), None),
@@ -83,17 +81,12 @@ impl Parts {
         })?;
         let opened = Object::new(Arc::clone(store), path, bytes);
         let start = bytes.saturating_sub(end.len() as u64);
-        let Some(seal) = &object.seal else {
-            let mut held = vec![(start, end)];
-            held.extend(guessed);
-            return Ok(Self { store: Arc::clone(store), object: opened, blocks: None, held });
-        };
         let before = usize::try_from(seal.body().saturating_sub(start)).unwrap_or(usize::MAX).min(end.len());
         let blocks = checked_tail(store.as_ref(), object, seal, bytes, &end.slice(before..))?;
         let mut parts = Self {
             store: Arc::clone(store),
             object: opened.checked(blocks.clone(), end.slice(before..)),
-            blocks: Some(blocks),
+            blocks,
             held: Vec::new(),
         };
         parts.check(start, &end[..before])?;
@@ -106,7 +99,7 @@ impl Parts {
 
     /// Checks fetched whole blocks against the seal.
     fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
-        match self.blocks.as_ref().and_then(|blocks| blocks.damage(start, bytes)) {
+        match self.blocks.damage(start, bytes) {
             Some(at) => Err(Error::integrity(BLOCK_MISMATCH)
                 .at(self.store.location().join(self.object.path()).to_string())
                 .byte(at)
@@ -137,7 +130,7 @@ impl Parts {
     pub(in crate::dataset) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
         let mut missing: Vec<Range<u64>> = Vec::new();
         for part in parts.iter().filter(|part| self.held(part).is_none()) {
-            let part = self.blocks.as_ref().map_or_else(|| part.clone(), |blocks| blocks.around(part));
+            let part = self.blocks.around(part);
             match missing.last_mut() {
                 Some(last) if part.start <= last.end.saturating_add(GAP as u64) => last.end = last.end.max(part.end),
                 _ => missing.push(part),

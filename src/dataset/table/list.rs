@@ -14,12 +14,12 @@ pub struct ListRef {
     pub rows: u64,
     /// Merge level: several lists of one level are merged into one of the next, so there are always few.
     pub level: u32,
-    /// Merkle root of the row hashes, for lists of shards.
+    /// Merkle root of the row hashes, for lists of shards; `None` for others, and in memory for a version whose shards
+    /// an erasure has replaced since.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub root: Option<Hash>,
-    /// Seal of the list; absent if an older release wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<Seal>,
+    /// Seal of the list.
+    pub seal: Seal,
 }
 
 impl ListRef {

@@ -2,7 +2,7 @@
 
 use crate::{
     array::CONSTANTS_FILE,
-    id::{TransactionId, is_hex, run_of_folder},
+    id::{TransactionId, run_of_folder},
     schema,
     storage::SYSTEM_FOLDER,
 };
@@ -14,10 +14,7 @@ pub(in crate::dataset) const OF_FOLDER: [&str; 3] = [schema::file::NAME, CONSTAN
 /// choose files by their endings, and would take the rows of a `.parquet` for records.
 const TABLE: &str = ".table";
 
-/// Ending of the tables that older releases wrote.
-const OLD_TABLE: &str = ".parquet";
-
-/// Ending of the folder of a segment whose buckets end in [`TABLE`]; those of older releases have none.
+/// Ending of the folder of a segment.
 const SEGMENT: &str = ".segment";
 
 /// Returns the path of an object in the system folder.
@@ -37,14 +34,13 @@ pub(in crate::dataset) fn segment_path(below: &str) -> String {
 
 /// Returns the path of a bucket of the segment in a folder.
 pub(in crate::dataset) fn bucket_path(segment: &str, bucket: u64) -> String {
-    let ending = if segment.ends_with(SEGMENT) { TABLE } else { OLD_TABLE };
-    format!("{segment}/b={bucket:04x}{ending}")
+    format!("{segment}/b={bucket:04x}{TABLE}")
 }
 
-/// Returns the path of a new shard's sidecar, if the shard is named by shardify.
-pub fn new_sidecar_path(shard: &str) -> String {
-    let old = sidecar_path(shard);
-    format!("{}{TABLE}", old.strip_suffix(OLD_TABLE).unwrap_or(&old))
+/// Returns the path of the sidecar of a shard that shardify names.
+pub fn sidecar_path(shard: &str) -> String {
+    let (folder, name) = shard.rsplit_once('/').unwrap_or(("", shard));
+    table_path(&format!("sidecar/{folder}/{}", name.split('.').next().unwrap_or(name)))
 }
 
 /// Returns the path of the sidecar of a shard that is adopted in place, which is the `number`th of the writer with this
@@ -56,17 +52,6 @@ pub fn adopted_sidecar_path(tag: &str, number: usize) -> String {
 /// Whether a stated path is that of the sidecar of a shard that was adopted in place.
 pub(in crate::dataset) fn is_adopted_sidecar(sidecar: &str) -> bool {
     sidecar.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.split('/').nth(3)) == Some("adopted")
-}
-
-/// Returns the path of a shard's sidecar if none is stated, as older releases named it. Shards named by shardify lose
-/// their extension; adopted shards keep it because it may be the only difference between two of them.
-pub(in crate::dataset) fn sidecar_path(shard: &str) -> String {
-    if !is_shard_name(shard) {
-        return system_path(&format!("sidecar/adopted/{shard}.parquet"));
-    }
-    let (folder, name) = shard.rsplit_once('/').unwrap_or(("", shard));
-    let number = name.split('.').next().unwrap_or(name);
-    system_path(&format!("sidecar/{folder}/{number}.parquet"))
 }
 
 /// Returns the path of the table of members beside a sidecar.
@@ -81,11 +66,7 @@ pub(in crate::dataset) fn numbers_beside(sidecar: &str) -> String {
 
 /// Returns the path of a table beside a sidecar: the name goes before the ending.
 fn beside_table(sidecar: &str, name: &str) -> String {
-    match sidecar.strip_suffix(TABLE) {
-        Some(stem) => format!("{stem}.{name}{TABLE}"),
-        // Older releases put the name before each such ending in the path of an adopted shard.
-        None => sidecar.replace(OLD_TABLE, &format!(".{name}{OLD_TABLE}")),
-    }
+    format!("{}.{name}{TABLE}", sidecar.strip_suffix(TABLE).unwrap_or(sidecar))
 }
 
 /// Returns the path of a run's receipt.
@@ -112,13 +93,9 @@ pub fn is_beside_shards(path: &str) -> bool {
     is_own_folder(path) && (index_stem(path).is_some() || describes_folder(path))
 }
 
-/// Whether a path begins with the folder of a run: its tag, or the 12 digits used by older releases, optionally with a
-/// serial number (`-2`).
+/// Whether a path begins with the folder of a run: its tag, optionally with a serial number (`-2`).
 pub(in crate::dataset) fn is_own_folder(path: &str) -> bool {
-    let Some((folder, _)) = path.split_once('/') else { return false };
-    let (digits, serial) = folder.split_once('-').unwrap_or((folder, "2"));
-    let is_old = digits.len() == 12 && is_hex(digits) && !serial.is_empty();
-    run_of_folder(folder).is_some() || (is_old && serial.bytes().all(|b| b.is_ascii_digit()))
+    path.split_once('/').is_some_and(|(folder, _)| run_of_folder(folder).is_some())
 }
 
 /// Returns a shard's path without its compression and format extensions: `t/000017` for `t/000017.tar.gz`.
@@ -154,10 +131,14 @@ mod tests {
 
     #[test]
     fn shards_have_names_of_digits_in_the_folder_of_a_run() {
-        let names =
-            ["0123456789abcdef/000000.tar.gz", "0123456789ab-12/000001.parquet", "0123456789ab/y=1/000000.parquet"];
+        let names = [
+            "0123456789abcdef/000000.tar.gz",
+            "0123456789abcdef-12/000001.parquet",
+            "0123456789abcdef/y=1/000000.parquet",
+        ];
         names.iter().for_each(|own| assert!(is_shard_name(own), "{own}"));
-        let others = ["000000.tar", "0123456789ab/x.tar", "0123456789AB/000000.tar", "0123456789ab/deep/000000.tar"];
+        let others =
+            ["000000.tar", "0123456789abcdef/x.tar", "0123456789ABCDEF/000000.tar", "0123456789abcdef/deep/000000.tar"];
         others.iter().for_each(|other| assert!(!is_shard_name(other), "{other}"));
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! [`SealingSink`] computes a seal while an object is written. [`get`] reads and checks a whole object, [`open`]
 //! returns an object whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does so for lookups.
-//! References by older releases have no seals; their objects are read unchecked.
+//! Every reference has a seal.
 
 use std::{
     io::{self, Read, Write},
@@ -35,19 +35,22 @@ const PIECE: u64 = 4 << 20;
 pub struct Sealed {
     /// Path relative to the dataset.
     pub path: String,
-    /// The expected seal; `None` if an older release wrote the object.
-    pub seal: Option<Seal>,
+    /// The expected seal.
+    pub seal: Seal,
 }
 
 impl Sealed {
     /// Returns an object with this path and seal.
-    pub fn new(path: impl Into<String>, seal: Option<Seal>) -> Self {
+    pub fn new(path: impl Into<String>, seal: Seal) -> Self {
         Self { path: path.into(), seal }
     }
 
-    /// Returns an object of which only the path is known.
-    pub fn unknown(path: impl Into<String>) -> Self {
-        Self::new(path, None)
+    /// Returns a staged object.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without a seal.
+    pub fn of(staged: &Staged) -> Result<Self> {
+        Ok(Self::new(staged.path.as_str(), seal_of(staged)?))
     }
 
     /// Returns the object's location, for messages.
@@ -71,6 +74,14 @@ impl Sealed {
     }
 }
 
+/// Returns the seal of a staged object that others refer to.
+///
+/// # Errors
+/// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without one.
+pub(in crate::dataset) fn seal_of(staged: &Staged) -> Result<Seal> {
+    staged.seal().ok_or_else(|| Error::internal(format!("expected a seal of `{}`, found none", staged.path)))
+}
+
 /// Reads and checks a whole object.
 ///
 /// # Errors
@@ -84,7 +95,7 @@ pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
 /// # Errors
 /// Like [`get`].
 pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Bytes) -> Result<Bytes> {
-    let Some(seal) = &object.seal else { return Ok(bytes) };
+    let seal = &object.seal;
     let body = usize::try_from(seal.body()).unwrap_or(usize::MAX);
     let blocks = checked_tail(store, object, seal, bytes.len() as u64, &bytes.slice(body.min(bytes.len())..))?;
     match blocks.damage(0, &bytes[..body]) {
@@ -99,10 +110,7 @@ pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Byt
 /// Like [`get`], for the object's tail.
 pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Result<Object> {
     let opened = |bytes| Object::new(Arc::clone(store), object.path.as_str(), bytes);
-    let Some(seal) = &object.seal else {
-        let facts = store.head(&object.path)?.ok_or_else(|| object.missing(store.as_ref()))?;
-        return Ok(opened(facts.bytes));
-    };
+    let seal = &object.seal;
     let (tail, bytes) = store.tail(&object.path, seal.tail)?.ok_or_else(|| object.missing(store.as_ref()))?;
     let blocks = checked_tail(store.as_ref(), object, seal, bytes, &tail)?;
     Ok(opened(bytes).checked(blocks, tail))
@@ -113,7 +121,7 @@ pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Resul
 /// # Errors
 /// Like [`get`].
 pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
-    let Some(seal) = &object.seal else { return Ok(()) };
+    let seal = &object.seal;
     if seal.is_whole() {
         return check_whole(store.as_ref(), object, seal);
     }
@@ -133,9 +141,10 @@ pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
 /// # Errors
 /// Like [`get`], and those of `write`.
 pub fn copy(store: &Arc<dyn Store>, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
-    let Some(seal) = object.seal.filter(|seal| !seal.is_whole()) else {
+    let seal = object.seal;
+    if seal.is_whole() {
         return copy_whole(store.as_ref(), object, write);
-    };
+    }
     let opened = open(store, object)?;
     let mut at = 0;
     while at < seal.bytes {
@@ -154,7 +163,7 @@ fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -
         opened => opened?,
     };
     let (mut hasher, mut buffer, mut bytes) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
-    let expected = object.seal.map(|seal| seal.bytes);
+    let seal = object.seal;
     loop {
         let n = match input.read(&mut buffer) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -164,17 +173,16 @@ fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -
             break;
         }
         bytes += n as u64;
-        if let Some(expected) = expected.filter(|expected| bytes > *expected) {
-            return Err(object.wrong_size(store, expected, bytes));
+        if bytes > seal.bytes {
+            return Err(object.wrong_size(store, seal.bytes, bytes));
         }
         hasher.update(&buffer[..n]);
         write(&buffer[..n])?;
     }
-    match object.seal {
-        Some(seal) if seal.bytes != bytes => Err(object.wrong_size(store, seal.bytes, bytes)),
-        Some(seal) if *hasher.finalize().as_bytes() != seal.hash => Err(object.damaged(store, 0)),
-        _ => Ok(bytes),
+    if bytes != seal.bytes {
+        return Err(object.wrong_size(store, seal.bytes, bytes));
     }
+    if *hasher.finalize().as_bytes() == seal.hash { Ok(bytes) } else { Err(object.damaged(store, 0)) }
 }
 
 fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {

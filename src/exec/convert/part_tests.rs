@@ -110,7 +110,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
     let encoder = Encoder::new(OutputFormat::Tar, Codec::None, &Arc::new(Schema::empty()), Vec::new(), None).unwrap();
     let facts: Vec<SourceFacts> = sources.iter().map(facts).collect();
     let (observer, cancel) = (Notes::default(), Cancel::default());
-    let rejects = RejectsFile::new(store.create("rejects").unwrap(), None);
+    let rejects = RejectsFile::new(crate::dataset::SealingSink::whole(store.as_ref(), "rejects").unwrap(), None);
     let tally = Mutex::new(Tally { sources: vec![SourceTally::default(); sources.len()], ..Tally::default() });
     let writer = Writer::from(crate::id::TransactionId::fresh());
     let pipeline = Pipeline {

@@ -36,7 +36,7 @@ use self::{
     stats::Footer,
 };
 use crate::{
-    dataset::{Dataset, NewShard, Settings, ShardMeta, Snapshot},
+    dataset::{Dataset, NewShard, Operation, Settings, ShardMeta, Snapshot},
     delta::{
         actions::{Action, Add, CommitInfo, FileFormat, Metadata, Protocol, Remove, Txn, Values, encode},
         log::{FOLDER, LogFiles, checkpoint_path, commit_path, version_of},
@@ -374,8 +374,8 @@ impl<'a> Mirror<'a> {
         let mut table = Table::of(state)?;
         table.add(&shards, &read, entry.version)?;
         // Records are the same unless this commit stands for other versions, too.
-        let data_change = entry.operation != "compact" || delta_version(entry.version) == self.first();
-        let mut actions = self.head(entry.version, operation(&entry.operation), &entry.operation, millis);
+        let data_change = entry.operation != Operation::Compact || delta_version(entry.version) == self.first();
+        let mut actions = self.head(entry.version, delta_name(entry.operation), entry.operation.name(), millis);
         actions.extend(self.description(state, &table, millis)?);
         let gone = state.adds.iter().filter(|(path, _)| !live.contains_key(path.as_str()));
         actions.extend(gone.map(|(_, add)| {
@@ -543,11 +543,11 @@ fn protocol(schema: &TableSchema) -> Protocol {
 }
 
 /// Returns the name that Delta has for an operation of a dataset.
-fn operation(own: &str) -> &'static str {
+fn delta_name(own: Operation) -> &'static str {
     match own {
-        "compact" => "OPTIMIZE",
-        "erase" | "remove" => "DELETE",
-        "revert" => "RESTORE",
+        Operation::Compact => "OPTIMIZE",
+        Operation::Erase | Operation::Remove => "DELETE",
+        Operation::Revert => "RESTORE",
         _ => "WRITE",
     }
 }

@@ -18,7 +18,8 @@ use crate::{
         stream::{Frames, Tail},
     },
     dataset::{
-        FrameTable, NewShard, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart, SidecarWriter, new_sidecar_path,
+        FrameTable, NewShard, Sealed, ShardMeta, SidecarColumns, SidecarGroups, SidecarPart, SidecarWriter,
+        sidecar_path,
     },
     error::{Error, Result},
     exec::{encode::Piece, index::ShardIndexes},
@@ -44,7 +45,7 @@ impl Beside {
         let indexes = if naming.indexes.is_empty() {
             None
         } else {
-            Some(ShardIndexes::create(store, &path, &new_sidecar_path(&path), naming.format, &naming.indexes)?)
+            Some(ShardIndexes::create(store, &path, &sidecar_path(&path), naming.format, &naming.indexes)?)
         };
         Ok(Self { path, codec, sidecar, indexes })
     }
@@ -60,7 +61,9 @@ impl Beside {
         if let Some(frames) = &ended.frames {
             self.sidecar.set_frames(frames)?;
         }
-        let mut staged = vec![self.sidecar.finish()?];
+        let sidecar = self.sidecar.finish()?;
+        let beside = Arc::new(crate::dataset::Beside::new(Sealed::of(&sidecar)?));
+        let mut staged = vec![sidecar];
         if let Some(indexes) = self.indexes {
             staged.extend(indexes.finish(records, ended.body_offset + ended.body_bytes)?);
         }
@@ -75,7 +78,6 @@ impl Beside {
         if ordinal != records {
             return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
         }
-        let beside = Some(Arc::new(crate::dataset::Beside::at_new(&self.path)));
         let meta = ShardMeta {
             path: self.path,
             records,

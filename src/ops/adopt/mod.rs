@@ -31,9 +31,9 @@ use crate::{
         decompress::{self, Compression},
     },
     dataset::{
-        Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, PrivateChoice, Pseudonymizer, Publication,
-        Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow, SuppressList,
-        Transaction, adopted_sidecar_path, choose_private, is_shard_name, new_sidecar_path, record_beside,
+        Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, Operation, PrivateChoice, Pseudonymizer,
+        Publication, Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow,
+        SuppressList, Transaction, adopted_sidecar_path, choose_private, is_shard_name, record_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -243,7 +243,7 @@ impl<'a> Adoption<'a> {
         let tag = transaction.tag().to_owned();
         let candidates = self.candidates(detected, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
-        let publication = Publication::begin(self.dataset, &transaction, "adopt", planned_on)?;
+        let publication = Publication::begin(self.dataset, &transaction, Operation::Adopt, planned_on)?;
         let adopted = self.take(&candidates, &settings)?;
         check_named_features(&adopted)?;
         if adopted.is_empty() {
@@ -481,7 +481,7 @@ impl<'a> Adoption<'a> {
     ) -> Result<Vec<Candidate>> {
         let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
-        let mut sidecars: HashSet<String> = HashSet::new();
+        let mut names: HashSet<String> = HashSet::new();
         let mut out = Vec::with_capacity(detected.len());
         for (file, found) in detected {
             let codec = found.map_or(Codec::None, |(_, codec)| codec);
@@ -505,9 +505,10 @@ impl<'a> Adoption<'a> {
             // No other run may choose the same path, even if it adopts the same file.
             let sidecar = match &source_location {
                 None => adopted_sidecar_path(tag, out.len()),
-                Some(_) => new_sidecar_path(&path),
+                Some(_) => sidecar_path(&path),
             };
-            if !sidecars.insert(new_sidecar_path(&path)) {
+            let name = if is_shard_name(&path) { sidecar_path(&path) } else { path.clone() };
+            if !names.insert(name) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
                     .at(file.uri())
                     .hint("names that differ only in their ending collide here; use --out"));
@@ -604,7 +605,7 @@ impl<'a> Adoption<'a> {
             segments,
             sources: &sources,
             numbers: Numbers::Fresh(counts.records_out),
-            ..Transaction::new(publication.id().clone(), "adopt", settings)
+            ..Transaction::new(publication.id().clone(), Operation::Adopt, settings)
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());

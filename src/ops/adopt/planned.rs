@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::{AdoptOptions, AdoptReport, Adoption, Detected, Folded, Skipped, arguments, destination};
 use crate::{
     dataset::{
-        Damage, Dataset, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, PrivateChoice,
-        Pseudonymizer, Publication, Revision, Settings, Transaction, claim, delete_plan, stage_sources,
+        Damage, Dataset, Operation, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
+        PrivateChoice, Pseudonymizer, Publication, Revision, Settings, Transaction, claim, delete_plan, stage_sources,
     },
     error::{Error, Result},
     exec::live,
@@ -23,7 +23,7 @@ use crate::{
     ops::{
         Context,
         stacked::Stacked,
-        tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{self, Committed, PlanReport, TaskReport, with_what_is_kept},
         verify::tasks::check_index,
     },
     plan,
@@ -183,7 +183,7 @@ fn run_task(
     let writer = claim(dataset, &record.id, task, record.tasks.len())?;
     let detected = adoption.detect(files)?;
     let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;
-    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Adopt.name(), record.base)?;
+    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Adopt, record.base)?;
     let adopted = adoption.take(&candidates, &work.settings)?;
     let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
@@ -264,7 +264,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         settings.codec = stacked.adds.first().map_or(settings.codec, |first| first.meta.codec);
     }
     let indexes = live::Prepared::new(dataset, newest.as_ref(), &stacked.adds, &settings.indexes)?;
-    let publication = Publication::begin(dataset, &record.id, Operation::Adopt.name(), record.base)?;
+    let publication = Publication::begin(dataset, &record.id, Operation::Adopt, record.base)?;
     let transaction = Transaction {
         arguments: arguments(work.in_place, &settings),
         revisions: work.revisions,

@@ -41,7 +41,7 @@ use super::{
     report::is_hidden,
 };
 use crate::{
-    dataset::{Entry, Snapshot, check_folders},
+    dataset::{Entry, Operation, Snapshot, check_folders},
     error::{Error, Result},
     exec::seen::SeenMemory,
     id::Version,
@@ -55,8 +55,6 @@ use crate::{
 const LOOK_BACK: u64 = 1_000;
 /// How far ahead a time without a zone may be that is taken for UTC.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
-/// Operations that add records.
-const ADDING: [&str; 4] = ["convert", "adopt", "pull", "reshard"];
 
 /// What became of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -396,7 +394,10 @@ impl Check<'_> {
     /// Returns the entry that added records last: not a merge, a tag or an erasure.
     fn last_addition(&self) -> Result<Entry> {
         let newest = self.snapshot.entry();
-        let adds = |entry: &Entry| entry.counts.records_out > 0 && ADDING.contains(&entry.operation.as_str());
+        let adds = |entry: &Entry| {
+            entry.counts.records_out > 0
+                && (entry.operation.imports() || matches!(entry.operation, Operation::Pull | Operation::Reshard))
+        };
         let mut found: Entry = newest.clone();
         for version in (newest.version.0.saturating_sub(LOOK_BACK).max(1)..newest.version.0).rev() {
             if adds(&found) {

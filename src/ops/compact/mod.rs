@@ -25,7 +25,7 @@ pub use self::{
 use super::{Context, segments, sort::Sorting};
 use crate::{
     codec::Codec,
-    dataset::{Dataset, Publication, Settings, ShardMeta, Snapshot, check_folders},
+    dataset::{Dataset, Operation, Publication, Settings, ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
     events::Event,
     exec::{
@@ -268,7 +268,7 @@ impl Compaction<'_> {
         };
         let dataset = snapshot.dataset();
         dataset.test_store()?;
-        let mut publication = Publication::begin(dataset, &transaction, "compact", snapshot.version())?;
+        let mut publication = Publication::begin(dataset, &transaction, Operation::Compact, snapshot.version())?;
         let shards = snapshot.shards()?;
         let group = |group: &plan::Group| Group {
             inputs: group.inputs.iter().map(|i| shards[*i].path.clone()).collect(),

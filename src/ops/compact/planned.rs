@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Damage, Dataset, NewShard, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource, Publication,
-        Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
+        Damage, Dataset, NewShard, Operation, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
+        Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
     exec::{
@@ -35,7 +35,7 @@ use crate::{
         Context,
         rewrite::partition,
         segments,
-        tasks::{self, Committed, Operation, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{self, Committed, PlanReport, TaskReport, with_what_is_kept},
         verify::tasks::check_merge,
     },
     plan,
@@ -209,7 +209,7 @@ fn run_task(
         indexes: work.settings.indexes.clone(),
         fingerprints: work.settings.has_fingerprints(),
     };
-    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact.name(), record.base)?;
+    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact, record.base)?;
     let merging = Merging {
         context,
         snapshot: &snapshot,
@@ -318,7 +318,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         constants: &constants,
         calls: tasks::fresh_calls(),
     };
-    let mut publication = Publication::begin(dataset, &record.id, Operation::Compact.name(), record.base)?;
+    let mut publication = Publication::begin(dataset, &record.id, Operation::Compact, record.base)?;
     let (segments::Merged { merges, staged }, failed) = segments::merge_if_whole(context, &parent)?;
     context.cancel.check()?;
     let snapshot = replacing.commit(all, (merges, staged), &mut publication, &mut report)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use arrow::datatypes::Fields;
+use serde::Serialize;
 
 use super::options::{ConvertOptions, LabelSource, SubjectSource};
 use crate::{
@@ -49,9 +50,9 @@ pub(super) fn arguments(
     set("index", indexes.join(","));
     set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
     set("schema", prescribed.map_or_else(String::new, schema::file::print));
-    set("on-name", options.on_name.map_or_else(String::new, |on| format!("{on:?}").to_lowercase()));
-    set("missing", if options.missing == OnMissing::Skip { "skip".into() } else { String::new() });
-    set("rows", options.rows.map_or_else(String::new, |rows| format!("{rows:?}").to_lowercase()));
+    set("on-name", options.on_name.map_or_else(String::new, word));
+    set("missing", if options.missing == OnMissing::Skip { word(options.missing) } else { String::new() });
+    set("rows", options.rows.map_or_else(String::new, word));
     set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
     set("var", options.arrays.vars.join(","));
     set("as-of", options.as_of.map_or_else(String::new, |as_of| as_of.to_string()));
@@ -79,6 +80,11 @@ pub(super) fn arguments(
             .join(","),
     );
     out
+}
+
+/// Returns the word of a choice, as it is stored and as users type it.
+fn word(choice: impl Serialize) -> String {
+    serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, NewShard, Numbers, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Settings, Transaction,
-        record_beside,
+        Counts, NewShard, Numbers, Operation, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Settings,
+        Transaction, record_beside,
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
@@ -73,7 +73,7 @@ pub(super) fn commit(
         sources: &sources,
         duplicates,
         numbers: Numbers::Fresh(counts.records_out),
-        ..Transaction::new(publication.id().clone(), "convert", with_types(&plan.settings, plan.row_fields()))
+        ..Transaction::new(publication.id().clone(), Operation::Convert, with_types(&plan.settings, plan.row_fields()))
     };
     let snapshot = match plan.replaced.is_empty() {
         true => publication.commit(&transaction)?,

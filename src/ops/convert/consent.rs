@@ -17,7 +17,7 @@ use super::{
     options::{Accept, OnSchema},
 };
 use crate::{
-    dataset::{Settings, ShardMeta, folder_of},
+    dataset::{Operation, Settings, ShardMeta, folder_of},
     error::{Error, Result},
     events::Event,
     exec::{constants, types},
@@ -166,7 +166,7 @@ impl Job<'_> {
         };
         for version in (1..=snapshot.version().0).rev().take(COMMITS) {
             let Ok(entry) = snapshot.dataset().entry(Version(version)) else { break };
-            if entry.operation != "convert" || entry.counts.records_out == 0 {
+            if entry.operation != Operation::Convert || entry.counts.records_out == 0 {
                 continue;
             }
             let (then, now) = (entry.arguments.contains_key("raw"), self.options.arrays.raw);

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Fields};
 
 use super::{arguments::arguments, consent, job::Job};
 use crate::{
-    dataset::{Settings, Snapshot},
+    dataset::{Operation, Settings, Snapshot},
     error::{Error, Result},
     events::Event,
     id::Version,
@@ -120,7 +120,7 @@ fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Re
     let mut new = given;
     for version in (1..=snapshot.version().0).rev().take(COMMITS) {
         let entry = snapshot.dataset().entry(Version(version))?;
-        new.retain(|name| entry.operation != "convert" || entry.arguments.get(*name) != all.get(*name));
+        new.retain(|name| entry.operation != Operation::Convert || entry.arguments.get(*name) != all.get(*name));
         if new.is_empty() {
             break;
         }

@@ -65,7 +65,7 @@ pub use self::{
 };
 use super::Context;
 use crate::{
-    dataset::{Dataset, Publication, Settings, Snapshot},
+    dataset::{Dataset, Operation, Publication, Settings, Snapshot},
     error::{Error, Result},
     exec::{live, shard::ShardNaming},
     id::TransactionId,
@@ -161,7 +161,7 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     let naming = naming(&plan.settings, &transaction);
     let mut report = report_of(job, &plan);
     job.dataset.test_store()?;
-    let publication = Publication::begin(job.dataset, &transaction, "convert", plan.base)?;
+    let publication = Publication::begin(job.dataset, &transaction, Operation::Convert, plan.base)?;
     let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
     report.columns = plan.columns();
     commit::commit(job, &plan, &naming.tag, publication, made, report)

@@ -90,8 +90,8 @@ pub(super) struct ConvertPlan {
     pub(super) inputs: Inputs,
     /// Starts of the record ids of each source, if they follow from more sources than these.
     pub(super) keys: Option<Vec<String>>,
-    /// Hash of each source, or 0 if it is known only when the source was read; empty if no source is a part of one.
-    pub(super) hashes: Vec<u64>,
+    /// Hash of each source; `None` if it is known only when the source was read; empty if no source is a part of one.
+    pub(super) hashes: Vec<Option<u64>>,
     /// Stored bytes of the listed sources.
     pub(super) bytes: u64,
     /// Locations that could not be listed; each counts as a rejected record.

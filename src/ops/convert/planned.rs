@@ -16,12 +16,12 @@ use super::{
     work::{Work, obstacle, publish},
 };
 use crate::{
-    dataset::{Dataset, Outcome, PlanRecord},
+    dataset::{Dataset, Operation, Outcome, PlanRecord},
     error::{Error, Result},
     events::Event,
     ops::{
         Context,
-        tasks::{Committed, Operation, PlanReport, TaskReport, plan_again, with_what_is_kept},
+        tasks::{Committed, PlanReport, TaskReport, plan_again, with_what_is_kept},
     },
     storage::Location,
 };

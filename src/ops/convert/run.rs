@@ -15,7 +15,7 @@ use super::{
     plan::ConvertPlan,
 };
 use crate::{
-    dataset::DuplicatesRef,
+    dataset::{DuplicatesRef, SealingSink},
     error::{Error, Result},
     events::{Event, Silent},
     exec::{
@@ -182,7 +182,7 @@ fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Op
         return Ok(None);
     }
     let path = format!("{SYSTEM_FOLDER}/rejects/{writer}.jsonl");
-    let file = RejectsFile::new(job.dataset.store().create(&path)?, job.pseudonymizer.clone());
+    let file = RejectsFile::new(SealingSink::whole(job.dataset.store().as_ref(), &path)?, job.pseudonymizer.clone());
     plan.faults.iter().try_for_each(|fault| file.fault(1, 1, fault))?;
     Ok(Some(file))
 }

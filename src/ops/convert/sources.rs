@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Fresh<'a> {
     pub(super) inputs: &'a Inputs,
     /// Hashes of sources of which only a part was read; empty if there are none.
-    pub(super) hashes: &'a [u64],
+    pub(super) hashes: &'a [Option<u64>],
     /// Hash of each file of samples; empty if they are not needed.
     pub(super) part_hashes: &'a [AtomicU64],
     pub(super) tally: &'a Tally,
@@ -72,7 +72,7 @@ impl Fresh<'_> {
                 Box::new(sources.iter().zip(&self.tally.sources).enumerate().map(move |(number, (source, tally))| {
                     let arrays =
                         source.reader.facts().layout.as_deref().and_then(|layout| serde_json::to_string(layout).ok());
-                    let hash = self.hashes.get(number).copied().filter(|hash| *hash != 0).unwrap_or(tally.hash);
+                    let hash = self.hashes.get(number).copied().flatten().unwrap_or(tally.hash);
                     let firsts = self.tally.firsts.iter().filter_map(|firsts| firsts.get(number).copied().flatten());
                     let other_firsts = firsts.skip(1).collect();
                     SourceRow { arrays, other_firsts, ..row(&source.file, &SourceTally { hash, ..*tally }) }

@@ -14,14 +14,17 @@ use super::{
     work::{Work, publish_wider},
 };
 use crate::{
-    dataset::{Dataset, Outcome, PlanRecord, Pseudonymizer, Publication, Snapshot, Transaction, delete_plan},
+    dataset::{
+        Dataset, Operation, Outcome, PlanRecord, Pseudonymizer, Publication, SealingSink, Snapshot, Transaction,
+        check_sealed, delete_plan,
+    },
     error::{Error, Result},
     events::Event,
     exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
     ops::{
         Context,
         stacked::Stacked,
-        tasks::{self, Committed, Operation, described},
+        tasks::{self, Committed, described},
         verify::tasks::check_index,
     },
     schema::{force_text, unite_lists, wire},
@@ -69,7 +72,7 @@ fn commit_once(
     }
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let snapshot = dataset.latest()?;
-    let mut publication = Publication::begin(dataset, &record.id, "convert", record.base)?;
+    let mut publication = Publication::begin(dataset, &record.id, Operation::Convert, record.base)?;
     let mut stacked = Stacked::of(dataset, outcomes, work.faults.len() as u64);
     let joined = rejects(&stacked, dataset, record, work, pseudonymizer)?;
     let mut report = report(&stacked, dataset, work, snapshot.as_ref());
@@ -167,9 +170,10 @@ fn rejects(
     }
     let store = dataset.store().as_ref();
     let path = format!("{SYSTEM_FOLDER}/rejects/{}.jsonl", record.id);
-    let file = RejectsFile::new(store.create(&path)?, pseudonymizer);
+    let file = RejectsFile::new(SealingSink::whole(store, &path)?, pseudonymizer);
     work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
     for rejects in &stacked.rejects {
+        check_sealed(dataset.store(), &rejects.sealed())?;
         file.append(&mut store.read(&rejects.path)?)?;
     }
     Ok(Some(file.finish()?))

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewSources as _, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer, Publication,
-        SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
+        Dataset, NewSources as _, Operation, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer,
+        Publication, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -129,7 +129,7 @@ impl<'a> TaskRunner<'a> {
             indexes: plan.settings.indexes.clone(),
             fingerprints: plan.settings.has_fingerprints(),
         };
-        let publication = Publication::begin_as(self.dataset, writer.clone(), "convert", self.record.base)?;
+        let publication = Publication::begin_as(self.dataset, writer.clone(), Operation::Convert, self.record.base)?;
         match run_once(&job, &plan, &naming, &writer).map_err(|error| plan.given.explain(error))? {
             Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
             Attempt::Mismatch { source, mismatch, error } => {
@@ -193,7 +193,7 @@ impl<'a> TaskRunner<'a> {
         let store = self.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;
-        let rejects_ref = rejects.as_ref().map(SealedRef::of);
+        let rejects_ref = rejects.as_ref().map(SealedRef::of).transpose()?;
         let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         record_beside(adds.iter_mut(), &staged);
@@ -269,7 +269,7 @@ impl<'a> TaskRunner<'a> {
             memory,
             inputs,
             keys: (!work.of_files).then_some(keys),
-            hashes: parts.iter().map(|part| part.as_ref().map_or(0, |scouted| scouted.hash)).collect(),
+            hashes: parts.iter().map(|part| part.as_ref().map(|scouted| scouted.hash)).collect(),
             bytes,
             faults: Vec::new(),
             skipped: super::listing::Skipped::default(),

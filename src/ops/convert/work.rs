@@ -21,7 +21,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewPlan, PlanRecord, PlanTask, PlannedSource, Revision, Settings, publish_plan, publish_plan_like,
+        Dataset, NewPlan, Operation, PlanRecord, PlanTask, PlannedSource, Revision, Settings, publish_plan,
+        publish_plan_like,
     },
     error::{Error, Result},
     events::Event,
@@ -381,7 +382,7 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
     }
     let signature = Signature::new(job, plan, &work)?;
     let new = NewPlan {
-        operation: "convert",
+        operation: Operation::Convert,
         base: plan.base,
         signature: Box::new(|| signature.finish()),
         tasks,

@@ -14,6 +14,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    num::NonZeroU64,
     sync::Arc,
 };
 
@@ -148,8 +149,13 @@ struct Row {
     shard: Arc<str>,
     ordinal: u64,
     subject_id: Option<String>,
-    /// Stored content hash; 0 if there is none.
-    hash: u64,
+    /// Stored content hash.
+    hash: Option<NonZeroU64>,
+}
+
+/// Returns a stored content hash as the sidecar states it.
+fn stated(hash: Option<NonZeroU64>) -> u64 {
+    hash.map_or(0, NonZeroU64::get)
 }
 
 impl Row {
@@ -234,7 +240,7 @@ impl Side<'_> {
                     let record_id = snapshot.shown_id(row.id())?;
                     let SidecarRow { subject_id, hash, .. } = row;
                     let subject_id = subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?;
-                    let content = contents.at(ordinal)?.unwrap_or_else(|| hash.into());
+                    let content = contents.at(ordinal)?.unwrap_or_else(|| stated(hash).into());
                     let shard = Arc::clone(&name);
                     if visit(Row { record_id, content, second, shard, ordinal, subject_id, hash })? == Wants::Count {
                         return Ok(Wants::Count);
@@ -366,7 +372,8 @@ fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
     let length = |text: Option<&String>| text.map_or(u64::MAX, |text| text.len() as u64);
     let subject = row.subject_id.as_ref();
     out.write_all(&row.content.to_le_bytes())?;
-    let numbers = [u64::from(row.second), row.hash, shard, row.ordinal, length(Some(&row.record_id)), length(subject)];
+    let numbers =
+        [u64::from(row.second), stated(row.hash), shard, row.ordinal, length(Some(&row.record_id)), length(subject)];
     for number in numbers {
         out.write_all(&number.to_le_bytes())?;
     }
@@ -398,7 +405,7 @@ fn decode(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> 
     let subject_id = if subject == u64::MAX { None } else { Some(text(subject)?) };
     let shard = usize::try_from(shard).ok().and_then(|shard| shards.get(shard)).ok_or_else(damaged)?;
     let (content, second, shard) = (u128::from_le_bytes(content), second == 1, Arc::clone(shard));
-    Ok(Some(Row { record_id, content, second, shard, ordinal, subject_id, hash }))
+    Ok(Some(Row { record_id, content, second, shard, ordinal, subject_id, hash: NonZeroU64::new(hash) }))
 }
 
 #[cfg(test)]
@@ -408,7 +415,15 @@ mod tests {
 
     fn row(id: &str, hash: u64, second: bool) -> Row {
         let content = hash.into();
-        Row { record_id: id.into(), content, second, shard: "s".into(), ordinal: hash, subject_id: None, hash }
+        Row {
+            record_id: id.into(),
+            content,
+            second,
+            shard: "s".into(),
+            ordinal: hash,
+            subject_id: None,
+            hash: NonZeroU64::new(hash),
+        }
     }
 
     fn matched(rows: Vec<Row>, budget: usize) -> Vec<(Change, String)> {

@@ -405,7 +405,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
-            beside: None,
+            beside: crate::dataset::Beside::nothing(),
         };
         let runs = [run(0, 3), run(3, 1), run(5, 12), run(18, 0), run(20, 2), run(30, 40)];
         let runs: Vec<&Run> = runs.iter().collect();

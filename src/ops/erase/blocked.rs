@@ -36,9 +36,12 @@ impl Run<'_> {
                     NameKind::Record | NameKind::Subject => (query.text(), None),
                 };
                 let mut kind = name.suppressed(has_subjects);
-                if kind == SuppressedKind::Origin && has_contents && hit.hash != 0 {
+                if kind == SuppressedKind::Origin
+                    && has_contents
+                    && let Some(hash) = hit.hash
+                {
                     kind = SuppressedKind::Place;
-                    let content = Cow::Owned(content_text(text, hit.hash));
+                    let content = Cow::Owned(content_text(text, hash.get()));
                     rows.entry((SuppressedKind::Content, content)).or_insert((source, 1));
                 }
                 rows.entry((kind, text.into())).or_insert((source, 0)).1 += 1;

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::{Run, rejects, report::EraseReport};
 use crate::{
     codec::base64::from_any_base64,
-    dataset::{Rewrite, ShardMeta},
+    dataset::{Operation, Rewrite, ShardMeta},
     error::Result,
     format::{OutputFormat, parquet},
 };
@@ -23,7 +23,7 @@ impl Run<'_> {
             return Ok(());
         }
         let history = self.dataset.history(self.newest.version())?;
-        if history.iter().all(|entry| entry.operation != "adopt") {
+        if history.iter().all(|entry| entry.operation != Operation::Adopt) {
             return Ok(());
         }
         let erased_ids = self.erased_ids()?;

@@ -161,7 +161,7 @@ mod tests {
             uri: None,
             hyperslab: None,
             row: Some(record),
-            hash: 0,
+            hash: None,
             since: Version(1),
             places: Vec::new(),
         }

@@ -34,9 +34,9 @@ pub use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet, Pseudonymizer,
-        Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, TaggedVersions, Unfinished, Word, commit_erasure,
-        delete_void_plans, each_left_out, folder_of, indexes, leases, leases::Lease, leftovers, lookup,
+        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet, Operation,
+        Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, TaggedVersions, Unfinished, Word,
+        commit_erasure, delete_void_plans, each_left_out, folder_of, indexes, leases, leases::Lease, leftovers, lookup,
         pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of, stored_hash, token_of,
         tombstones,
     },
@@ -158,7 +158,7 @@ impl Session<'_> {
             let transaction = TransactionId::fresh();
             let newest = self.dataset.open()?;
             let begun_on = newest.version();
-            let lease = Lease::take(self.dataset, &transaction, "erase", self.oldest(&newest), leases::LEASE)?;
+            let lease = Lease::take(self.dataset, &transaction, Operation::Erase, self.oldest(&newest), leases::LEASE)?;
             match self.attempts(&transaction, &lease) {
                 // The objects it wrote may be deleted by now: it has to start afresh, under another transaction id.
                 Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {
@@ -637,8 +637,7 @@ impl<'a> Run<'a> {
         let rule = &self.newest.entry().settings.keys;
         let (mut named, mut firsts): (Vec<(String, Vec<u64>)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
-            // Files that are parts of samples are listed without records.
-            let is_part = source.records == 0 && source.hash == 0;
+            let is_part = source.is_part_of_sample();
             if is_part && is_erased(&rule.key(&source.name)) {
                 gone.insert(source.uri);
             } else if !is_part {

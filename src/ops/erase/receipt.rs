@@ -19,7 +19,7 @@ use crate::{
         merkle::Hash,
         seal::close_json,
     },
-    dataset::{CHECKED_RECEIPT, Entry, IdQuery, Rewrite, Salt, receipt_path},
+    dataset::{Entry, FORMAT_VERSION, IdQuery, Rewrite, Salt, receipt_path},
     error::{Error, Result},
     exec::erase::AffectedShard,
     id::{TransactionId, Version},
@@ -100,7 +100,7 @@ pub(super) struct Receipt {
     pub(super) all_versions: bool,
     pub(super) version_before: Version,
     pub(super) version_after: Version,
-    /// Root hashes that `manifest --root` prints for these versions; absent if an older release wrote a part of them.
+    /// Root hashes that `manifest --root` prints for these versions.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
     pub(super) root_before: Option<Hash>,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]
@@ -141,7 +141,7 @@ impl Receipt {
         };
         Self {
             r#type: "erasure".to_owned(),
-            schema: CHECKED_RECEIPT,
+            schema: FORMAT_VERSION,
             dataset: report.dataset.clone(),
             erased_at: format!("{:.6}", Timestamp::now()),
             tool: concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned(),

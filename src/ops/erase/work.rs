@@ -10,7 +10,9 @@ use rayon::prelude::*;
 
 use super::{super::rewrite, finish};
 use crate::{
-    dataset::{Dataset, ErasureOrder, NewShard, PlaceRef, Publication, Reindexed, Unfinished, record_beside},
+    dataset::{
+        Dataset, ErasureOrder, NewShard, Operation, PlaceRef, Publication, Reindexed, Unfinished, record_beside,
+    },
     error::{Effect, Error, Kind, Result},
     exec::erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
     id::{TransactionId, Version},
@@ -79,7 +81,7 @@ pub(super) struct Work<'a> {
 
 impl<'a> Work<'a> {
     pub(super) fn begin(dataset: &'a Dataset, transaction: &TransactionId, newest: Version) -> Result<Self> {
-        let publication = Publication::begin(dataset, transaction, "erase", newest)?;
+        let publication = Publication::begin(dataset, transaction, Operation::Erase, newest)?;
         Ok(Self {
             dataset,
             publication,

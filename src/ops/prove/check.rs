@@ -98,13 +98,13 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
         Ok((ids, records))
     });
     let (ids, records, problem) = match found {
-        Ok((ids, records)) => (ids, records, None),
-        Err(problem) => (Ids::Unbound, Vec::new(), Some(problem)),
+        Ok((ids, records)) => (Some(ids), records, None),
+        Err(problem) => (None, Vec::new(), Some(problem)),
     };
     let (ids, key_check) = match ids {
-        Ids::Unbound => (None, None),
-        Ids::Plain => (Some("plain".to_owned()), None),
-        Ids::Tokens(mode, check) => (Some(mode), Some(check)),
+        None => (None, None),
+        Some(Ids::Plain) => (Some("plain".to_owned()), None),
+        Some(Ids::Tokens(mode, check)) => (Some(mode), Some(check)),
     };
     ProofReport {
         id: proof.id.clone(),
@@ -125,10 +125,8 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
 pub(super) fn ids_of(head: &str) -> Result<Ids, String> {
     let wrong = || "the head states how ids are stored in an unknown form".to_owned();
     let mut lines = head.lines();
-    match lines.next() {
-        Some("shardify root 2") => return Ok(Ids::Unbound),
-        Some("shardify root 3") => {}
-        _ => return Err("the head is not that of a version".to_owned()),
+    if lines.next() != Some("shardify root 1") {
+        return Err("the head is not that of a version".to_owned());
     }
     let ids = lines.nth(1).and_then(|line| line.strip_prefix("ids ")).ok_or_else(wrong)?;
     match ids.split_once(' ') {
@@ -190,9 +188,7 @@ fn counts(proof: &Proof) -> Result<(u64, u64), String> {
     if number(1, "version")? != proof.version.0 {
         return Err(wrong());
     }
-    // Heads of the newer form also contain a line about how ids are stored.
-    let first = if ids_of(&proof.head)? == Ids::Unbound { 2 } else { 3 };
-    Ok((number(first, "lists")?, number(first + 1, "segments")?))
+    Ok((number(3, "lists")?, number(4, "segments")?))
 }
 
 /// Returns the numbers of the records that a segment contains for a hash.
@@ -281,9 +277,8 @@ mod tests {
         id::Version,
     };
 
-    const PLAIN: &str = "shardify root 3\nversion 3\nids plain\nlists 1\nsegments ";
-    const TOKENS: &str = "shardify root 3\nversion 3\nids hmac 0011223344556677\nlists 1\nsegments ";
-    const OLDER: &str = "shardify root 2\nversion 3\nlists 1\nsegments ";
+    const PLAIN: &str = "shardify root 1\nversion 3\nids plain\nlists 1\nsegments ";
+    const TOKENS: &str = "shardify root 1\nversion 3\nids hmac 0011223344556677\nlists 1\nsegments ";
 
     /// A version of a dataset: the beginning of its head, and for each segment its pairs, which are in two buckets.
     struct World {
@@ -317,7 +312,7 @@ mod tests {
                     .collect();
                 let leaves: Vec<Hash> = texts_of.iter().map(|text| merkle::leaf(text.as_bytes())).collect();
                 let facts = json!({ "kind": "record", "path": "", "record_base": 1000 * number,
-                                    "pairs": pairs.len(), "buckets": 2 });
+                                    "pairs": pairs.len(), "buckets": 2, "bytes": 0, "seals": "" });
                 let segment: SegmentRef = serde_json::from_value(facts).unwrap();
                 let text = segment_leaf(&segment, &merkle::root(&leaves));
                 top.push(merkle::leaf(text.as_bytes()));
@@ -469,8 +464,6 @@ mod tests {
         };
         assert!(complete(PLAIN, "PAT-1", true) && complete(PLAIN, "PAT-2", true));
         assert!(!complete(PLAIN, "PAT-1", false), "the root is not known from elsewhere");
-        assert!(complete(OLDER, "PAT-1", true), "nothing else has that hash");
-        assert!(!complete(OLDER, "PAT-2", true), "it may be there as a token");
     }
 
     /// Pseudo-random numbers.
@@ -521,8 +514,8 @@ mod tests {
                 let head = proof["head"].as_str().unwrap().to_owned();
                 let (old, new) = [
                     ("ids plain\n", ""),
-                    ("root 3", "root 2"),
-                    ("root 2", "root 3"),
+                    ("root 1", "root 2"),
+                    ("root 2", "root 1"),
                     ("ids hmac 0011223344556677", "ids plain"),
                     ("segments 3", "segments 2"),
                     ("segments 3", "segments 0"),
@@ -578,10 +571,8 @@ mod tests {
         let plain = pairs(&|id| IdHash::of(id));
         let tokens = pairs(&|id| IdHash::of_token(&key.token(id)));
         let worlds = [
-            (World { head: PLAIN.into(), segments: plain.clone() }, false),
-            (World { head: TOKENS.into(), segments: tokens.clone() }, true),
-            (World { head: OLDER.into(), segments: plain }, false),
-            (World { head: OLDER.into(), segments: tokens }, true),
+            (World { head: PLAIN.into(), segments: plain }, false),
+            (World { head: TOKENS.into(), segments: tokens }, true),
         ];
         let texts: Vec<String> = names.iter().flat_map(|id| [id.clone(), key.token(id)]).collect();
         let mut genuine: Vec<(usize, Value)> = Vec::new();

@@ -96,8 +96,6 @@ struct BlockProof {
 /// How the ids of a version are stored, as stated by the head of its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Ids {
-    /// Not stated, because the head is of an older form: the proof's own statement is not verified.
-    Unbound,
     /// In plain form.
     Plain,
     /// As tokens: the mode, and the check value of the key.
@@ -120,7 +118,7 @@ pub struct ProofReport {
     /// Whether the root equals the one that the user expects. Otherwise the proof shows only what follows from the root
     /// that it contains itself.
     pub root_checked: bool,
-    /// How ids are stored: `plain`, `hmac` or `sealed`; absent if the root does not state it.
+    /// How ids are stored: `plain`, `hmac` or `sealed`; absent if the proof does not hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<String>,
     /// Check value of the key of private ids, as stated by the root.
@@ -137,11 +135,9 @@ pub struct ProofReport {
 }
 
 impl ProofReport {
-    /// Returns whether the proof holds and everything that it depends on was verified. Roots of older releases do not
-    /// state how ids are stored; only the presence of a plain id follows from them, because no other id has its hash.
+    /// Returns whether the proof holds and everything that it depends on was verified.
     pub fn is_complete(&self) -> bool {
-        let bound = self.ids.is_some() || (self.claim == Claim::Present && !self.is_token);
-        self.problem.is_none() && self.root_checked && bound
+        self.problem.is_none() && self.root_checked
     }
 }
 

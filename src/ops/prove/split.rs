@@ -15,7 +15,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Expected, Ids, check::ids_of, check::unhex, texts};
+use super::{Expected, check::ids_of, check::unhex, texts};
 use crate::{
     codec::{
         hex::hex,
@@ -153,12 +153,6 @@ fn divided(snapshot: &Snapshot) -> Result<&Sides> {
         .hint("contents and columns are not in the id index, so its root cannot state their sides")
         .hint("divide a new dataset with --split-by subject, or with --split-by id for Parquet"));
     }
-    if entry.segments.iter().any(|segment| segment.side.is_none()) {
-        return Err(refused(
-            "expected an id index that states the side of each segment, found one of an older release",
-        )
-        .hint("convert the sources into a new dataset, with --out and the same --split"));
-    }
     Ok(sides)
 }
 
@@ -247,9 +241,7 @@ fn head(certificate: &Certificate) -> Result<Sides, String> {
         [lines @ .., rule, ""] if lines.len() == 6 => (lines, rule.strip_prefix("split ")),
         _ => return Err("the head does not state the rule of the sides".to_owned()),
     };
-    if ids_of(&certificate.head)? == Ids::Unbound {
-        return Err(wrong());
-    }
+    ids_of(&certificate.head)?;
     let expected = [
         (1, format!("version {}", certificate.version.0)),
         (3, format!("lists {}", certificate.lists.len())),

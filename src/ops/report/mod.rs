@@ -45,7 +45,7 @@ use super::{
     sizes::Sizes,
 };
 use crate::{
-    dataset::{Counts, Entry, Run, ShardMeta, Snapshot, Totals, check_folders, each_length},
+    dataset::{Counts, Entry, Operation, Run, ShardMeta, Snapshot, Totals, check_folders, each_length},
     error::{Error, Result},
     events::Event,
     format::OutputFormat,
@@ -80,7 +80,7 @@ pub struct VersionReport {
     /// When it was committed.
     pub committed_at: String,
     /// Operation that made it.
-    pub operation: String,
+    pub operation: Operation,
     /// Its tags.
     pub tags: Vec<String>,
     /// Whether it can still be read.
@@ -274,7 +274,7 @@ fn versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
     let report = |entry: &Entry| VersionReport {
         version: entry.version,
         committed_at: format!("{:.0}", snapshot.committed_at(entry.version, entry.committed_at)),
-        operation: entry.operation.clone(),
+        operation: entry.operation,
         tags: snapshot.tags().iter().filter(|(_, v)| **v == entry.version).map(|(tag, _)| tag.clone()).collect(),
         readable: snapshot.can_read(entry.version),
         counts: entry.counts,

@@ -30,8 +30,8 @@ use self::{
 use super::{Context, manifest, rewrite};
 use crate::{
     dataset::{
-        ContentHashes, Counts, Dataset, NewShard, Numbers, Parent, Publication, RESHARD, Settings, ShardMeta, Snapshot,
-        Transaction, check_folders, commit_reshard, folder_of, record_beside, renumber,
+        ContentHashes, Counts, Dataset, NewShard, Numbers, Operation, Parent, Publication, Settings, ShardMeta,
+        Snapshot, Transaction, check_folders, commit_reshard, folder_of, record_beside, renumber,
     },
     error::{Error, Result},
     events::Event,
@@ -179,7 +179,7 @@ impl Run<'_> {
             return Ok(report);
         }
         self.child.test_store()?;
-        let mut publication = Publication::begin(self.child, &id, RESHARD, Version(0))?;
+        let mut publication = Publication::begin(self.child, &id, Operation::Reshard, Version(0))?;
         context.observer.event(Event::Phase { name: "writing shards", bytes: Some(total) });
         let written = match self.options.shuffle {
             None => self.write(&resharder, &cuts)?,
@@ -352,7 +352,7 @@ impl Run<'_> {
             places: made.places,
             sources: &sources,
             numbers: Numbers::Fresh(chosen.numbering.records()),
-            ..Transaction::new(publication.id().clone(), RESHARD, settings)
+            ..Transaction::new(publication.id().clone(), Operation::Reshard, settings)
         };
         let committed = publication.attempt(|| commit_reshard(child, (snapshot, parent), &transaction))?;
         report.version = Some(committed.version());

@@ -40,8 +40,8 @@ impl<'a> KeptSources<'a> {
         let (mut firsts, mut place, mut parts) = (Vec::new(), 0, false);
         let mut optional = Optional::default();
         snapshot.each_source(&mut |row| {
-            parts |= is_part(&row);
-            if !is_part(&row) {
+            parts |= row.is_part_of_sample();
+            if !row.is_part_of_sample() {
                 firsts.extend(row.firsts().map(|first| (first, place)));
             }
             optional.arrays |= row.arrays.is_some();
@@ -68,7 +68,7 @@ impl<'a> KeptSources<'a> {
         if row.removed.is_some() {
             return None;
         }
-        if is_part(&row) && !self.numbering.is_identity() {
+        if row.is_part_of_sample() && !self.numbering.is_identity() {
             let is_private = self.snapshot.entry().settings.private.is_some();
             let key = self.snapshot.entry().settings.keys.key(&row.name);
             let hash = IdQuery::new(self.pseudonymizer.as_ref(), &key).hash;
@@ -115,11 +115,6 @@ fn kept_hashes(snapshot: &Snapshot, chosen: &Chosen, cancel: &Cancel) -> Result<
     }
     hashes.par_sort_unstable();
     Ok(hashes)
-}
-
-/// Files that are parts of samples are listed without records.
-fn is_part(row: &SourceRow) -> bool {
-    row.records == 0 && row.hash == 0
 }
 
 impl NewSources for KeptSources<'_> {

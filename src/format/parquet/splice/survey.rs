@@ -130,7 +130,7 @@ impl Sorting {
 }
 
 /// Returns the names of the columns with values that the types of [`storable_fields`] cannot represent. Only files of
-/// older releases and other programs can have such columns.
+/// other programs can have such columns.
 fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
     let fields = source.schema()?.fields();
     let mut names = BTreeSet::new();
