@@ -85,7 +85,6 @@ fn arrow_files() -> Vec<Vec<u8>> {
 }
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {
-    let compat = |path: &str| folder(&testdata().join("compat").join(path));
     match name {
         "csv" => with_extension(&["csv"]),
         "json" => with_extension(&["json"]),
@@ -102,9 +101,9 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "delta" => vec![folder(&testdata().join("delta/visits"))],
         "packed" => with_extension(&["csv"]).iter().map(|seed| gzipped(seed)).collect(),
         "any" => with_extension(&["csv", "jsonl", "npy", "nc", "gz", "tar", "parquet", "txt"]),
-        "dataset" => ["v1/tar", "v2/sorted", "v3/erased", "v3/tensors"].map(compat).to_vec(),
-        "proof" => ["v3/absent.json", "v3/present.json"]
-            .map(|path| std::fs::read(testdata().join("compat").join(path)).unwrap())
+        "dataset" => vec![folder(&testdata().join("compat/1"))],
+        "proof" => ["absent.json", "present.json"]
+            .map(|path| std::fs::read(testdata().join("proofs").join(path)).unwrap())
             .to_vec(),
         "schema" => vec![
             br#"{"columns": [{"name": "a", "type": "int64"}, {"name": "b", "type": "list<struct<x: float32, y: text>>"}]}"#.to_vec(),

@@ -21,7 +21,7 @@ use crate::{
     array::CONSTANTS_FILE,
     dataset::{folder_of, stage_small},
     error::{Error, Result},
-    format::{RecordReader, arrays::ArrayReader},
+    format::RecordReader,
     storage::{Staged, Store},
 };
 
@@ -32,7 +32,7 @@ use crate::{
 pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReader)>) -> Result<Option<RecordBatch>> {
     let mut all: Option<(String, RecordBatch)> = None;
     for (name, reader) in sources {
-        let Some(found) = reader.arrays().map(ArrayReader::constants).transpose()?.flatten() else { continue };
+        let Some(found) = reader.arrays().map(|arrays| arrays.constants()).transpose()?.flatten() else { continue };
         let Some((first, known)) = &all else {
             all = Some((name, found));
             continue;

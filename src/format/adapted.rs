@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, SchemaRef};
 
-use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, arrays::ArrayReader};
+use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, arrays::ArraySource};
 use crate::{
     error::Result,
     record::{PartSizes, SourcePart, Split, filter::SplitBounds},
@@ -71,7 +71,7 @@ impl<A: Adapter> RecordReader for Adapted<A> {
         self.inner.settle(input)
     }
 
-    fn arrays(&self) -> Option<&ArrayReader> {
+    fn arrays(&self) -> Option<&dyn ArraySource> {
         self.inner.arrays()
     }
 

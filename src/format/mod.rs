@@ -32,7 +32,7 @@ use std::io::Read;
 use arrow::datatypes::{Fields, SchemaRef};
 
 pub use self::facts::ReaderFacts;
-use self::{arrays::ArrayReader, tar::index::Members};
+use self::{arrays::ArraySource, tar::index::Members};
 use crate::{
     codec::Codec,
     error::{Error, Kind, Result},
@@ -95,7 +95,7 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     }
 
     /// Returns the reader as one of arrays, if its records are slices of such.
-    fn arrays(&self) -> Option<&ArrayReader> {
+    fn arrays(&self) -> Option<&dyn ArraySource> {
         None
     }
 

@@ -39,7 +39,7 @@ use crate::{
         encode::{framing, id_column},
         separated::Separated,
     },
-    format::{OutputFormat, Parsed, arrays::ArrayReader, files, parquet},
+    format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, key_rule::KeyRule},
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
@@ -259,7 +259,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
         match classified(others.clone()) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.facts().layout.is_some())
-                    && let Some(opened) = source.reader.arrays().map(ArrayReader::opened).transpose()?
+                    && let Some(opened) = source.reader.arrays().map(|arrays| arrays.opened()).transpose()?
                 {
                     report.record_dim.clone_from(&opened.plan().dim);
                     report.variables = variables(opened.header(), opened.plan());

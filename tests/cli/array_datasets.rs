@@ -276,14 +276,14 @@ fn a_column_has_one_unit_in_all_sources_and_runs() {
     array("d", "1");
     let refused = folder.run("convert a.zarr b.zarr --out both");
     assert!(
-        refused.code == 6 && refused.stderr.contains("expected the unit `K`, as a.zarr has, found `degC`"),
+        refused.code == 8 && refused.stderr.contains("expected the unit `K`, as a.zarr has, found `degC`"),
         "{refused:?}"
     );
     folder.run("convert a.zarr c.zarr d.zarr --out kept").ok();
     let refused = folder.run("convert b.zarr --out kept");
-    assert!(refused.code == 6 && refused.stderr.contains("as this dataset has, found `degC`"), "{refused:?}");
+    assert!(refused.code == 8 && refused.stderr.contains("as this dataset has, found `degC`"), "{refused:?}");
     folder.run("compact kept --min-inputs 1").ok();
-    assert_eq!(folder.run("convert b.zarr --out kept").code, 6);
+    assert_eq!(folder.run("convert b.zarr --out kept").code, 8);
     folder.run("convert b.zarr --out kept --accept units").ok();
     // Columns that are not taken are not compared.
     array("e", r#""m""#);

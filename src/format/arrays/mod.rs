@@ -20,7 +20,7 @@ use arrow::{
     datatypes::{FieldRef, Fields, SchemaRef},
 };
 
-pub use self::open::{OpenSources, Opened, Reopen};
+pub use self::open::{ArraySource, OpenSources, Opened, Reopen};
 use self::{
     open::{Kept, Outline, Prefetched},
     stripes::{Across, Sizes, Striped},
@@ -140,48 +140,6 @@ impl ArrayReader {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
-    /// records; `None` if there are none.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn constants(&self) -> Result<Option<RecordBatch>> {
-        if !self.outline.constants {
-            return Ok(None);
-        }
-        if let Some(known) = &self.state().constants {
-            return Ok(Some(known.as_ref().clone()));
-        }
-        let opened = self.opened()?;
-        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
-    }
-
-    /// Returns the source and the plan of its records, opening it if needed; it stays open while splits wait for it.
-    ///
-    /// # Errors
-    /// When it cannot be opened again, or has changed.
-    pub fn opened(&self) -> Result<Arc<Opened>> {
-        let mut state = self.state();
-        if let Some(opened) = &state.opened {
-            return Ok(Arc::clone(opened));
-        }
-        let source = (self.again)().map_err(|e| self.placed(e))?;
-        let plan = Plan::new(source.header(), &self.options).map_err(|e| self.placed(e))?;
-        let opened = Arc::new(Opened { source: Striped::new(source), plan });
-        if self.open.outline(Outline::of(opened.header(), &opened.plan)) != self.outline {
-            return Err(Error::input("expected the arrays found when the source was first opened, found others")
-                .at(self.name.as_str())
-                .hint("the source was changed while it was read: run again when it is no longer being written"));
-        }
-        if let Some(sizes) = &state.cut {
-            self.stripe(&opened, sizes);
-        }
-        if state.waiting > 0 {
-            state.opened = Some(Arc::clone(&opened));
-        }
-        Ok(opened)
     }
 
     /// Closes the source when no split waits for it any more.
@@ -320,6 +278,41 @@ impl Drop for Reading<'_> {
     }
 }
 
+impl ArraySource for ArrayReader {
+    fn opened(&self) -> Result<Arc<Opened>> {
+        let mut state = self.state();
+        if let Some(opened) = &state.opened {
+            return Ok(Arc::clone(opened));
+        }
+        let source = (self.again)().map_err(|e| self.placed(e))?;
+        let plan = Plan::new(source.header(), &self.options).map_err(|e| self.placed(e))?;
+        let opened = Arc::new(Opened { source: Striped::new(source), plan });
+        if self.open.outline(Outline::of(opened.header(), &opened.plan)) != self.outline {
+            return Err(Error::input("expected the arrays found when the source was first opened, found others")
+                .at(self.name.as_str())
+                .hint("the source was changed while it was read: run again when it is no longer being written"));
+        }
+        if let Some(sizes) = &state.cut {
+            self.stripe(&opened, sizes);
+        }
+        if state.waiting > 0 {
+            state.opened = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
+    }
+
+    fn constants(&self) -> Result<Option<RecordBatch>> {
+        if !self.outline.constants {
+            return Ok(None);
+        }
+        if let Some(known) = &self.state().constants {
+            return Ok(Some(known.as_ref().clone()));
+        }
+        let opened = self.opened()?;
+        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
+    }
+}
+
 impl RecordReader for ArrayReader {
     fn facts(&self) -> &ReaderFacts {
         &self.outline.facts
@@ -374,7 +367,7 @@ impl RecordReader for ArrayReader {
         self.outline.fields.clone()
     }
 
-    fn arrays(&self) -> Option<&ArrayReader> {
+    fn arrays(&self) -> Option<&dyn ArraySource> {
         Some(self)
     }
 

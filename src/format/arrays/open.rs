@@ -11,16 +11,20 @@ use std::{
 
 use arrow::{array::RecordBatch, datatypes::Fields};
 
-use super::{super::ReaderFacts, stripes::Striped};
-use crate::array::{
-    Arrays, Header,
-    origin::Layout,
-    records::{ArrayOptions, Column, Plan},
-    rows::fields,
+use super::stripes::Striped;
+use crate::{
+    array::{
+        Arrays, Header,
+        origin::Layout,
+        records::{ArrayOptions, Column, Plan},
+        rows::fields,
+    },
+    error::Result,
+    format::facts::ReaderFacts,
 };
 
 /// Reopens a source.
-pub type Reopen = Box<dyn Fn() -> crate::error::Result<Box<dyn Arrays>> + Send + Sync>;
+pub type Reopen = Box<dyn Fn() -> Result<Box<dyn Arrays>> + Send + Sync>;
 
 /// Divisor of a run's memory that gives the maximum bytes of open sources.
 const SHARE: u64 = 16;
@@ -30,6 +34,22 @@ const DEFAULT_BYTES: u64 = 16 << 20;
 
 /// Number of distinct outlines and constants that are compared with those of a new source.
 const MAX_DISTINCT: usize = 8;
+
+/// A reader whose records are slices of arrays.
+pub trait ArraySource {
+    /// Returns the source and the plan of its records, opening it if needed; it stays open while splits wait for it.
+    ///
+    /// # Errors
+    /// When it cannot be opened again, or has changed.
+    fn opened(&self) -> Result<Arc<Opened>>;
+
+    /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
+    /// records; `None` if there are none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn constants(&self) -> Result<Option<RecordBatch>>;
+}
 
 /// An open source and its plan.
 #[derive(Debug)]

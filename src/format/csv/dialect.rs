@@ -120,28 +120,24 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         0 => (first.record, first.next),
         header => (rows.record(header), rows.next(header)),
     };
-    let mut names = match options.has_header {
+    let names = match options.has_header {
         true => header(&text[record.clone()], delimiter)?,
         false => vec![String::new(); first.fields],
     };
-    names.iter_mut().for_each(|name| *name = quotes.name(name));
-    if layout.labels {
-        names.insert(0, String::new());
-    }
-    let columns = distinct_names(names);
+    let unnamed = layout.labels.then(String::new);
+    let columns = distinct_names(unnamed.into_iter().chain(names.iter().map(|name| quotes.name(name))).collect());
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };
     let data = &text[head.len()..];
-    let facts = ReaderFacts {
-        columns: Some(columns),
-        blank_lines_before: count_lines(above) - comments.lines.len() as u64
-            + if options.has_header { count_lines(&text[..blank]) } else { 0 },
-        lines_skipped: (comments.lines.len() + layout.header) as u64,
-        notes: layout.notes,
-        ..ReaderFacts::default()
-    };
+    let blank_lines = if options.has_header { count_lines(&text[..blank]) } else { 0 };
     let mut source = CsvSource {
-        facts,
+        facts: ReaderFacts {
+            columns: Some(columns),
+            blank_lines_before: count_lines(above) - comments.lines.len() as u64 + blank_lines,
+            lines_skipped: (comments.lines.len() + layout.header) as u64,
+            notes: layout.notes,
+            ..ReaderFacts::default()
+        },
         delimiter,
         consistency: if layout.labels { 1.0 } else { consistency },
         data_offset: (mark + head.len()) as u64,
