@@ -87,8 +87,9 @@ fn stored(store: &dyn Store, segments: &[SegmentRef]) -> Outcome<u64> {
 fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder.to_owned()));
     let dataset = Dataset::new(Arc::clone(&store));
+    let sidecars = scale.write_sidecars(&dataset, looked_in(scale))?;
     let begun = Instant::now();
-    let snapshot = scale.build(&dataset)?;
+    let snapshot = scale.build(&dataset, &sidecars)?;
     let built = seconds(begun);
     let before = snapshot.entry().segments.len();
     let begun = Instant::now();
@@ -113,9 +114,8 @@ fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
     batch(&dataset, scale)
 }
 
-/// Writes the sidecars of shards with an id whose hash begins as that of one of some ids does: a lookup reads them,
-/// too.
-fn write_others(dataset: &Dataset, scale: Scale, ids: &[String]) -> Outcome<()> {
+/// Returns the shards with an id whose hash begins as that of one of some ids does: a lookup reads their sidecars, too.
+fn others(scale: Scale, ids: &[String]) -> Vec<u64> {
     let cut = |hash: IdHash| HashWidth::Five.cut(hash);
     let wanted: HashSet<IdHash> = ids.iter().map(|id| cut(IdHash::of(id))).collect();
     let own: HashSet<&String> = ids.iter().collect();
@@ -128,36 +128,41 @@ fn write_others(dataset: &Dataset, scale: Scale, ids: &[String]) -> Outcome<()> 
         same.into_iter().map(move |row| start + row)
     });
     let others: Vec<u64> = others.collect();
-    let shards: BTreeSet<u64> =
-        others.into_iter().filter(|record| !own.contains(&id(*record))).map(|record| scale.shard_of(record)).collect();
-    shards.into_iter().try_for_each(|shard| write_sidecar(dataset, scale, shard))
+    let others = others.into_iter().filter(|record| !own.contains(&id(*record)));
+    others.map(|record| scale.shard_of(record)).collect()
 }
 
-/// Writes the sidecar of a shard unless it is there.
-fn write_sidecar(dataset: &Dataset, scale: Scale, shard: u64) -> Outcome<()> {
-    let path = new_shard(Scale::path(shard), 0, 0).meta.sidecar().path;
-    if dataset.store().head(&path)?.is_none() {
-        scale.write_sidecar(dataset, shard)?;
-    }
-    Ok(())
+/// Records that are looked up one by one.
+fn single(scale: Scale) -> Vec<u64> {
+    let step = (scale.records / LOOKUPS).max(1);
+    let at = (0..LOOKUPS + 1).map(|number| number * step + step * 7 / 11);
+    at.filter(|record| *record < scale.records).collect()
+}
+
+/// Records that are looked up together, as `--find-file` has them, and the number of their shards.
+fn together(scale: Scale) -> (Vec<u64>, u64) {
+    let shards = scale.shards.min(BATCH_SHARDS);
+    let each = (BATCH_IDS.min(scale.records) / shards).max(1);
+    let of_shard = |number: u64| {
+        let shard = number * (scale.shards / shards);
+        let (first, end) = (scale.first(shard), scale.first(shard + 1));
+        (0..each.min(end - first)).map(move |i| first + i * (end - first) / each.min(end - first))
+    };
+    ((0..shards).flat_map(of_shard).collect(), shards)
+}
+
+/// Returns the shards whose sidecars lookups read.
+fn looked_in(scale: Scale) -> BTreeSet<u64> {
+    let records: Vec<u64> = single(scale).into_iter().chain(together(scale).0).collect();
+    let ids: Vec<String> = records.iter().map(|record| id(*record)).chain(["nobody".to_owned()]).collect();
+    let others = if scale.growing { Vec::new() } else { others(scale, &ids) };
+    records.into_iter().map(|record| scale.shard_of(record)).chain(others).collect()
 }
 
 /// Single ids, each from an unopened dataset: how long, how many requests, and how many one after the other.
 fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
     let dataset = Dataset::new(Arc::clone(store));
-    let step = (scale.records / LOOKUPS).max(1);
-    let records: Vec<u64> = (0..scale.records).step_by(usize::try_from(step)?).map(|at| at + step * 7 / 11).collect();
-    let records: Vec<u64> = records.into_iter().filter(|record| *record < scale.records).collect();
-    let mut shards: Vec<u64> = records.iter().map(|record| scale.shard_of(*record)).collect();
-    shards.dedup();
-    shards.iter().try_for_each(|shard| write_sidecar(&dataset, scale, *shard))?;
-    if !scale.growing {
-        write_others(
-            &dataset,
-            scale,
-            &records.iter().map(|record| id(*record)).chain(["nobody".to_owned()]).collect::<Vec<_>>(),
-        )?;
-    }
+    let records = single(scale);
     let mut times = Vec::new();
     for record in &records {
         let begun = Instant::now();
@@ -208,19 +213,8 @@ fn check(dataset: &Dataset, scale: Scale, record: u64) -> Outcome<()> {
 
 /// Many ids together, as `--find-file` has them.
 fn batch(dataset: &Dataset, scale: Scale) -> Outcome<()> {
-    let shards = scale.shards.min(BATCH_SHARDS);
-    let each = (BATCH_IDS.min(scale.records) / shards).max(1);
-    let mut records = Vec::new();
-    for number in 0..shards {
-        let shard = number * (scale.shards / shards);
-        write_sidecar(dataset, scale, shard)?;
-        let (first, end) = (scale.first(shard), scale.first(shard + 1));
-        records.extend((0..each.min(end - first)).map(|i| first + i * (end - first) / each.min(end - first)));
-    }
+    let (records, shards) = together(scale);
     let ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
-    if !scale.growing {
-        write_others(dataset, scale, &ids)?;
-    }
     let begun = Instant::now();
     let mut found = 0;
     find_each(&dataset.open()?, &ids, &mut |number, hit| {

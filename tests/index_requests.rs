@@ -29,9 +29,21 @@ fn built() -> (Arc<dyn Store>, Scale) {
     let scale = Scale { records: 5_000_000, shards: 500, growing: false };
     let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
-    let snapshot = scale.build(&dataset).unwrap();
+    let held: BTreeSet<_> = single().map(|record| scale.shard_of(record)).chain(together()).collect();
+    let sidecars = scale.write_sidecars(&dataset, held).unwrap();
+    let snapshot = scale.build(&dataset, &sidecars).unwrap();
     assert_eq!(snapshot.entry().segments.len(), 2);
     (store, scale)
+}
+
+/// Records that are looked up one by one.
+fn single() -> impl Iterator<Item = u64> {
+    (0..12).map(|i| i * 416_667 + 1_234 * i)
+}
+
+/// Shards of records that are looked up together.
+fn together() -> impl Iterator<Item = u64> {
+    (7..500).step_by(50)
 }
 
 /// Both parts look at one dataset, because making it takes longer than they do; the second changes its index.
@@ -43,15 +55,12 @@ fn ids_among_five_million_records() {
 }
 
 fn one_id_takes_four_round_trips_and_six_reads(store: &Arc<dyn Store>, scale: Scale) {
-    let dataset = Dataset::new(Arc::clone(store));
     let counted = Counted::new(Arc::clone(store), DELAY);
     // A command knows nothing yet of what others before it have read.
     let slow = || Dataset::new(Arc::clone(&counted) as Arc<dyn Store>);
     let mut second_reads = 0;
-    for i in 0..12 {
-        let record = i * 416_667 + 1_234 * i;
+    for record in single() {
         let shard = scale.shard_of(record);
-        scale.write_sidecar(&dataset, shard).unwrap();
         counted.take();
         let hits = find(&slow().open().unwrap(), &id(record)).unwrap();
         let requests = counted.take();
@@ -76,11 +85,9 @@ fn one_id_takes_four_round_trips_and_six_reads(store: &Arc<dyn Store>, scale: Sc
 fn absent_ids_are_absent_and_many_are_found_together(store: &Arc<dyn Store>, scale: Scale) {
     let dataset = Dataset::new(Arc::clone(store));
     // None of those that the other part has looked in.
-    (7..500).step_by(50).for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
     let snapshot = dataset.open().unwrap();
     assert!(find(&snapshot, "nobody").unwrap().is_empty());
-    let records: Vec<u64> =
-        (7..500).step_by(50).flat_map(|shard| scale.first(shard)..scale.first(shard) + 300).collect();
+    let records: Vec<u64> = together().flat_map(|shard| scale.first(shard)..scale.first(shard) + 300).collect();
     let mut ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
     ids.extend((0..1_000).map(|i| format!("nobody {i}")));
     let check = |dataset: &Dataset| {
@@ -123,10 +130,10 @@ fn larger_shards_take_a_round_trip_more() {
         let scale = Scale { records: 2_000_000, shards, growing: false };
         let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
         let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
-        scale.build(&dataset).unwrap();
         let records: Vec<u64> = (0..6).map(|i| 100_000 + 313_131 * i).collect();
         let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).collect();
-        held.into_iter().for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
+        let sidecars = scale.write_sidecars(&dataset, held).unwrap();
+        scale.build(&dataset, &sidecars).unwrap();
         let found = lookups(&store, &records);
         // A guess in the id index may be wrong, and a busy machine makes requests wait that need not, but not always.
         assert!(found.iter().any(|(sums, _)| sums.depth <= most), "{shards}: {found:#?}");
@@ -140,13 +147,13 @@ fn ids_that_ascend_take_a_round_trip_more_and_a_fraction_of_the_room() {
     let scale = Scale { records: 5_000_000, shards: 500, growing: true };
     let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
-    let segments = scale.build(&dataset).unwrap().entry().segments.clone();
+    let records: Vec<u64> = (0..8).map(|i| 100_000 + 613_131 * i).collect();
+    let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).chain(together()).collect();
+    let sidecars = scale.write_sidecars(&dataset, held).unwrap();
+    let segments = scale.build(&dataset, &sidecars).unwrap().entry().segments.clone();
     assert!(segments.len() == 2 && segments.iter().all(|segment| segment.ordered), "{segments:?}");
     let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
     assert!(bytes * 5 < scale.records, "{bytes}");
-    let records: Vec<u64> = (0..8).map(|i| 100_000 + 613_131 * i).collect();
-    let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).collect();
-    held.into_iter().for_each(|shard| scale.write_sidecar(&dataset, shard).unwrap());
     let found = lookups(&store, &records);
     assert!(found.iter().any(|(sums, _)| sums.depth <= 5), "{found:#?}");
     assert!(found.iter().all(|(sums, _)| sums.gets <= 9 && sums.bytes_read < 500_000), "{found:#?}");

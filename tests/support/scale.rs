@@ -5,7 +5,7 @@
 //! do.
 #![expect(unreachable_pub, reason = "binaries have no outside")]
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::array::{StringArray, StringBuilder};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use shardify::{
         SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow,
         SourceRuns, Transaction, commit, merge, segments_to_merge, sidecar_path,
     },
-    error::Result,
+    error::{Error, Result},
     events::Cancel,
     format::OutputFormat,
     id::{IdHash, TransactionId, Version},
@@ -85,14 +85,18 @@ impl Scale {
         format!("0123456789ab/{shard:06}.tar")
     }
 
-    fn new_shard(self, shard: u64) -> NewShard {
+    fn new_shard(self, shard: u64, seal: Option<&Seal>) -> NewShard {
         let first = self.first(shard);
         let records = self.first(shard + 1) - first;
-        NewShard { runs: vec![(first, records, 0)], ..new_shard(Self::path(shard), first, records) }
+        let mut new = new_shard(Self::path(shard), first, records);
+        if let Some(seal) = seal {
+            new.meta.beside = Arc::new(Beside::new(Sealed::new(sidecar_path(&new.meta.path), *seal)));
+        }
+        NewShard { runs: vec![(first, records, 0)], ..new }
     }
 
-    /// Commits shards and index as one version.
-    pub fn build(self, dataset: &Dataset) -> Result<Snapshot> {
+    /// Commits shards and index as one version; `sidecars` are those that were written, and no other can be read.
+    pub fn build(self, dataset: &Dataset, sidecars: &BTreeMap<u64, Seal>) -> Result<Snapshot> {
         let plan = HashPlan::new(HashWidth::Five);
         let mut writer = SegmentWriter::new(Arc::clone(dataset.store()), IdKind::Record, &plan, TransactionId::fresh());
         let mut start = 0;
@@ -110,7 +114,7 @@ impl Scale {
         dataset.store().publish(staged)?;
         let sources: Vec<SourceRow> = (0..self.records.div_ceil(SOURCE_RECORDS)).map(|i| self.source(i)).collect();
         let transaction = Transaction {
-            adds: (0..self.shards).map(|shard| self.new_shard(shard)).collect(),
+            adds: (0..self.shards).map(|shard| self.new_shard(shard, sidecars.get(&shard))).collect(),
             segments: refs,
             sources: &sources,
             numbers: Numbers::Fresh(self.records),
@@ -137,8 +141,16 @@ impl Scale {
         }
     }
 
-    /// Writes the sidecar of a shard, as if the shard existed.
-    pub fn write_sidecar(self, dataset: &Dataset, shard: u64) -> Result<()> {
+    /// Writes the sidecars of shards, as if the shards existed; returns their seals.
+    pub fn write_sidecars(
+        self,
+        dataset: &Dataset,
+        shards: impl IntoIterator<Item = u64>,
+    ) -> Result<BTreeMap<u64, Seal>> {
+        shards.into_iter().map(|shard| Ok((shard, self.write_sidecar(dataset, shard)?))).collect()
+    }
+
+    fn write_sidecar(self, dataset: &Dataset, shard: u64) -> Result<Seal> {
         let records: Vec<u64> = (self.first(shard)..self.first(shard + 1)).collect();
         let mut writer = SidecarWriter::create(dataset.store().as_ref(), &Self::path(shard), false)?;
         let ids: StringArray = records.iter().map(|record| Some(id(*record))).collect();
@@ -157,7 +169,10 @@ impl Scale {
             hashes: records.iter().map(|record| noise(*record) << 13).collect(),
             fingerprints: None,
         })?;
-        dataset.store().publish(vec![writer.finish()?])
+        let staged = writer.finish()?;
+        let seal = staged.seal().ok_or_else(|| Error::internal("a sidecar has no seal"))?;
+        dataset.store().publish(vec![staged])?;
+        Ok(seal)
     }
 }
 
@@ -224,7 +239,7 @@ pub fn transaction() -> Transaction<'static> {
         keys: shardify::record::key_rule::KeyRule::FirstDot,
         labels: None,
         label_types: None,
-        units: std::collections::BTreeMap::new(),
+        units: BTreeMap::new(),
         classes: None,
         indexes: Vec::new(),
         private: None,
