@@ -30,7 +30,7 @@ pub fn push_base64url(bytes: &[u8], out: &mut String) {
     URL_SAFE_NO_PAD.encode_string(bytes, out);
 }
 
-/// The bytes that [`base64`] made such text of; `None` when it is other text.
+/// The bytes that [`base64()`] made such text of; `None` when it is other text.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     READ_STANDARD.decode(text).ok()
 }

@@ -8,7 +8,7 @@
 //! ROOT/<path>                       complete and durable
 //! ```
 //!
-//! No path leads out of the root: see [`beneath`].
+//! No path leads out of the root: see `beneath`.
 use std::{
     any::Any,
     collections::BTreeSet,

@@ -7,7 +7,7 @@
 //! The commit is decisive. In an erasure from the current version alone, records leave as in a compaction that loses
 //! them: their runs end, and older versions keep them until they are vacuumed. In an erasure from all versions, the
 //! runs of rewritten shards are mapped to the replacements with the erased numbers omitted, and older versions are read
-//! through the lists of [`erased`](super::erased). Commits of other runs are kept: the erasure is applied again on top
+//! through the lists of `log::erased`. Commits of other runs are kept: the erasure is applied again on top
 //! of them, unless another run replaced a shard that it rewrote or added records that have the id.
 
 use std::{

@@ -21,8 +21,8 @@
 //! bits, of which the last are 0 then.
 //!
 //! Record numbers are relative to the segment's `record_base`, which the log entry stores: a commit that loses a
-//! conflict gets a new base without rewriting the segment. Commits add segments ([`write`]); `compact` merges several
-//! of one size into one ([`merge`]), so that a lookup always searches few ([`read`]).
+//! conflict gets a new base without rewriting the segment. Commits add segments (`write`); `compact` merges several
+//! of one size into one (`merge`), so that a lookup always searches few ([`read`]).
 
 mod collect;
 mod kept;

@@ -2,7 +2,7 @@
 //!
 //! Everything that a run publishes has the run's [tag](TransactionId::tag) in its path and is recorded before it is
 //! published: an *intent* lists the paths. So the writer of each object without a version is known, and that run can be
-//! abandoned before anything is deleted (see [`vacuum`](super::vacuum)).
+//! abandoned before anything is deleted (see `retention::vacuum`).
 //!
 //! ```text
 //! lock     _shardify/locks/<tag>              held while the run is active, if the store has locks

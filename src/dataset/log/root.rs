@@ -9,7 +9,7 @@
 //!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"    of hashes of 5 bytes
 //! ```
 //!
-//! All levels are Merkle trees as in RFC 6962 ([`merkle`]); [`index`](super::index) defines the tree of a segment.
+//! All levels are Merkle trees as in RFC 6962 ([`merkle`]); `dataset::index` defines the tree of a segment.
 //! Hashes of lists and segments are stored in the log entry, so a commit computes its root from what it wrote itself
 //! and from what was there before. Pairs are sorted, so two neighbouring blocks prove that nothing lies between them.
 //! The head states the number of segments, so that none can be omitted, and how ids are stored, so that a plain id

@@ -14,7 +14,7 @@
 //!
 //! Sorting by a column may separate all neighbours, and a run for each record would be as large as the data. Such a
 //! shard has one *scattered* run: its numbers lie between two bounds; the row-to-number mapping is in the shard's
-//! [numbers](super::numbers), and the reverse mapping in the [places](super::places) of its set.
+//! numbers, and the reverse mapping in the places of its set.
 
 use std::{
     collections::{BTreeMap, HashMap},

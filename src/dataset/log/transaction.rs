@@ -52,7 +52,7 @@ pub struct Transaction<'a> {
     pub duplicates: Option<DuplicatesRef>,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,
-    /// How often [`commit`] was called for this run before: lists of these calls may have their names already.
+    /// How often `commit` was called for this run before: lists of these calls may have their names already.
     pub calls: usize,
 }
 

@@ -10,7 +10,7 @@
 //! and everything else follows: what a split holds does not depend on its neighbours. What has to be known of the
 //! splits before a part is only how many records and lines they have.
 //!
-//! Nearly every record is one line, whether it is good or bad. The exceptions are found by [`screen`](super::screen),
+//! Nearly every record is one line, whether it is good or bad. The exceptions are found by `screen`,
 //! which alone decides: a damaged record of several lines may be divided.
 
 use std::io::Read as _;

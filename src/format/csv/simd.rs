@@ -6,7 +6,7 @@
 //! bits     --compress the numbers 0 to 63--> positions (AVX-512 only; otherwise bit by bit)
 //! ```
 //!
-//! A value of [`Avx512`] or [`Avx2`] is created only if the processor has these instructions; the soundness of all
+//! A value of `Avx512` or `Avx2` is created only if the processor has these instructions; the soundness of all
 //! `unsafe` code here depends on this. Tests show that every kernel agrees with [`Portable`].
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
