@@ -5,7 +5,7 @@
 //! | `record` | u64 | record number |
 //! | `first_version` | u64 | first version that had the record |
 //!
-//! The table is beside the sidecar and has as many rows. [`places`](crate::dataset::index::places) map the other way, from numbers to
+//! The table is beside the sidecar and has as many rows. `index::places` map the other way, from numbers to
 //! rows. First versions are stored here because the runs that knew them may be vacuumed, and neighbours may differ.
 //!
 //! A conversion that shuffles writes the table before its records have numbers: they count from 0 there, every first
