@@ -96,6 +96,11 @@ impl Decode {
         !self.flip_sign && self.missing == Missing::default() && self.scale.is_none() && self.time.is_none()
     }
 
+    /// Whether values are times, which are stored in a unit after an instant.
+    pub fn is_of_time(&self) -> bool {
+        self.time.is_some()
+    }
+
     /// Whether some values may be null.
     pub fn gives_nulls(&self) -> bool {
         self.missing != Missing::default() || self.time.is_some()

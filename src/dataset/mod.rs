@@ -103,7 +103,7 @@ pub use self::{
     },
     plans::{
         Damage, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState, PlanTask,
-        PlannedSource, Recorded, SealedRef, StoredPlan, TaskMismatch, check_outcomes, claim, delete as delete_plan,
+        PlannedSource, Recorded, StoredPlan, TaskMismatch, check_outcomes, claim, delete as delete_plan,
         delete_void as delete_void_plans, each_source as each_source_of_task, is_of as is_of_plan, open as open_plans,
         publish as publish_plan, publish_like as publish_plan_like, stage_sources, state as plan_state,
         stored as stored_plans,
@@ -127,6 +127,7 @@ pub use self::{
     },
     table::{
         beside::Beside,
+        closed::encode as encode_closed,
         list::ListRef,
         paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{

@@ -332,9 +332,8 @@ fn separated(ids: &[(IdHash, u64)]) -> Option<String> {
     let [one, other] = first?;
     Some(format!(
         "{count} samples have the key of an earlier sample, the first of them samples {} and {}: parts of a sample \
-         must be neighbours, or \
-         training loaders see several samples; unpack the archive and convert the folder, which joins files by name: mkdir FOLDER && \
-         tar xf ARCHIVE -C FOLDER && shardify convert FOLDER",
+         must be neighbours, or training loaders see several samples; unpack the archive and convert the folder, which \
+         joins files by name: mkdir FOLDER && tar xf ARCHIVE -C FOLDER && shardify convert FOLDER",
         one + 1,
         other + 1
     ))

@@ -82,14 +82,13 @@ impl Separated {
             let are = if *members == 1 { "1 member has" } else { &format!("{members} members have") };
             return Some(format!(
                 "{what}; {are} the name of an earlier member, first `{member}`: both hold data and are records of \
-                 their own, but whoever \
-                 unpacks the archive gets the later one alone"
+                 their own, but whoever unpacks the archive gets the later one alone"
             ));
         }
         Some(format!(
             "{what}: members of an archive are parts of one sample only if they are neighbours, so these are records \
-             of their own; if the \
-             archive is sorted by extension, unpack it and convert the folder, which joins files by name: {}",
+             of their own; if the archive is sorted by extension, unpack it and convert the folder, which joins files \
+             by name: {}",
             unpacking(archive)
         ))
     }

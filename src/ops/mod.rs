@@ -193,8 +193,7 @@ fn warn_about_version_ahead(context: &Context<'_>, version: &dyn std::fmt::Displ
     if ahead > CLOCK_TOLERANCE {
         context.observer.event(Event::Note(format!(
             "version {version} is dated {ahead:#} after the present: the clock of the machine that committed it was \
-             wrong, or \
-             this one is"
+             wrong, or this one is"
         )));
     }
 }

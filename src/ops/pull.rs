@@ -22,10 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, manifest};
 use crate::{
-    codec::seal::{close_json, json_is_whole},
+    codec::seal::json_is_whole,
     dataset::{
-        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of, lists_of,
-        objects_of,
+        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of,
+        encode_closed, lists_of, objects_of,
     },
     error::{Error, Result},
     events::Event,
@@ -471,9 +471,6 @@ impl Pull<'_> {
     }
 
     fn write(&self, marker: &Marker) -> Result<()> {
-        let failed = || Error::internal("encoding the record of a pull failed");
-        let text = serde_json::to_vec_pretty(marker).map_err(|e| failed().cause(e))?;
-        let text = close_json(text).ok_or_else(failed)?;
-        self.copy.store().put(MARKER, text.into())
+        self.copy.store().put(MARKER, encode_closed(marker, "the record of a pull")?.into())
     }
 }

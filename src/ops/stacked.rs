@@ -11,7 +11,7 @@ use super::tasks;
 use crate::{
     dataset::{
         Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Operation, Optional, Outcome, OutcomeCounts,
-        PlanRecord, SealedRef, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
+        PlanRecord, Sealed, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
     },
     error::Result,
     storage::Store,
@@ -24,7 +24,7 @@ pub(super) struct Stacked {
     pub(super) counts: Counts,
     pub(super) others: OutcomeCounts,
     pub(super) sources: StackedSources,
-    pub(super) rejects: Vec<SealedRef>,
+    pub(super) rejects: Vec<Sealed>,
 }
 
 /// The tables of sources of all tasks, each with the number of the first record of its task.

@@ -824,8 +824,8 @@ mod tests {
     #[test]
     fn objects_are_plain_if_they_are_neither_ignored_nor_of_a_log() {
         let paths = "a.csv .a.csv a/b.csv a/.b.csv a/.b/c.csv a/b/c.csv .a/b/c.csv shardify.toml a/shardify.toml \
-         _shardify \
-                     a/_shardify/log/1.json a/_shardify/x a/b/_delta_log/1.json a/metadata/v1.metadata.json a/metadata/x.png \
+         _shardify a/_shardify/log/1.json a/_shardify/x a/b/_delta_log/1.json a/metadata/v1.metadata.json \
+         a/metadata/x.png \
                      metadata _delta_log a/my_delta_log/1.json shardify.toml/a a/b/.zarray";
         let mut last_folder = LastFolder::default();
         for path in paths.split_whitespace().flat_map(|path| [path, path, "a/b.csv", path]) {

@@ -264,7 +264,8 @@ fn a_record_says_which_part_of_its_source_it_is() {
 fn a_column_has_one_unit_in_all_sources_and_runs() {
     let folder = Folder::new();
     let array = |name: &str, unit: &str| {
-        let zarr = r#"{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<f4","compressor":null,"fill_value":0,"order":"C","filters":null}"#;
+        let zarr = r#"{"zarr_format":2,"shape":[2],"chunks":[2],"dtype":"<f4","#.to_owned()
+            + r#""compressor":null,"fill_value":0,"order":"C","filters":null}"#;
         folder.write(&format!("{name}.zarr/.zgroup"), r#"{"zarr_format":2}"#);
         folder.write(&format!("{name}.zarr/t/.zarray"), zarr);
         folder.write(&format!("{name}.zarr/t/.zattrs"), format!(r#"{{"_ARRAY_DIMENSIONS":["time"],"units":{unit}}}"#));
@@ -285,6 +286,13 @@ fn a_column_has_one_unit_in_all_sources_and_runs() {
     folder.run("manifest kept --tag first").ok();
     assert_eq!(folder.run("convert b.zarr --out kept").code, 8);
     folder.run("convert b.zarr --out kept --accept units").ok();
+    // Packed values are numbers of their unit, also if it is one of time.
+    let packed = |name: &str, epoch: &str| {
+        array(name, &format!(r#""hours since {epoch}","scale_factor":0.5"#));
+    };
+    packed("p", "2020-01-01");
+    packed("q", "2021-01-01");
+    assert_eq!(folder.run("convert p.zarr q.zarr --out packed").code, 8);
     // Columns that are not taken are not compared.
     array("e", r#""m""#);
     folder.write("e.zarr/u/.zarray", std::fs::read(folder.path().join("e.zarr/t/.zarray")).unwrap());

@@ -131,8 +131,7 @@ fn members_of_one_name_are_named_wherever_they_are() {
         let ran = folder.run(&format!("convert far.tar --out o{} {options} --json", options.len())).ok();
         assert_eq!(ran.summary()["records_out"], 5);
         let told = "far.tar: 1 of 5 samples has the key of an earlier sample, first `a`; 2 members have the name of \
-         an earlier member, \
-                    first `a.jpg`: both hold data and are records of their own";
+         an earlier member, first `a.jpg`: both hold data and are records of their own";
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
     }
     folder.write("near.tar", archive(&[("a.jpg", FILE, "1"), ("a.jpg", FILE, "4"), ("b.jpg", FILE, "2")]));

@@ -162,9 +162,9 @@ fn footer(out: &mut String, report: &BenchReport) {
     let _ = write!(
         out,
         "<p>Readers of shardify {} took batches of {} records in a random order of samples or shards, for at most {} \
-         a measurement; two batches \
-         for each reader wait in a queue. Records were read into memory and decoded no further. A consumer took a batch, worked for {}, and \
-         took the next; the time that it waited after the first batch counts.</p></footer>",
+         a measurement; two batches for each reader wait in a queue. Records were read into memory and decoded no \
+         further. A consumer took a batch, worked for {}, and took the next; the time that it waited after the first \
+         batch counts.</p></footer>",
         env!("CARGO_PKG_VERSION"),
         grouped(report.batch),
         milliseconds(report.limit_seconds),

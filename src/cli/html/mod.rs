@@ -658,8 +658,7 @@ fn footer(out: &mut String, report: &Report) {
     let _ = write!(
         out,
         "<footer>Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; NaN is in \
-         no range.{rejected}{private} \
-         Made by shardify {}.</footer>",
+         no range.{rejected}{private} Made by shardify {}.</footer>",
         env!("CARGO_PKG_VERSION")
     );
 }

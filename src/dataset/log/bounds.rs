@@ -84,8 +84,7 @@ pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
     }
     Err(Error::integrity(format!(
         "expected a segment of the id index of a power of two of at most {MAX_BUCKETS} buckets with a seal each, \
-         found {} \
-         buckets and {} seals",
+         found {} buckets and {} seals",
         segment.buckets,
         segment.seals.len()
     ))

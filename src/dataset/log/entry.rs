@@ -12,17 +12,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codec::{
-        Codec,
-        hex::hash_or_none,
-        merkle::Hash,
-        seal::{close_json, json_is_whole},
-    },
+    codec::{Codec, hex::hash_or_none, merkle::Hash, seal::json_is_whole},
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
         log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
-        table::{list::ListRef, paths::system_path},
+        table::{closed, list::ListRef, paths::system_path},
     },
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
@@ -382,9 +377,7 @@ pub(in crate::dataset) fn read(cache: &LogCache, version: Version) -> Result<Opt
 
 /// Returns the bytes of an entry, including its checksum.
 pub(in crate::dataset) fn encode(entry: &Entry) -> Result<Vec<u8>> {
-    let failed = || Error::internal("encoding a log entry failed");
-    let json = serde_json::to_vec_pretty(entry).map_err(|e| failed().cause(e))?;
-    close_json(json).ok_or_else(failed)
+    closed::encode(entry, "a log entry")
 }
 
 fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
@@ -454,7 +447,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::{codec::seal::close_json, error::Kind};
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]

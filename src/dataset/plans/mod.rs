@@ -32,7 +32,7 @@ pub use self::{
     outcome::{
         Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources,
     },
-    record::{NewPlan, PlanRecord, PlanTask, SealedRef, publish, publish_like},
+    record::{NewPlan, PlanRecord, PlanTask, publish, publish_like},
     sources::PlannedSource,
 };
 
@@ -68,9 +68,7 @@ pub struct PlanName {
 impl PlanName {
     /// Returns the name of the plan of an id that has these bytes.
     fn of(id: &TransactionId, bytes: &[u8]) -> Self {
-        let mut hash = blake3::hash(bytes).to_hex().to_string();
-        hash.truncate(32);
-        Self { id: id.clone(), hash }
+        Self { id: id.clone(), hash: blake3::hash(bytes).to_hex()[..32].to_owned() }
     }
 
     /// Parses the path of a plan; `None` if it is not that of one.

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::record::SealedRef;
 use crate::{
     codec::{
         Codec,
@@ -27,7 +26,7 @@ use crate::{
             fetch::in_parallel,
             list::ListRef,
             paths::{is_adopted_sidecar, system_path, table_path},
-            sealed::seal_of,
+            sealed::{Sealed, seal_of},
         },
     },
     error::{Error, Result},
@@ -266,7 +265,7 @@ pub struct Outcome {
     pub part_hashes: bool,
     /// The file of rejected records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejects: Option<SealedRef>,
+    pub rejects: Option<Sealed>,
     /// Set if a value did not fit; then the task wrote nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<TaskMismatch>,

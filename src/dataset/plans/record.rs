@@ -63,33 +63,9 @@ pub struct PlanRecord {
     pub sources: ListRef,
     /// Constants of all records of arrays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub constants: Option<SealedRef>,
+    pub constants: Option<Sealed>,
     /// The options and decisions of the operation.
     pub work: Value,
-}
-
-/// A sealed object in a record.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SealedRef {
-    /// Path relative to the dataset.
-    pub path: String,
-    /// Its seal.
-    pub seal: crate::codec::seal::Seal,
-}
-
-impl SealedRef {
-    /// Refers to a staged object.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without a seal.
-    pub fn of(staged: &Staged) -> Result<Self> {
-        Ok(Self { path: staged.path.clone(), seal: seal_of(staged)? })
-    }
-
-    /// Returns the object.
-    pub fn sealed(&self) -> Sealed {
-        Sealed::new(self.path.as_str(), self.seal)
-    }
 }
 
 /// Name and version of this release.
@@ -136,7 +112,7 @@ pub fn publish(
         signature: (plan.signature)(),
         tasks: plan.tasks,
         sources: list,
-        constants: constants.as_ref().map(SealedRef::of).transpose()?,
+        constants: constants.as_ref().map(Sealed::of).transpose()?,
         work: plan.work,
     };
     publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
@@ -152,10 +128,10 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
     let store = dataset.store().as_ref();
     let copy = |object: &Sealed, path: &str| stage_small(store, path, &get_sealed(store, object)?);
     let table = copy(&other.sources.sealed(), &sources_path(&id))?;
-    let constants = other.constants.as_ref().map(|object| copy(&object.sealed(), &constants_path(&id))).transpose()?;
+    let constants = other.constants.as_ref().map(|object| copy(object, &constants_path(&id))).transpose()?;
     let mut record = PlanRecord {
         sources: ListRef { path: table.path.clone(), seal: seal_of(&table)?, ..other.sources.clone() },
-        constants: constants.as_ref().map(SealedRef::of).transpose()?,
+        constants: constants.as_ref().map(Sealed::of).transpose()?,
         work,
         id,
         ..other.clone()
@@ -223,7 +199,7 @@ impl PlanRecord {
     /// # Errors
     /// When they are damaged; if the store fails.
     pub fn read_constants(&self, store: &dyn Store) -> Result<Option<Bytes>> {
-        self.constants.as_ref().map(|object| get_sealed(store, &object.sealed())).transpose()
+        self.constants.as_ref().map(|object| get_sealed(store, object)).transpose()
     }
 
     /// Returns its name.

@@ -1,5 +1,5 @@
-//! JSON objects that nothing refers to with a seal, and that end with a checksum of their own: plans, outcomes of
-//! tasks, intents, the result of the store test.
+//! JSON objects that end with a checksum of their own: log entries, receipts, plans, outcomes of tasks, intents, the
+//! result of the store test, the record of a pull.
 //!
 //! ```text
 //! {"field": ..., "checksum": "<BLAKE3 of all bytes before this field>"}
@@ -17,7 +17,7 @@ use crate::{
 ///
 /// # Errors
 /// When it is no JSON object with fields.
-pub(in crate::dataset) fn encode<T: Serialize>(object: &T, what: &str) -> Result<Vec<u8>> {
+pub fn encode<T: Serialize>(object: &T, what: &str) -> Result<Vec<u8>> {
     let failed = || Error::internal(format!("encoding {what} failed"));
     let json = serde_json::to_vec_pretty(object).map_err(|e| failed().cause(e))?;
     close_json(json).ok_or_else(failed)

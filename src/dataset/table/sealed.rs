@@ -16,6 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
+use serde::{Deserialize, Serialize};
 
 use super::fault::{damaged, failed, guarded};
 use crate::{
@@ -31,7 +32,7 @@ pub(in crate::dataset) const KEY: &str = "shardify.blocks";
 const PIECE: u64 = 4 << 20;
 
 /// An object and its seal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     /// Path relative to the dataset.
     pub path: String,

@@ -113,9 +113,10 @@ impl Outline {
 /// Returns the units that the variables of columns state.
 fn units(header: &Header, plan: &Plan) -> Vec<(String, String)> {
     let unit = |column: &Column| {
-        let stated = header.variables[column.variable].attribute("units")?.text()?.trim();
-        let is_of_time = stated.to_ascii_lowercase().contains(" since ");
-        (!stated.is_empty() && !is_of_time).then(|| (column.field.name().clone(), stated.to_owned()))
+        // Values of time become timestamps, whatever their unit is.
+        let stated = header.variables[column.variable].attribute("units").filter(|_| !column.decode.is_of_time())?;
+        let stated = stated.text()?.trim();
+        (!stated.is_empty()).then(|| (column.field.name().clone(), stated.to_owned()))
     };
     plan.columns.iter().filter_map(unit).collect()
 }

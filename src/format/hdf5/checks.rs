@@ -53,8 +53,7 @@ pub(super) fn checked(what: &str, at: u64, bytes: &[u8]) -> Result<(), Hdf5Error
     }
     Err(invalid(format!(
         "{what} at byte {at}: expected bytes with the checksum {stored:#010x}, found {found:#010x}; they have changed \
-         since they were \
-         written"
+         since they were written"
     )))
 }
 

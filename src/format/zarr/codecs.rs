@@ -69,8 +69,7 @@ pub(super) struct Codecs {
 fn refused(what: &str, name: &str) -> Error {
     Error::input(format!("expected a supported Zarr {what}, found `{name}`")).hint(
         "supported are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, fletcher32, shuffle, transpose, bytes, \
-         vlen-utf8, vlen-bytes, \
-               sharding_indexed",
+         vlen-utf8, vlen-bytes, sharding_indexed",
     )
 }
 

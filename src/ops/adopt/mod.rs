@@ -331,8 +331,7 @@ impl<'a> Adoption<'a> {
         if other_id || (self.options.subject.is_some() && self.options.subject != old.subject) {
             self.context.observer.event(Event::Note(
                 "files that were adopted already keep their ids; --id and --subject apply only to new ones. To read \
-                 their \
-                 ids anew, adopt them into another dataset with --out"
+                 their ids anew, adopt them into another dataset with --out"
                     .to_owned(),
             ));
         }

@@ -125,8 +125,7 @@ fn unlike(sources: &[RecordSource]) -> Option<String> {
     let other = tables.iter().min_by_key(|table| names(table).filter(|name| own.contains(*name)).count())?;
     Some(format!(
         "{} tables, such as `{}` and `{}`, become one, although they have {shared} of {all} columns in common: the \
-         others are null in most \
-         records; for a dataset of one table, name its files, or use --include '{}'",
+         others are null in most records; for a dataset of one table, name its files, or use --include '{}'",
         tables.len(),
         first.file.name(),
         other.file.name(),

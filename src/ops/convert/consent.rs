@@ -145,8 +145,7 @@ impl Job<'_> {
         if !changes.is_empty() {
             self.context.observer.event(Event::Note(format!(
                 "types of columns of the dataset change: {}; `shardify compact {}` gives older shards these types \
-                 where that \
-                 changes no value",
+                 where that changes no value",
                 changes.join(", "),
                 self.dataset.store().location()
             )));

@@ -76,8 +76,7 @@ pub(in crate::ops) fn collapsed(keys: &KeyRule, files: &[SourceFile], samples: &
         if found.len() > 1 { format!(", and so do those of {} other samples", found.len() - 1) } else { String::new() };
     Some(format!(
         "{parts} files, such as `{first}` and `{second}`, become one sample, `{}`{others}, because the key is {what}; \
-         if they are samples of \
-         their own, choose another rule with --key, such as last-dot",
+         if they are samples of their own, choose another rule with --key, such as last-dot",
         largest.key()
     ))
 }
@@ -107,8 +106,7 @@ pub(in crate::ops) fn alike(files: &[SourceFile]) -> Option<String> {
     let others = if more > 0 { format!(", and {more} other names,") } else { String::new() };
     Some(format!(
         "`{}` and `{}`{others} differ only in the normal form of Unicode (NFC, NFD): they look the same, and are \
-         different records; \
-         some file systems and programs take them for one",
+         different records; some file systems and programs take them for one",
         one.escape_default(),
         other.escape_default()
     ))

@@ -43,8 +43,8 @@ fn tables(files: &[SourceFile], sources: &str) -> Option<String> {
     let each = if count == 1 { "it".to_owned() } else { format!("each of the {count} files") };
     Some(format!(
         "`{}` looks like delimited text with the columns `{header}`, but {each} is stored whole, as a part of a \
-         sample, because no name \
-         says so; to read such files as tables, a dataset for each: shardify convert {sources} --from csv --include {path} --out DATASET",
+         sample, because no name says so; to read such files as tables, a dataset for each: shardify convert \
+         {sources} --from csv --include {path} --out DATASET",
         file.name()
     ))
 }
@@ -114,9 +114,9 @@ fn coco(files: &[SourceFile]) -> Option<String> {
     let uri = shell_word(&uri);
     Some(format!(
         "`{}` has the annotations of pictures in COCO's form, and becomes a sample of its own, whole; to join them \
-         with the pictures: \
-         jq -c '(.annotations | group_by(.image_id) | map({{key: (.[0].image_id | tostring), value: .}}) | from_entries) as $of | .images[] | \
-         {{file_name, annotations: ($of[.id | tostring] // [])}}' {uri} > labels.jsonl && shardify convert PICTURES --labels labels.jsonl",
+         with the pictures: jq -c '(.annotations | group_by(.image_id) | map({{key: (.[0].image_id | tostring), value: \
+         .}}) | from_entries) as $of | .images[] | {{file_name, annotations: ($of[.id | tostring] // [])}}' {uri} > \
+         labels.jsonl && shardify convert PICTURES --labels labels.jsonl",
         file.name()
     ))
 }
@@ -131,9 +131,8 @@ fn bids(files: &[SourceFile], sources: &str) -> Option<String> {
     }
     Some(format!(
         "`{BIDS}` says that this is a dataset in BIDS: files of one name, such as bold.nii.gz and bold.json, become \
-         one sample, documents \
-         about the whole dataset samples of their own; for the recordings alone, with their subjects: shardify \
-         convert {sources} {BIDS_OPTIONS}"
+         one sample, documents about the whole dataset samples of their own; for the recordings alone, with their \
+         subjects: shardify convert {sources} {BIDS_OPTIONS}"
     ))
 }
 

@@ -173,7 +173,7 @@ fn rejects(
     let file = RejectsFile::new(SealingSink::whole(store, &path)?, pseudonymizer);
     work.faults.iter().try_for_each(|fault| file.fault(1, 1, &fault.error()))?;
     for rejects in &stacked.rejects {
-        check_sealed(dataset.store(), &rejects.sealed())?;
+        check_sealed(dataset.store(), rejects)?;
         file.append(&mut store.read(&rejects.path)?)?;
     }
     Ok(Some(file.finish()?))

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     dataset::{
         Dataset, NewSources as _, Operation, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer,
-        Publication, SealedRef, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
+        Publication, Sealed, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -193,7 +193,7 @@ impl<'a> TaskRunner<'a> {
         let store = self.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;
-        let rejects_ref = rejects.as_ref().map(SealedRef::of).transpose()?;
+        let rejects_ref = rejects.as_ref().map(Sealed::of).transpose()?;
         let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         record_beside(adds.iter_mut(), &staged);

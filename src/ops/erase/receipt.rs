@@ -17,9 +17,8 @@ use crate::{
     codec::{
         hex::{hash_or_none, hex},
         merkle::Hash,
-        seal::close_json,
     },
-    dataset::{Entry, FORMAT_VERSION, IdQuery, Rewrite, Salt, receipt_path},
+    dataset::{Entry, FORMAT_VERSION, IdQuery, Rewrite, Salt, encode_closed, receipt_path},
     error::{Error, Result},
     exec::erase::AffectedShard,
     id::{TransactionId, Version},
@@ -177,9 +176,7 @@ impl Receipt {
     }
 
     fn encode(&self) -> Result<Bytes> {
-        let failed = || Error::internal("encoding a receipt failed");
-        let json = serde_json::to_vec_pretty(self).map_err(|e| failed().cause(e))?;
-        Ok(close_json(json).ok_or_else(failed)?.into())
+        Ok(encode_closed(self, "a receipt")?.into())
     }
 
     /// Writes it to the dataset, unless another run has done so already; returns its path.

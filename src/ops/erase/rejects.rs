@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::{
-    codec::{base64::from_base64, seal::line_is_whole},
+    codec::{base64::from_base64, seal::damaged_line},
     dataset::{DuplicateRow, First, RowFate, Salt, Word, erase_duplicates},
     error::Result,
     record::spelling::{continues_word, possible_decodings, with_unescaped},
@@ -108,10 +108,11 @@ fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Resul
             continue;
         };
         let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, words)).collect();
-        if !kept.iter().all(|line| line_is_whole(line.trim_end_matches('\n').as_bytes())) {
+        let gone = text.split_inclusive('\n').count() - kept.len();
+        let kept = kept.concat();
+        if damaged_line(&mut kept.as_bytes())?.is_some() {
             searched.damaged.push(object.path.clone());
         }
-        let gone = text.split_inclusive('\n').count() - kept.len();
         if gone == 0 {
             continue;
         }
@@ -119,7 +120,7 @@ fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Resul
         if kept.is_empty() {
             store.delete(&object.path)?;
         } else {
-            store.put(&object.path, Bytes::from(kept.concat()))?;
+            store.put(&object.path, Bytes::from(kept))?;
         }
     }
     Ok(())
