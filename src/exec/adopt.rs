@@ -21,10 +21,7 @@ use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{
-    encode::{framing, id_column},
-    index::ShardIndexes,
-};
+use super::{encode::framing, index::ShardIndexes};
 use crate::{
     codec::Codec,
     dataset::{
@@ -41,7 +38,7 @@ use crate::{
         tfrecord::{IdFeatures, feature_names, scan_with},
     },
     id::{IdHash, Version},
-    record::{BATCH_ROWS, hash::row_hashes, numbers::Numbers, parts::KEY_COLUMN},
+    record::{BATCH_ROWS, hash::row_hashes, id_column, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
     schema,
     storage::{Location, Sink, Staged, Store},

@@ -625,7 +625,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        exec::encode::SourceName,
+        exec::source::SourceName,
         record::{Part, numbers::Numbers},
     };
 

@@ -8,13 +8,13 @@ mod prepared;
 use std::sync::Arc;
 
 use arrow::{
-    array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder},
-    datatypes::{DataType, Schema, SchemaRef},
+    array::{Array, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions, StringArray},
+    datatypes::{Schema, SchemaRef},
 };
 
 use bytes::Bytes;
 
-use super::sides::SideCheck;
+use super::{sides::SideCheck, source::SourceName};
 use crate::{
     array::outputs,
     codec::{Codec, checksum::xxh3_64, stream::Unit},
@@ -32,15 +32,8 @@ use crate::{
     },
     plan::names::Renaming,
     record::{
-        Payload,
-        buffer_pool::BufferPool,
-        coded::{plain, plain_column},
-        fingerprint::Fingerprint,
-        key::escape_key,
-        numbers::Numbers,
-        parts::samples_of_rows,
-        path::column_at,
-        side::Side,
+        Payload, buffer_pool::BufferPool, coded::plain, fingerprint::Fingerprint, id_column, key::escape_key,
+        numbers::Numbers, parts::samples_of_rows, side::Side,
     },
 };
 
@@ -61,20 +54,6 @@ pub struct SourceBatch {
     pub fingerprints: Vec<Fingerprint>,
     /// Sidecar rows of prepared records; `None` for others.
     pub sidecar: Option<RecordBatch>,
-}
-
-/// Names that records of a source get.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceName {
-    /// Source name in origins; empty if samples state their own origin.
-    pub name: String,
-    /// Prefix of the keys of its rows; escaped.
-    pub key: String,
-    /// Columns of the source, if all its rows have the same. Formats that store each row by itself omit columns that
-    /// only other sources have.
-    pub columns: Option<Vec<String>>,
-    /// Subject id of all its rows, from its path or from a table.
-    pub subject: Option<String>,
 }
 
 /// Records that are encoded together.
@@ -657,46 +636,6 @@ impl Names {
         let pseudonymize = |ids: Option<IdColumn>| ids.map(|ids| ids.pseudonymized(pseudonymizer)).transpose();
         Ok(Self { record_ids: pseudonymize(self.record_ids)?, subject_ids: pseudonymize(self.subject_ids)? })
     }
-}
-
-/// Returns the text of an id column. Several columns are joined with `,`, and one null part makes the id null. Also
-/// used to read ids from Parquet shards.
-///
-/// # Errors
-/// Fails if the batch lacks a column, or values have no plain text.
-pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray> {
-    let parts: Vec<StringArray> = columns
-        .iter()
-        .map(|name| {
-            let column = column_at(batch, name)?
-                .ok_or_else(|| Error::internal("an id column is not in the records").column(name.clone()))?;
-            text_column(&column, name)
-        })
-        .collect::<Result<_>>()?;
-    if let [one] = parts.as_slice() {
-        return Ok(one.clone());
-    }
-    let mut out = StringBuilder::new();
-    for row in 0..batch.num_rows() {
-        if parts.iter().any(|p| p.is_null(row)) {
-            out.append_null();
-            continue;
-        }
-        let id: Vec<&str> = parts.iter().map(|p| p.value(row)).collect();
-        out.append_value(id.join(","));
-    }
-    Ok(out.finish())
-}
-
-fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
-    let column = &plain_column(column)?;
-    if let Some(text) = column.as_any().downcast_ref::<StringArray>() {
-        return Ok(text.clone());
-    }
-    if matches!(column.data_type(), DataType::List(_) | DataType::Struct(_)) {
-        return Err(Error::usage("expected a column of plain values for ids, found nested ones").column(name));
-    }
-    Ok((0..column.len()).map(|row| crate::record::json::text_of(column.as_ref(), row)).collect())
 }
 
 /// Returns the records without columns that their source does not have; `None` if it has all of them.

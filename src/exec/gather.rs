@@ -5,32 +5,25 @@
 
 use std::{
     collections::VecDeque,
-    io::Read as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
-    dedup::{DedupGate, Places},
-    encode::{SourceBatch, SourceName},
+    encode::SourceBatch,
+    gates::{Effects, GatedBlock, Gates, Place, SideRecords},
     rejects::{RejectLine, RejectsFile},
     separated::Separated,
-    sides::SideRecords,
-    suppress::{without, without_origins},
+    source::SourceFacts,
 };
 use crate::{
-    codec::encoding,
     dataset::SuppressList,
     error::{Error, Result},
     events::{Event, Observer},
-    format::{Framing, Parsed, TypeMismatch},
+    format::{Framing, TypeMismatch},
     record::{
         IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, named, numbers::Numbers, side::Side,
     },
-    scan::SourceFile,
 };
-
-/// Bytes of a source that tell its encoding.
-const HEAD_BYTES: usize = 256 << 10;
 
 /// How bad records and files are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -56,22 +49,21 @@ pub enum ReadOutcome {
         /// The part.
         part: SourcePart,
     },
-    /// A split was parsed.
+    /// A split was parsed, and passed through the gates.
     Parsed {
         /// Index of the source.
         source: usize,
         /// Offset of the split in the source.
         offset: u64,
-        /// Parsed content, or a value that does not fit its column.
-        parsed: Parsed,
-        /// Records of each side, taken out of the block; empty if the dataset is not divided.
-        sides: Vec<SideRecords>,
-        /// Valid records that are filtered out, regardless of `on_error`.
-        rejected: Vec<Reject>,
-        /// Number of valid records skipped because they were erased before.
-        erased: u64,
-        /// Number of valid records that do not satisfy the condition of the run.
-        filtered: u64,
+        /// Its records.
+        gated: GatedBlock,
+    },
+    /// A value of a split does not fit its column.
+    Mismatch {
+        /// Index of the source.
+        source: usize,
+        /// The value.
+        mismatch: TypeMismatch,
     },
     /// A part of a source, or the rest of it, cannot be read, and the run continues without it.
     Broken {
@@ -168,10 +160,12 @@ pub struct GatherSetup<'a> {
     pub tally: &'a Mutex<Tally>,
     /// Receives progress events and notes.
     pub observer: &'a dyn Observer,
-    /// Origins of erased records, which are skipped; `None` if nothing was erased.
+    /// Treat the records in order.
+    pub gates: Gates<'a>,
+    /// Ids that rejected records must not state; `None` if nothing was erased.
     pub suppress: Option<&'a SuppressList>,
-    /// Leaves out duplicates; `None` if all are kept and no fingerprints are stored.
-    pub dedup: Option<&'a DedupGate<'a>>,
+    /// Whether the fingerprints of records are stored.
+    pub fingerprints: bool,
     /// Framing of the shards; `None` for Parquet.
     pub framing: Option<&'a dyn Framing>,
 }
@@ -191,7 +185,7 @@ pub struct Gather<'a, I> {
     read_before: u64,
     /// Records of the sources before the current one.
     records_before: u64,
-    /// Position of the first record of each source so far, if duplicates are left out, and the source.
+    /// Position of the first record of each source so far, and the source.
     starts: Vec<(u64, usize)>,
     /// Position in the source that is being read.
     position: Position,
@@ -207,58 +201,6 @@ struct SideCount {
     /// Bytes of input since its last records. They account for all sides, so that the rest of a side can be estimated
     /// from the rest of the input, however large its share is.
     bytes_in: u64,
-}
-
-/// Properties of a source that gathering needs.
-#[derive(Debug, Clone)]
-pub struct SourceFacts {
-    /// How its records are named.
-    pub name: Arc<SourceName>,
-    /// The file; for samples, which have no lines, the first file.
-    pub file: SourceFile,
-    /// Stored bytes of it that are read: all, or those of a part.
-    pub bytes: u64,
-    /// Whether content hashes of its records are hashes of their bytes, as for text.
-    pub hashes_bytes: bool,
-    /// Whether sidecars have the content hashes of its records, unless they hash the records as framed.
-    pub stores_hashes: bool,
-    /// Whether its records have only row numbers, without lines or byte offsets of their own.
-    pub by_row: bool,
-    /// Blank lines before its first record, which belong to no split.
-    pub blank_lines: u64,
-    /// Lines before its first record that are not records, and belong to no split.
-    pub lines_skipped: u64,
-    /// Note on a decision about it that its records do not show.
-    pub note: Option<String>,
-}
-
-impl SourceFacts {
-    /// Returns whether its records are samples, which state their own files and have no lines.
-    fn is_samples(&self) -> bool {
-        self.name.name.is_empty()
-    }
-
-    /// Returns what to do about a record that cannot be converted. Text in another encoding is not to be skipped.
-    fn hint(&self, record: &[u8]) -> &'static str {
-        if !self.hashes_bytes || std::str::from_utf8(record).is_ok() {
-            return "skip bad records with --on-error skip, or keep them in a file with --on-error quarantine";
-        }
-        let mut text = self.file.head(HEAD_BYTES).map(|head| head.bytes).unwrap_or_default();
-        text.push(b'\n');
-        text.extend_from_slice(record);
-        encoding::hint(&text)
-    }
-
-    /// Counts the lines before a byte, because the reader does not count those before the first split, such as a
-    /// header.
-    fn lines_before(&self, byte: u64) -> u64 {
-        let mut head = Vec::new();
-        // If counting fails, the byte in the message is still right.
-        match self.file.open(|_| {}).map(|r| r.take(byte).read_to_end(&mut head)) {
-            Ok(Ok(_)) => head.iter().filter(|b| **b == b'\n').count() as u64,
-            _ => 0,
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -312,16 +254,16 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 Ok(())
             }
             ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records),
-            ReadOutcome::Parsed { source, parsed: Parsed::Mismatch(mismatch), .. } => {
+            ReadOutcome::Mismatch { source, mismatch } => {
                 let error = mismatch.error().at(self.setup.sources[source].file.uri()).byte(mismatch.byte);
                 self.tally().mismatch = Some((source, mismatch));
                 Err(error)
             }
-            ReadOutcome::Parsed { source, offset, parsed: Parsed::Block(block), sides, rejected, erased, filtered } => {
+            ReadOutcome::Parsed { source, offset, gated } => {
                 if self.enter(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, (block, sides), &rejected, (erased, filtered))
+                self.block(source, gated)
             }
         }
     }
@@ -359,7 +301,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
         if self.position.source != position.source {
             self.records_before += self.position.records;
-            if let Some(source) = position.source.filter(|_| self.setup.dedup.is_some()) {
+            if let Some(source) = position.source {
                 self.starts.push((self.records_before, source));
             }
         }
@@ -387,56 +329,31 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(
-        &mut self,
-        source: usize,
-        (block, sides): (RecordBlock, Vec<SideRecords>),
-        rejected: &[Reject],
-        (erased, filtered): (u64, u64),
-    ) -> Result<()> {
-        let accepted: usize = sides.iter().map(|part| part.records.payload.len()).sum();
-        let records = block.records_in() + (accepted + rejected.len()) as u64 + erased + filtered;
-        let (block, sides, by_origin) = self.without_erased_origins(source, block, sides)?;
-        let erased = erased + by_origin;
+    fn block(&mut self, source: usize, mut gated: GatedBlock) -> Result<()> {
+        let (records, base) = (gated.records_in(), self.position.records);
+        gated.blocks().for_each(|block| self.look_for_separated(source, &block.payload));
+        let bytes_in = self.account(source, &gated);
+        let (sources, starts) = (self.setup.sources, self.starts.as_slice());
+        let place = Place { sources, starts, source, base, before: self.records_before };
+        self.setup.gates.list.iter().try_for_each(|gate| gate.pass_in_order(&mut gated, &place))?;
+        let GatedBlock { block, sides, effects, .. } = gated;
         for reject in &block.rejects {
             self.reject(source, reject, self.setup.on_error)?;
         }
         let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
-        for reject in rejected {
+        for reject in &effects.rejected {
             self.reject(source, reject, quiet)?;
         }
         for remark in &block.remarks {
             self.remark(source, *remark);
         }
-        let of_sides = sides.iter().map(|part| &part.records.payload);
-        std::iter::once(&block.payload).chain(of_sides).for_each(|payload| self.look_for_separated(source, payload));
         // One more than is named says that there are others.
         let room = IGNORED_NAMES + 1 - self.ignored.len();
         self.ignored.extend(block.ignored_names.iter().take(room).cloned());
-        let base = self.position.records;
         self.position.records += records + block.deleted;
         self.position.lines += block.lines;
-        {
-            let mut tally = self.tally();
-            tally.records_in += records;
-            tally.rejected += (block.rejects.len() + rejected.len()) as u64 + erased;
-            tally.erased += erased;
-            tally.filtered += filtered;
-            tally.bytes_in += block.bytes_in;
-            tally.blank_lines += block.blank_lines;
-            tally.padded += block.padded;
-            for remark in &block.remarks {
-                match remark.oddity {
-                    Oddity::Doubtful => {}
-                    Oddity::Repaired => tally.repaired += remark.count,
-                }
-            }
-            tally.ignored += block.ignored;
-            tally.sources[source].records += records + block.deleted;
-        }
+        self.count_records(source, records, &block, &effects);
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
-        let bytes_in = self.account(source, block.bytes_in, &block.payload, &sides);
-        let (block, sides) = self.without_duplicates((source, base), block, sides)?;
         if sides.is_empty() {
             self.pass_on(source, base, SideRecords { side: 0, records: block }, bytes_in);
             return Ok(());
@@ -449,48 +366,25 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         Ok(())
     }
 
-    /// Takes out the records whose origins were erased, and counts them.
-    fn without_erased_origins(
-        &self,
-        source: usize,
-        mut block: RecordBlock,
-        mut sides: Vec<SideRecords>,
-    ) -> Result<(RecordBlock, Vec<SideRecords>, u64)> {
-        let SourceFacts { name, hashes_bytes, .. } = &self.setup.sources[source];
-        let Some(list) = self.setup.suppress.filter(|list| list.has_origins_in(&name.name)) else {
-            return Ok((block, sides, 0));
-        };
-        let mut erased = 0;
-        for records in std::iter::once(&mut block).chain(sides.iter_mut().map(|part| &mut part.records)) {
-            let whole = std::mem::replace(records, RecordBlock::empty());
-            let (rest, count) = without_origins(list, &name.name, self.position.records, *hashes_bytes, whole)?;
-            *records = rest;
-            erased += count;
+    /// Adds what became of the records of a block to the counts of the run.
+    fn count_records(&self, source: usize, records: u64, block: &RecordBlock, effects: &Effects) {
+        let mut tally = self.tally();
+        tally.records_in += records;
+        tally.rejected += (block.rejects.len() + effects.rejected.len()) as u64 + effects.erased;
+        tally.erased += effects.erased;
+        tally.filtered += effects.filtered;
+        tally.deduplicated += effects.deduplicated;
+        tally.bytes_in += block.bytes_in;
+        tally.blank_lines += block.blank_lines;
+        tally.padded += block.padded;
+        for remark in &block.remarks {
+            match remark.oddity {
+                Oddity::Doubtful => {}
+                Oddity::Repaired => tally.repaired += remark.count,
+            }
         }
-        Ok((block, sides, erased))
-    }
-
-    /// Takes out duplicates, counts them and puts them on record; `base` is the number of the source's records before
-    /// the block.
-    fn without_duplicates(
-        &self,
-        (source, base): (usize, u64),
-        mut block: RecordBlock,
-        mut sides: Vec<SideRecords>,
-    ) -> Result<(RecordBlock, Vec<SideRecords>)> {
-        let Some(gate) = self.setup.dedup else { return Ok((block, sides)) };
-        let all = std::iter::once(&block).chain(sides.iter().map(|part| &part.records));
-        let Some(firsts) = gate.duplicates(all, self.records_before + base)? else { return Ok((block, sides)) };
-        let places = Places { names: self.setup.sources, starts: &self.starts, source, base };
-        let all = std::iter::once(&mut block).chain(sides.iter_mut().map(|part| &mut part.records));
-        for (records, firsts) in all.zip(&firsts) {
-            gate.record(records, firsts, &places)?;
-            let duplicates: Vec<bool> = firsts.iter().map(Option::is_some).collect();
-            let (rest, count) = without(std::mem::replace(records, RecordBlock::empty()), &duplicates)?;
-            *records = rest;
-            self.tally().deduplicated += count;
-        }
-        Ok((block, sides))
+        tally.ignored += block.ignored;
+        tally.sources[source].records += records + block.deleted;
     }
 
     /// Makes records ready to be passed on; `base` is the number of the source's records before their block.
@@ -506,9 +400,9 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 true => Numbers::shared(block.hashes, block.sharing),
                 false => Numbers::same(0, block.payload.len()),
             },
-            fingerprints: match self.setup.dedup {
-                Some(gate) if gate.stores() => block.fingerprints.into_iter().flatten().collect(),
-                _ => Vec::new(),
+            fingerprints: match self.setup.fingerprints {
+                true => block.fingerprints.into_iter().flatten().collect(),
+                false => Vec::new(),
             },
             payload: block.payload,
             sidecar: None,
@@ -532,12 +426,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
 
     /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a
     /// broken part, counts with the first records of the next source.
-    fn account(&mut self, source: usize, bytes: u64, payload: &Payload, sides: &[SideRecords]) -> u64 {
+    fn account(&mut self, source: usize, gated: &GatedBlock) -> u64 {
         let facts = &self.setup.sources[source];
         if facts.is_samples() {
             // Each file counts as its member does, because many may be smaller than their headers.
-            let payloads = std::iter::once(payload).chain(sides.iter().map(|part| &part.records.payload));
-            let samples = payloads.filter_map(|payload| match payload {
+            let samples = gated.blocks().filter_map(|block| match &block.payload {
                 Payload::Samples(samples) => Some(samples),
                 Payload::Rows(_) => None,
             });
@@ -545,7 +438,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             return parts.map(|part| counted_size(self.setup.framing, part.bytes.len() as u64)).sum();
         }
         // A compressed source has more bytes than are stored.
-        self.position.bytes += bytes;
+        self.position.bytes += gated.block.bytes_in;
         let read = self.read_before + self.position.bytes.min(facts.bytes);
         read - std::mem::replace(&mut self.read, read)
     }

@@ -19,7 +19,10 @@ use crate::{
     delta::Table,
     error::{Error, Kind, Result},
     events::Cancel,
-    exec::encode::{EncodeUnit, Encoder, SourceBatch, SourceName},
+    exec::{
+        encode::{EncodeUnit, Encoder, SourceBatch},
+        source::SourceName,
+    },
     format::{OutputFormat, Parsed},
     ops::{export, prove},
     record::Payload,

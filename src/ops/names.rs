@@ -11,7 +11,7 @@ use crate::{
     dataset::Settings,
     error::Result,
     events::{Event, Observer},
-    exec::names::{NameGate, PartsGate, incomplete, missing_parts, reason, refusal},
+    exec::gates::names::{NameGate, PartsGate, incomplete, missing_parts, reason, refusal},
     format::{
         OutputFormat,
         files::{SampleFiles, Samples, TreeFile},
@@ -110,7 +110,7 @@ impl Naming {
             OnName::Rename => Self { renaming: rules.renaming(), ..Self::default() },
             _ if settings.shard_format != OutputFormat::Tar => Self::default(),
             on_name => {
-                let gate = NameGate { rules, skip: on_name == OnName::Skip, id: settings.id.clone() };
+                let gate = NameGate { rules, skip: on_name == OnName::Skip };
                 Self { gate: Some(gate), ..Self::default() }
             }
         }

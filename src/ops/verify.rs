@@ -32,17 +32,13 @@ use crate::{
     },
     error::{Error, Kind, Result},
     events::Event,
-    exec::{
-        encode::{framing, id_column},
-        live,
-        rewrite::verify_checksum,
-    },
+    exec::{encode::framing, live, rewrite::verify_checksum},
     format::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
     id::{Version, run_of_folder, run_of_name},
-    record::{BATCH_ROWS, hash::row_hashes, parts::KEY_COLUMN},
+    record::{BATCH_ROWS, hash::row_hashes, id_column, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
 

@@ -13,6 +13,7 @@ pub mod extreme;
 pub mod filter;
 pub mod fingerprint;
 pub mod hash;
+mod id_column;
 pub mod interval;
 pub mod json;
 pub mod key;
@@ -31,12 +32,17 @@ pub mod time;
 pub mod typed;
 pub mod widen;
 
-use arrow::array::RecordBatch;
+use arrow::{
+    array::{BooleanArray, RecordBatch},
+    compute::filter_record_batch,
+};
 use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
+pub use self::id_column::id_column;
 pub use self::source_part::{PartExtent, PartSizes, SourcePart};
 use self::{fingerprint::Fingerprint, numbers::Numbers};
+use crate::error::Result;
 
 /// Rows that are decoded or held at a time, unless they are large: enough for kernels over columns, few enough for the
 /// caches.
@@ -305,10 +311,35 @@ impl RecordBlock {
         }
     }
 
+    /// Removes the records that are not marked; returns how many they were.
+    ///
+    /// # Errors
+    /// When the rows cannot be removed.
+    pub fn retain(&mut self, keep: &BooleanArray) -> Result<u64> {
+        let removed = keep.len() - keep.true_count();
+        if removed == 0 {
+            return Ok(0);
+        }
+        self.expand();
+        retain(&mut self.rows, keep);
+        retain(&mut self.hashes, keep);
+        retain(&mut self.fingerprints, keep);
+        match &mut self.payload {
+            Payload::Rows(rows) => *rows = filter_record_batch(rows, keep)?,
+            Payload::Samples(samples) => retain(samples, keep),
+        }
+        Ok(removed as u64)
+    }
+
     /// Returns the number of records of the split, accepted or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64
     }
+}
+
+fn retain<T>(values: &mut Vec<T>, keep: &BooleanArray) {
+    let mut flags = keep.values().iter();
+    values.retain(|_| flags.next().unwrap_or(true));
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{
     thread::Scope,
 };
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 
 pub use self::{records::infer_all, samples::ReadPlan};
 use self::{
@@ -24,26 +24,22 @@ use self::{
 };
 use super::{
     cut::{Closing, Encoding, Feedback, ShardEnds, ShardSize},
-    dedup::DedupGate,
     encode::{Encoded, Encoder, Output},
-    gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceFacts, SourceTally, Tally, counted_size},
-    names::{NameGate, PartsGate},
+    gates::{Gates, subjects::SubjectResolver},
+    gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceTally, Tally, counted_size},
     ordered::Ordered,
     rejects::RejectsFile,
     scatter::Scatter,
-    select::SelectGate,
     shard::{Appended, Appender, FinishedShard, ShardNaming},
     shuffle::{ShuffleSetup, ShuffledIds, Shuffler},
-    sides::{SideGate, SideRecords},
-    subjects::SubjectResolver,
-    suppress::SuppressGate,
+    source::SourceFacts,
 };
 use crate::{
-    dataset::{PlaceRef, Segments},
+    dataset::{PlaceRef, Segments, SuppressList},
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
     format::{
-        Framing, Parsed, TypeMismatch,
+        Framing,
         files::{SampleFiles, Samples},
     },
     id::Writer,
@@ -52,7 +48,10 @@ use crate::{
         reshard::too_few,
         roll::{InputSize, Spread},
     },
-    record::{Part, Payload, RecordBlock, side::Side},
+    record::{
+        RecordBlock,
+        side::{Side, Sides},
+    },
     scan::{RecordSource, SourceFile},
     storage::{Staged, Store, sys::release_freed_memory},
 };
@@ -79,6 +78,8 @@ pub enum PipelineInput<'a> {
         rejected: &'a BTreeMap<usize, String>,
         /// Receives the hash of each file; empty if the hashes are not needed.
         hashes: &'a [AtomicU64],
+        /// Gives each sample the subject id of its files; `None` if there are none.
+        subjects: Option<&'a SubjectResolver>,
     },
 }
 
@@ -157,22 +158,14 @@ pub struct Pipeline<'a> {
     pub on_error: OnError,
     /// Columns whose types the user specified.
     pub given: &'a [String],
-    /// Validates record names while reading; `None` if every name is acceptable.
-    pub names: Option<&'a NameGate>,
-    /// Finds samples that lack parts of others; `None` if such samples are kept.
-    pub parts: Option<&'a PartsGate>,
-    /// Resolves subject ids; `None` if a column has them or there are none.
-    pub subjects: Option<&'a SubjectResolver>,
-    /// Leaves out rows and columns; `None` if all are kept.
-    pub select: Option<&'a SelectGate>,
-    /// Takes fingerprints and leaves out duplicates; `None` if duplicates are kept and no fingerprints are stored.
-    pub dedup: Option<&'a DedupGate<'a>>,
-    /// Divides the records among sides; `None` if the dataset is not divided.
-    pub sides: Option<&'a SideGate<'a>>,
+    /// Treat the records behind the parser.
+    pub gates: Gates<'a>,
+    /// Sides that the records are divided among; `None` if the dataset is not divided.
+    pub sides: Option<&'a Sides>,
     /// Seed by which records are shuffled; `None` if they keep the order of the input.
     pub shuffle: Option<u64>,
-    /// Filters out erased records; `None` if nothing was erased.
-    pub suppress: Option<&'a SuppressGate<'a>>,
+    /// Ids that rejected records must not state; `None` if nothing was erased.
+    pub suppress: Option<&'a SuppressList>,
     /// Destination of rejected records; `None` if they are not kept.
     pub rejects: Option<&'a RejectsFile>,
     /// Names and properties of sources, in the order of the input.
@@ -194,8 +187,6 @@ pub struct Converted {
     pub records: u64,
     /// Segments of the id index.
     pub segments: Segments,
-    /// Number of groups that have one side as a whole; `None` if they were not counted.
-    pub groups: Option<usize>,
     /// Tables of places of shuffled records.
     pub places: Vec<PlaceRef>,
     /// These tables, not published yet.
@@ -215,34 +206,35 @@ impl Pipeline<'_> {
     fn check_counts(&self, counts: &[u64]) -> Result<()> {
         let Some(ShardEnds::Even(shards)) = self.ends else { return Ok(()) };
         let Some((side, count)) = (0..).zip(counts).find(|(_, count)| **count < shards) else { return Ok(()) };
-        let of = self.sides.map_or_else(String::new, |gate| format!(" in {}", gate.sides.folder(side)));
+        let of = self.sides.map_or_else(String::new, |sides| format!(" in {}", sides.folder(side)));
         Err(too_few(*count, shards, &of))
     }
 
     /// Returns the number of sides: one if the dataset is not divided.
     fn side_count(&self) -> Side {
-        self.sides.map_or(1, |gate| Side::try_from(gate.sides.count()).unwrap_or(Side::MAX))
+        self.sides.map_or(1, |sides| Side::try_from(sides.count()).unwrap_or(Side::MAX))
     }
 
-    /// Whether content hashes of the rows of a source are stored, or decide which side or which erased record a row is.
+    /// Whether content hashes of the rows of a source are stored, or some gate needs them.
     fn needs_hashes(&self, source: usize) -> bool {
-        self.facts.get(source).is_none_or(|facts| {
-            let erased = || self.suppress.is_some_and(|gate| gate.list.has_origins_in(&facts.name.name));
-            facts.stores_hashes || self.sides.is_some() || (facts.hashes_bytes && erased())
-        })
+        self.facts
+            .get(source)
+            .is_none_or(|facts| facts.stores_hashes || self.gates.list.iter().any(|gate| gate.needs_hashes(facts)))
     }
 
-    /// Adds the fingerprints of its records to a block, if duplicates are found by them.
-    fn fingerprint(&self, parsed: &mut Parsed) -> Result<()> {
-        match (self.dedup, parsed) {
-            (Some(gate), Parsed::Block(block)) => gate.pass(block),
-            _ => Ok(()),
-        }
+    /// Passes a parsed block through the gates.
+    fn gated(&self, source: usize, offset: u64, block: RecordBlock) -> Result<ReadOutcome> {
+        let facts = self.facts.get(source).ok_or_else(|| Error::internal("a block has no source"))?;
+        let mut gated = self.gates.pass(block, facts)?;
+        Ok(match gated.effects.mismatch.take() {
+            Some(mismatch) => ReadOutcome::Mismatch { source, mismatch },
+            None => ReadOutcome::Parsed { source, offset, gated },
+        })
     }
 
     /// Returns what shuffles the records, and what numbers and indexes them before; `None` if they keep their order.
     fn shuffler(&self) -> Option<(Shuffler<'_>, ShuffledIds<'_>)> {
-        let (encoder, writer, division) = (self.encoder, self.writer, self.sides.map(|gate| gate.sides));
+        let (encoder, writer, division) = (self.encoder, self.writer, self.sides);
         let ids = ShuffledIds { seed: self.shuffle?, encoder, writer, division };
         let setup = ShuffleSetup {
             store: self.store,
@@ -253,15 +245,6 @@ impl Pipeline<'_> {
             cancel: self.cancel,
         };
         Some((Shuffler::new(setup, encoder.layout(self.naming.fingerprints)), ids))
-    }
-
-    /// Takes the records out of a block and divides them among the sides, if there are several. `subject` is that of
-    /// all rows of their source.
-    fn divide(&self, parsed: &mut Parsed, subject: Option<&str>) -> Result<Vec<SideRecords>> {
-        match (self.sides, parsed) {
-            (Some(gate), Parsed::Block(block)) => gate.pass(block, subject),
-            _ => Ok(Vec::new()),
-        }
     }
 }
 
@@ -337,20 +320,13 @@ fn gathered<'scope>(
     {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
-        let divided = pipeline.sides.map_or(0, |gate| gate.sides.count());
+        let divided = pipeline.sides.map_or(0, Sides::count);
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
-    // Only Parquet has columns that samples must fit.
-    let columns = match pipeline.encoder.output() {
-        Output::Parquet(parquet) => Some(parquet.schema()),
-        Output::Stream(_) => None,
-    };
     let outcomes = match input {
-        PipelineInput::Records { sources, schema } => {
-            read_records(scope, Parser { pipeline, sources, schema, columns })
-        }
-        PipelineInput::Samples { files, samples, read_plan, rejected, hashes } => {
-            let reader = SampleReader { pipeline, files, samples, rejected, hashes, columns };
+        PipelineInput::Records { sources, schema } => read_records(scope, Parser { pipeline, sources, schema }),
+        PipelineInput::Samples { files, samples, read_plan, rejected, hashes, subjects } => {
+            let reader = SampleReader { pipeline, files, samples, rejected, hashes, subjects: *subjects };
             read_samples(scope, reader, read_plan)
         }
     };
@@ -360,8 +336,9 @@ fn gathered<'scope>(
         sources: pipeline.facts,
         tally,
         observer: pipeline.observer,
-        suppress: pipeline.suppress.map(|gate| gate.list),
-        dedup: pipeline.dedup,
+        gates: pipeline.gates,
+        suppress: pipeline.suppress,
+        fingerprints: pipeline.naming.fingerprints,
         framing: pipeline.framing(),
     };
     Gather::new(outcomes, setup)
@@ -406,7 +383,7 @@ fn append(
     let appender = |side: Side| {
         let naming = match pipeline.sides {
             None => pipeline.naming.clone(),
-            Some(gate) => pipeline.naming.within(&format!("/{}/", gate.sides.folder(side))),
+            Some(sides) => pipeline.naming.within(&format!("/{}/", sides.folder(side))),
         };
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         let scatter = |(shuffler, _): &(&Shuffler<'_>, Vec<Segments>)| {
@@ -418,7 +395,7 @@ fn append(
             .ending_with_units(pipeline.ends.is_some())
             .writing_behind(pipeline.memory.write_window)
             .scattering(scatter)
-            .of_side(side, pipeline.sides.map(|gate| gate.sides))
+            .of_side(side, pipeline.sides)
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
     for unit in encoded {
@@ -445,8 +422,7 @@ fn append(
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.firsts.get_mut(side).into_iter().flatten().flatten().for_each(|first| *first += base);
     }
-    if let Some(gate) = pipeline.sides {
-        all.groups = gate.groups.count();
+    if pipeline.sides.is_some() {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         let Tally { sources, firsts, .. } = &mut *tally;
         for (number, source) in sources.iter_mut().enumerate() {
@@ -456,25 +432,4 @@ fn append(
         }
     }
     Ok(all)
-}
-
-/// Returns the block, or a type mismatch if one of its samples has a part without a column for it.
-fn fitting(block: RecordBlock, columns: Option<&SchemaRef>) -> Parsed {
-    let (Payload::Samples(samples), Some(schema)) = (&block.payload, columns) else { return Parsed::Block(block) };
-    let mismatch = |part: &Part| match schema.fields().find(&part.extension).map(|(_, field)| field.data_type()) {
-        None => Some("no part of this extension"),
-        Some(DataType::Utf8) if simdutf8::basic::from_utf8(&part.bytes).is_err() => Some("text in UTF-8"),
-        Some(_) => None,
-    };
-    let found = samples.iter().find_map(|s| s.parts.iter().find_map(|part| Some((s, part, mismatch(part)?))));
-    match found {
-        None => Parsed::Block(block),
-        Some((sample, part, expected)) => Parsed::Mismatch(TypeMismatch {
-            column: part.extension.clone(),
-            line: 0,
-            byte: 0,
-            value: format!("{}.{}", sample.key, part.extension),
-            expected: expected.to_owned(),
-        }),
-    }
 }

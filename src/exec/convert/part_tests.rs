@@ -21,10 +21,10 @@ use super::*;
 use crate::{
     codec::Codec,
     events::{Event, Silent},
-    exec::encode::SourceName,
+    exec::{gates::IdColumns, source::SourceName},
     format::{OutputFormat, parquet::schema_of_samples},
     plan::memory::MemoryPlan,
-    record::{PartSizes, Sample, SourcePart, coded::plain},
+    record::{PartSizes, Payload, Sample, SourcePart, coded::plain},
     scan::{self, Input, ScanOptions, Scouted, SniffOptions, classify, scout},
     schema::{force_text, schema_of, unite_lists},
     storage::{LocalStore, StoreSettings},
@@ -112,7 +112,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
     let (observer, cancel) = (Notes::default(), Cancel::default());
     let rejects = RejectsFile::new(crate::dataset::SealingSink::whole(store.as_ref(), "rejects").unwrap(), None);
     let tally = Mutex::new(Tally { sources: vec![SourceTally::default(); sources.len()], ..Tally::default() });
-    let writer = Writer::from(crate::id::TransactionId::fresh());
+    let (writer, ids) = (Writer::from(crate::id::TransactionId::fresh()), IdColumns::default());
     let pipeline = Pipeline {
         store: &store,
         encoder: &encoder,
@@ -126,16 +126,12 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         target: 1 << 20,
         ends: None,
         sides: None,
-        dedup: None,
+        gates: Gates { list: &[], ids: &ids },
         shuffle: None,
         memory: memory(split_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,
         given: &[],
-        names: None,
-        parts: None,
-        subjects: None,
-        select: None,
         suppress: None,
         rejects: Some(&rejects),
         facts: &facts,
@@ -144,7 +140,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         cancel: &cancel,
     };
     let gathered = std::thread::scope(|scope| {
-        let outcomes = read_records(scope, Parser { pipeline: &pipeline, sources, schema, columns: None });
+        let outcomes = read_records(scope, Parser { pipeline: &pipeline, sources, schema });
         let setup = GatherSetup {
             framing: None,
             on_error: OnError::Quarantine,
@@ -153,7 +149,8 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
             tally: &tally,
             observer: &observer,
             suppress: None,
-            dedup: None,
+            gates: pipeline.gates,
+            fingerprints: false,
         };
         Gather::new(outcomes, setup).collect::<Result<Vec<_>>>()
     });

@@ -9,19 +9,20 @@ use std::{
 use arrow::datatypes::{Fields, SchemaRef};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip, fitting};
+use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip};
 use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     exec::{
         budget::{Budget, Released},
+        gates::GatedBlock,
         gather::{OnError, ReadOutcome},
         given,
         ordered::ordered,
     },
     format::Parsed,
     plan::memory::MemoryPlan,
-    record::{Content, RecordBlock, SourcePart, Split},
+    record::{Content, SourcePart, Split},
     scan::{RecordSource, SourceFile, closed_hash},
     schema::unite_lists,
 };
@@ -179,8 +180,6 @@ pub(super) struct Parser<'a> {
     pub(super) sources: &'a [RecordSource],
     /// Columns to which rows are cast.
     pub(super) schema: &'a SchemaRef,
-    /// Columns that samples must fit; `None` if the format has none.
-    pub(super) columns: Option<&'a SchemaRef>,
 }
 
 impl Parser<'_> {
@@ -207,11 +206,11 @@ impl Parser<'_> {
     fn split(&self, source: usize, split: &Split) -> Result<ReadOutcome> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
-        if let Some(block) = self.pipeline.select.and_then(|gate| gate.pruned(reader, split, self.pipeline.given)) {
-            let filtered = split.rows().unwrap_or_default().saturating_sub(block.deleted);
-            let (offset, parsed, rejected) = (split.offset, Parsed::Block(block), Vec::new());
-            let sides = Vec::new();
-            return Ok(ReadOutcome::Parsed { source, offset, parsed, sides, rejected, erased: 0, filtered });
+        let (gates, offset) = (self.pipeline.gates, split.offset);
+        if let Some(block) = gates.list.first().and_then(|gate| gate.prune(reader, split)) {
+            let mut gated = GatedBlock::new(block, gates.ids.clone());
+            gated.effects.filtered = split.rows().unwrap_or_default().saturating_sub(gated.block.deleted);
+            return Ok(ReadOutcome::Parsed { source, offset, gated });
         }
         let result = match self.pipeline.given {
             given if !given.is_empty() && !self.sources[source].format.is_text() => {
@@ -219,43 +218,16 @@ impl Parser<'_> {
             }
             _ => reader.parse(split, self.schema),
         };
-        let mut parsed = match result.map_err(|e| store_fault_or(file, e)) {
+        let block = match result.map_err(|e| store_fault_or(file, e)) {
             Err(error) if can_skip(&error, self.pipeline.on_error) => {
                 return Ok(ReadOutcome::Broken { source, error, records: split.rows().unwrap_or(1) });
             }
-            parsed => parsed?,
+            parsed => match parsed? {
+                Parsed::Block(block) => block,
+                Parsed::Mismatch(mismatch) => return Ok(ReadOutcome::Mismatch { source, mismatch }),
+            },
         };
-        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(file.uri()) };
-        let (mut rejected, mut erased, mut filtered) = (Vec::new(), 0, 0);
-        if let Parsed::Block(block) = &mut parsed {
-            if let Some(gate) = self.pipeline.select {
-                (*block, filtered) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
-            }
-            if let Some(resolver) = self.pipeline.subjects {
-                resolver.resolve_members(block, self.pipeline.facts[source].name.subject.as_deref()).map_err(at)?;
-            }
-            if let Some(gate) = self.pipeline.suppress {
-                (*block, erased) = gate.pass(std::mem::replace(block, RecordBlock::empty())).map_err(at)?;
-            }
-            if let Some(names) = self.pipeline.names {
-                let whole = std::mem::replace(block, RecordBlock::empty());
-                (*block, rejected) = names.pass(whole, &self.pipeline.facts[source].name.key).map_err(at)?;
-            }
-            if let Some(parts) = self.pipeline.parts {
-                let whole = std::mem::replace(block, RecordBlock::empty());
-                let (rest, incomplete) = parts.pass(whole).map_err(at)?;
-                *block = rest;
-                rejected.extend(incomplete);
-            }
-        }
-        let mut parsed = match parsed {
-            Parsed::Block(block) => fitting(block, self.columns),
-            mismatch @ Parsed::Mismatch(_) => mismatch,
-        };
-        let subject = self.pipeline.facts[source].name.subject.as_deref();
-        self.pipeline.fingerprint(&mut parsed).map_err(at)?;
-        let sides = self.pipeline.divide(&mut parsed, subject).map_err(at)?;
-        Ok(ReadOutcome::Parsed { source, offset: split.offset, parsed, sides, rejected, erased, filtered })
+        self.pipeline.gated(source, offset, block)
     }
 }
 

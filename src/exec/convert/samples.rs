@@ -11,18 +11,17 @@ use std::{
     thread::Scope,
 };
 
-use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip, fitting};
+use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip};
 use crate::{
     error::Result,
     exec::{
         budget::{Budget, Released},
+        gates::subjects::SubjectResolver,
         gather::{OnError, ReadOutcome},
         ordered::ordered,
-        subjects::SubjectResolver,
     },
     format::files::{SampleFiles, Samples, plan_splits, read_block},
     plan::memory::MemoryPlan,
@@ -102,8 +101,7 @@ pub(super) struct SampleReader<'a> {
     pub(super) samples: &'a Samples,
     pub(super) rejected: &'a BTreeMap<usize, String>,
     pub(super) hashes: &'a [AtomicU64],
-    /// Columns that samples must fit; `None` if the format has none.
-    pub(super) columns: Option<&'a SchemaRef>,
+    pub(super) subjects: Option<&'a SubjectResolver>,
 }
 
 impl SampleReader<'_> {
@@ -116,14 +114,15 @@ impl SampleReader<'_> {
         let wanted: Vec<usize> = range.clone().filter(|i| !self.rejected.contains_key(i)).collect();
         let sample = |i: usize| self.samples.get(i, self.files);
         // Stream formats hash the framed records instead.
-        let hashed = self.columns.is_some();
+        let hashed = self.pipeline.framing().is_none();
         let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, pool)?;
-        annotate_samples(&mut block, self.pipeline.subjects, self.hashes, |row| sample(wanted[row as usize]));
+        annotate_samples(&mut block, self.subjects, self.hashes, |row| sample(wanted[row as usize]));
         renumber(&mut block, &wanted, range.start);
-        let mut parsed = fitting(block, self.columns);
-        self.pipeline.fingerprint(&mut parsed)?;
-        let sides = self.pipeline.divide(&mut parsed, None)?;
-        Ok(ReadOutcome::Parsed { source: 0, offset: 0, parsed, sides, rejected: rejects, erased: 0, filtered: 0 })
+        let mut outcome = self.pipeline.gated(0, 0, block)?;
+        if let ReadOutcome::Parsed { gated, .. } = &mut outcome {
+            gated.effects.rejected.extend(rejects);
+        }
+        Ok(outcome)
     }
 }
 

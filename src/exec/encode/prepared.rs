@@ -21,12 +21,13 @@ use arrow::{
 };
 
 use super::{
-    Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownColumns, Names, Output, SourceBatch, SourceName,
-    check_neighbours, no_columns, sidecar_rows,
+    Body, EncodeUnit, Encoded, Encoder, IdTexts, KnownColumns, Names, Output, SourceBatch, check_neighbours,
+    no_columns, sidecar_rows,
 };
 use crate::{
     dataset::{IdHashes, IdKind, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
+    exec::source::SourceName,
     format::{Framing, parquet::batch_of_samples, tar::index::Members},
     record::{
         Payload,

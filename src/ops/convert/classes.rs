@@ -16,7 +16,7 @@ use crate::{
     dataset::Settings,
     error::{Error, Result},
     events::Event,
-    exec::subjects::SubjectResolver,
+    exec::gates::subjects::SubjectResolver,
     format::files::{Contents, GivenPart, SampleFiles, Samples, TreeFile as _},
     scan::SourceFile,
 };

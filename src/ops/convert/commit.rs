@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use arrow::datatypes::Fields;
 
 use super::{
-    job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made, select::Selection,
-    sources::Fresh,
+    gates::Found, job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made,
+    select::Selection, sources::Fresh,
 };
 use crate::{
     dataset::{
@@ -46,12 +46,11 @@ pub(super) fn commit(
     made: Made,
     mut report: ConvertReport,
 ) -> Result<ConvertReport> {
-    let Made { converted, tally, part_hashes, rejects, duplicates } = made;
+    let Made { converted, tally, part_hashes, rejects, found: Found { groups, duplicates, .. } } = made;
     report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
     report.set_others(others(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
-    let groups = converted.groups;
     let Folded { mut staged, mut adds, segments, places, counts } = fold(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
     let (table, duplicates) = duplicates.unzip();

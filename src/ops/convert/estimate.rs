@@ -11,6 +11,7 @@ use crate::{
     exec::{
         cut::ShardEnds,
         encode::{Body, EncodeUnit, SourceBatch},
+        gates::{Gate as _, GatedBlock, IdColumns},
     },
     format::{OutputFormat, Parsed, files::SampleFiles},
     plan::roll::shard_count,
@@ -56,7 +57,7 @@ impl ConvertPlan {
         let schema = self.schema();
         // Records are not divided to estimate their size.
         let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
-        let gate = self.given.selection.gate(&self.fields)?;
+        let gate = self.given.selection.gate(&self.fields, false)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         // Where the sources state how many records they have, these are counted, and bytes follow from them.
         let stated: Option<u64> = sources.iter().map(|source| source.reader.facts().rows).sum();
@@ -65,10 +66,12 @@ impl ConvertPlan {
         let facts = source_facts(sources, &self.settings, self.subjects.as_ref(), self.keys.as_deref());
         for (source, facts) in sources.iter().zip(facts) {
             let Some(sample) = &source.sample else { continue };
-            let Ok(Parsed::Block(mut block)) = source.reader.parse(sample, &schema) else { continue };
+            let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
+            let mut gated = GatedBlock::new(block, IdColumns::default());
             if let Some(gate) = &gate {
-                (block, _) = gate.pass(block)?;
+                gate.pass(&mut gated, &facts)?;
             }
+            let block = gated.block;
             looked_at += source.file.bytes();
             // For a compressed source, only the stored size is known.
             let after_header = source.file.bytes().saturating_sub(sample.offset) as f64;

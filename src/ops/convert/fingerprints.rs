@@ -2,14 +2,15 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use arrow::datatypes::SchemaRef;
-
 use super::{inputs::Inputs, job::Job, plan::ConvertPlan};
 use crate::{
     dataset::{DuplicatesWriter, Known, Snapshot, SourceRow, each_known, numbered, token_of},
     error::{Error, Result},
     exec::{
-        dedup::{DedupGate, EARLIER},
+        gates::{
+            IdColumns,
+            dedup::{DedupGate, EARLIER},
+        },
         seen::{Seen, SeenMemory},
     },
     id::Writer,
@@ -27,7 +28,7 @@ use crate::{
 pub(super) fn gate<'a>(
     job: &'a Job<'_>,
     plan: &'a ConvertPlan,
-    schema: &SchemaRef,
+    ids: &IdColumns,
     writer: &Writer,
 ) -> Result<Option<DedupGate<'a>>> {
     let Some(by) = &plan.settings.dedup else { return Ok(None) };
@@ -38,11 +39,10 @@ pub(super) fn gate<'a>(
     };
     Ok(Some(DedupGate {
         by,
-        id: plan.id_columns(schema),
+        ids: ids.clone(),
         stored: plan.stored_schema().fields().len(),
         fingerprinter,
         pseudonymizer: job.pseudonymizer.as_ref(),
-        subject: plan.settings.subject.clone(),
         samples: match &plan.inputs {
             Inputs::Samples { samples, files } => Some((samples, files)),
             Inputs::Records(_) => None,

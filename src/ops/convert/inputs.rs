@@ -12,9 +12,9 @@ use crate::{
     exec::{
         constants,
         convert::with_io_threads,
-        encode::SourceName,
-        gather::{OnError, SourceFacts},
-        subjects::SubjectResolver,
+        gates::subjects::SubjectResolver,
+        gather::OnError,
+        source::{SourceFacts, SourceName},
     },
     format::{
         OutputFormat,

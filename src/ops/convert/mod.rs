@@ -16,6 +16,7 @@ mod consent;
 mod dedup;
 mod estimate;
 mod fingerprints;
+mod gates;
 mod idle;
 mod inputs;
 mod job;

@@ -39,9 +39,8 @@ use crate::{
         convert::infer_all,
         cut::ShardEnds,
         encode::{Encoder, RowsAs},
+        gates::{IdColumns, names::PartsGate, subjects::SubjectResolver},
         live, mirror,
-        names::PartsGate,
-        subjects::SubjectResolver,
     },
     format::{OutputFormat, files, parquet::schema_of_samples},
     id::Version,
@@ -368,13 +367,17 @@ impl ConvertPlan {
         self.rows.unwrap_or(default)
     }
 
-    /// Returns the columns that make the record id of rows; the key of a table of samples is one without being named.
-    pub(super) fn id_columns(&self, schema: &SchemaRef) -> Vec<String> {
-        if self.inputs.give_samples() {
-            return Vec::new();
+    /// Returns the columns that have the ids of rows of a schema; the key of a table of samples is one without being
+    /// named.
+    pub(super) fn id_columns(&self, schema: &SchemaRef) -> IdColumns {
+        // Without columns, all sources are empty or contain only a header.
+        if self.inputs.give_samples() || schema.fields().is_empty() {
+            return IdColumns::default();
         }
         let key = schema.field_with_name(KEY_COLUMN).is_ok_and(|f| f.data_type() == &DataType::Utf8);
-        if self.settings.id.is_empty() && key { vec![KEY_COLUMN.to_owned()] } else { self.settings.id.clone() }
+        let is_keyed = self.settings.id.is_empty() && key;
+        let record = if is_keyed { vec![KEY_COLUMN.to_owned()] } else { self.settings.id.clone() };
+        IdColumns { record, subject: self.settings.subject.clone() }
     }
 
     /// Returns names and types of the columns, for reports.
@@ -388,17 +391,12 @@ impl ConvertPlan {
     /// When no source has a column that makes ids, or the format cannot store the schema.
     pub(super) fn encoder(&self, pseudonymizer: Option<&Pseudonymizer>, schema: &SchemaRef) -> Result<Encoder> {
         let stored = self.stored_schema();
-        let mut ids = self.id_columns(schema);
-        let mut subject = self.settings.subject.clone().filter(|_| !self.inputs.give_samples());
-        if schema.fields().is_empty() {
-            // All sources are empty or contain only a header.
-            (ids, subject) = (Vec::new(), None);
-        }
-        if let Some(column) = ids.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
+        let IdColumns { record, subject } = self.id_columns(schema);
+        if let Some(column) = record.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
             let columns: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
             return Err(columns::unknown_column(column, &columns));
         }
-        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &stored, ids, subject)?;
+        let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &stored, record, subject)?;
         Ok(encoder
             .storing(stored.fields().len())
             .hashing(self.settings.hashes)

@@ -1,33 +1,29 @@
 //! Carries out a plan: runs the pipeline, and again with wider types as long as a value does not fit its column.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU64};
 
-use arrow::datatypes::{Field, Fields, SchemaRef};
+use arrow::datatypes::{Field, Fields};
 
 use super::{
     columns::force_binary,
-    fingerprints,
+    gates::Found,
     inputs::{Inputs, source_facts},
     job::Job,
     plan::ConvertPlan,
 };
 use crate::{
-    dataset::{DuplicatesRef, SealingSink},
+    dataset::SealingSink,
     error::{Error, Result},
     events::{Event, Silent},
     exec::{
         convert::{Converted, Pipeline, PipelineInput, ReadPlan, count, infer_all, run},
         cut::ShardEnds,
-        encode::SourceName,
-        gather::{OnError, SourceFacts, Tally},
+        gates::Gates,
+        gather::{OnError, Tally},
         mirror,
         rejects::RejectsFile,
         shard::ShardNaming,
-        sides::{Groups, SideGate},
-        suppress::SuppressGate,
+        source::{SourceFacts, SourceName},
     },
     format::TypeMismatch,
     id::Writer,
@@ -48,8 +44,8 @@ pub(super) struct Made {
     pub(super) part_hashes: Vec<AtomicU64>,
     /// The file of rejected records.
     pub(super) rejects: Option<Staged>,
-    /// The table of records that were left out as duplicates.
-    pub(super) duplicates: Option<(Staged, DuplicatesRef)>,
+    /// What the gates found.
+    pub(super) found: Found,
 }
 
 /// Result of running the pipeline once.
@@ -102,7 +98,7 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
     let result = attempt(job, plan, &outputs, &tally);
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (result, tally.mismatch.take()) {
-        (Ok((converted, duplicates)), _) => {
+        (Ok((converted, found)), _) => {
             if let Inputs::Records(sources) = &plan.inputs {
                 sources.iter().try_for_each(|source| source.file.check_unchanged())?;
             }
@@ -110,7 +106,7 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),
                 _ => None,
             };
-            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects, duplicates })))
+            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects, found })))
         }
         (Err(error), Some((source, mismatch))) => Ok(Attempt::Mismatch { source, mismatch, error }),
         (Err(error), None) => Err(error),
@@ -203,24 +199,18 @@ fn attempt(
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
     tally: &Mutex<Tally>,
-) -> Result<(Converted, Option<(Staged, DuplicatesRef)>)> {
+) -> Result<(Converted, Found)> {
     let is_even = matches!(job.options.ends, Some(ShardEnds::Even(_)));
     let shuffles = plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_));
     let counts = if is_even && !shuffles { Some(counts(job, plan, outputs, tally)?) } else { None };
     let expected: Option<u64> = counts.as_ref().map(|counts| counts.iter().sum());
-    let (converted, duplicates) = with_pipeline(job, plan, outputs, |pipeline, input| {
-        let converted = run(pipeline, input, tally, counts)?;
-        if let Some(gate) = pipeline.suppress {
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.similar = gate.similar.load(Ordering::Relaxed);
-        }
-        Ok(converted)
-    })?;
+    let (converted, found) = with_pipeline(job, plan, outputs, |pipeline, input| run(pipeline, input, tally, counts))?;
+    tally.lock().unwrap_or_else(PoisonError::into_inner).similar = found.similar;
     if let Some(expected) = expected.filter(|expected| *expected != converted.records) {
         return Err(Error::conflict(format!("expected {expected} records, found {}", converted.records))
             .hint("the inputs have changed while they were read; run the command again"));
     }
-    Ok((converted, duplicates))
+    Ok((converted, found))
 }
 
 /// Counts the records of each side by reading all inputs once before they are converted.
@@ -240,16 +230,13 @@ fn counts(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mute
     Ok(counted?.0)
 }
 
-/// What the work of a pipeline gives, and the table of the duplicates that it found.
-type Worked<T> = (T, Option<(Staged, DuplicatesRef)>);
-
-/// Assembles the pipeline of a plan.
+/// Assembles the pipeline of a plan. Returns what the work of the pipeline gives, and what its gates found.
 fn with_pipeline<T>(
     job: &Job<'_>,
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
     work: impl FnOnce(&Pipeline<'_>, &PipelineInput<'_>) -> Result<T>,
-) -> Result<Worked<T>> {
+) -> Result<(T, Found)> {
     let schema = plan.schema();
     let read_plan;
     let (facts, input) = match &plan.inputs {
@@ -263,21 +250,17 @@ fn with_pipeline<T>(
         Inputs::Samples { files, samples } => {
             read_plan = ReadPlan::new(files, samples, plan.memory, job.context.jobs);
             let (rejected, hashes) = (&plan.naming.checked.rejected, outputs.part_hashes);
+            let subjects = plan.subjects.as_ref();
             (
                 facts_of_samples(files),
-                PipelineInput::Samples { files, samples, read_plan: &read_plan, rejected, hashes },
+                PipelineInput::Samples { files, samples, read_plan: &read_plan, rejected, hashes, subjects },
             )
         }
     };
     let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
-    let suppress = suppress_gate(job, plan, &schema);
-    let given = plan.given.names();
-    let sides = side_gate(job, plan, &schema);
-    let dedup = fingerprints::gate(job, plan, &schema, outputs.writer)?;
-    let select = match plan.inputs.give_samples() {
-        true => None,
-        false => plan.given.selection.gate(&plan.fields)?,
-    };
+    let (given, ids) = (plan.given.names(), plan.id_columns(&schema));
+    let gates = plan.gates(job, &ids, outputs.writer)?;
+    let list = gates.list();
     let pipeline = Pipeline {
         given: &given,
         store: job.dataset.store(),
@@ -288,15 +271,11 @@ fn with_pipeline<T>(
         memory: plan.memory,
         jobs: job.context.jobs,
         on_error: job.options.on_error,
-        names: plan.naming.gate.as_ref(),
-        parts: plan.naming.parts.as_ref(),
-        subjects: plan.subjects.as_ref(),
-        select: select.as_ref(),
-        dedup: dedup.as_ref(),
-        sides: sides.as_ref(),
+        gates: Gates { list: &list, ids: &ids },
+        sides: plan.settings.split.as_ref(),
         // Samples of files are listed in the order of their ranks.
         shuffle: plan.settings.shuffle.filter(|_| matches!(plan.inputs, Inputs::Records(_))),
-        suppress: suppress.as_ref(),
+        suppress: job.suppress.as_ref(),
         rejects: outputs.rejects,
         facts: &facts,
         writer: outputs.writer,
@@ -304,31 +283,7 @@ fn with_pipeline<T>(
         cancel: &job.context.cancel,
     };
     let worked = work(&pipeline, &input)?;
-    let table = dedup.and_then(|gate| gate.table);
-    let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
-    Ok((worked, table.transpose()?.flatten()))
-}
-
-/// Returns the gate that leaves out erased records; `None` if nothing was erased.
-fn suppress_gate<'a>(job: &'a Job<'_>, plan: &ConvertPlan, schema: &SchemaRef) -> Option<SuppressGate<'a>> {
-    job.suppress.as_ref().map(|list| SuppressGate {
-        list,
-        id: plan.id_columns(schema),
-        subject: plan.settings.subject.clone(),
-        normalize: job.options.id_normalize,
-        similar: AtomicU64::new(0),
-    })
-}
-
-/// Returns the gate that divides the records; `None` if the dataset is not divided.
-fn side_gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, schema: &SchemaRef) -> Option<SideGate<'a>> {
-    plan.settings.split.as_ref().map(|sides| SideGate {
-        sides,
-        id: plan.id_columns(schema),
-        subject: plan.settings.subject.clone(),
-        pseudonymizer: job.pseudonymizer.as_ref(),
-        groups: Groups::default(),
-    })
+    Ok((worked, gates.finish()?))
 }
 
 /// Returns the facts of samples, which form one source: their records name their files themselves.

@@ -15,7 +15,7 @@ use arrow::datatypes::{Field, Fields};
 use crate::{
     dataset::Settings,
     error::Result,
-    exec::select::SelectGate,
+    exec::gates::select::SelectGate,
     record::{
         dedup::DedupBy,
         filter::{BoundFilter, Filter},
@@ -64,16 +64,17 @@ impl Selection {
         filter.map(|filter| filter.bind(fields)).transpose()
     }
 
-    /// Returns the gate that leaves out rows and columns; `None` if all are kept.
+    /// Returns the gate that leaves out rows and columns; `None` if all are kept. `prunes` is whether rows need not be
+    /// read to know that they do not match.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
-    pub(super) fn gate(&self, fields: &Fields) -> Result<Option<SelectGate>> {
+    pub(super) fn gate(&self, fields: &Fields, prunes: bool) -> Result<Option<SelectGate>> {
         let filter = self.bind(fields)?;
         if filter.is_none() && self.stored.is_empty() {
             return Ok(None);
         }
-        Ok(Some(SelectGate { filter, carried: schema_of(&self.carried(fields)) }))
+        Ok(Some(SelectGate { filter, carried: schema_of(&self.carried(fields)), prunes }))
     }
 
     /// Returns the names of the columns that are read; `None` for all. A path stands for the column that contains it.

@@ -19,13 +19,13 @@ use crate::{
     dataset::{IdKind, Settings},
     error::{Error, Result},
     events::Event,
-    exec::{
-        encode::id_column,
-        subjects::{SubjectResolver, is_erased, missing},
-    },
+    exec::gates::subjects::{SubjectResolver, is_erased, missing},
     format::files::{Samples, TreeFile as _},
     ops::Context,
-    record::subject::{SubjectTable, Subjects, SubjectsFrom},
+    record::{
+        id_column,
+        subject::{SubjectTable, Subjects, SubjectsFrom},
+    },
     scan::{RecordSource, SourceFile},
     units::Size,
 };

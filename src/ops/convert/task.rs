@@ -189,7 +189,7 @@ impl<'a> TaskRunner<'a> {
         writer: &Writer,
     ) -> Result<TaskReport> {
         // A run that leaves out duplicates is not cut into tasks.
-        let Made { converted, tally, part_hashes, rejects, duplicates: _ } = made;
+        let Made { converted, tally, part_hashes, rejects, found: _ } = made;
         let store = self.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;

@@ -26,7 +26,7 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{mirror, names::PartsGate},
+    exec::{gates::names::PartsGate, mirror},
     format::{files::SampleFiles, parquet::schema_of_samples},
     ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,

@@ -8,10 +8,9 @@ use arrow::array::{Array, RecordBatch, StringArray};
 use crate::{
     codec::checksum::xxh3_64,
     error::{Error, Result},
-    exec::encode::id_column,
     format::parquet,
     ops::{Context, head::each_block},
-    record::Payload,
+    record::{Payload, id_column},
     scan::{RecordSource, SourceFile},
 };
 

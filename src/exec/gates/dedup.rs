@@ -10,19 +10,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::{
-    array::{ArrayRef, RecordBatch, UInt64Array},
+    array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array},
     compute::take,
 };
 
-use super::{encode::id_column, gather::SourceFacts, seen::Seen};
+use super::{Gate, GatedBlock, IdColumns, Place};
 use crate::{
-    dataset::{DuplicateRow, DuplicatesWriter, First, Pseudonymizer, token_of},
+    dataset::{DuplicateRow, DuplicatesWriter, First, IdKind, Pseudonymizer, token_of},
     error::{Error, Result},
+    exec::{seen::Seen, source::SourceFacts},
     format::files::Samples,
     record::{
         Payload, RecordBlock, Sample,
         dedup::DedupBy,
         fingerprint::{Fingerprint, Fingerprinter},
+        id_column,
         parts::{is_table_of_samples, samples_of_rows},
         path::column_at,
     },
@@ -37,16 +39,14 @@ pub const EARLIER: u64 = 1 << 63;
 pub struct DedupGate<'a> {
     /// What duplicates have in common.
     pub by: &'a DedupBy,
-    /// Columns that make the record id.
-    pub id: Vec<String>,
+    /// Columns of ids.
+    pub ids: IdColumns,
     /// Number of the columns of rows that are stored; the others are behind them.
     pub stored: usize,
     /// Takes the fingerprints.
     pub fingerprinter: Fingerprinter,
     /// Pseudonymizes ids: those of earlier records are known only as they are stored.
     pub pseudonymizer: Option<&'a Pseudonymizer>,
-    /// Column of the subject id, if one has it.
-    pub subject: Option<String>,
     /// The samples, if they are made of files: positions of the run are their numbers.
     pub samples: Option<(&'a Samples, &'a [SourceFile])>,
     /// Receives the records that are left out; `None` if none are.
@@ -55,55 +55,68 @@ pub struct DedupGate<'a> {
     pub seen: Option<Mutex<Seen>>,
 }
 
-impl DedupGate<'_> {
+impl Gate for DedupGate<'_> {
     /// Adds the fingerprints of its records to a block.
-    ///
-    /// # Errors
-    /// When the rows lack a column.
-    pub fn pass(&self, block: &mut RecordBlock) -> Result<()> {
-        block.fingerprints = match &block.payload {
-            Payload::Samples(samples) => match self.by {
-                DedupBy::Id => samples.iter().map(|sample| self.of_id(&sample.key).map(Some)).collect::<Result<_>>()?,
-                _ => samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect(),
+    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+        let fingerprints = match (self.by, &gated.block.payload) {
+            (DedupBy::Id, _) => match gated.ids(IdKind::Record)? {
+                None if !gated.block.payload.is_empty() => {
+                    return Err(Error::internal("record ids have no columns"));
+                }
+                None => Vec::new(),
+                Some(ids) => ids.iter().map(|id| id.map(|id| self.of_id(id)).transpose()).collect::<Result<_>>()?,
             },
-            Payload::Rows(rows) => self.of_rows(rows)?,
+            (_, Payload::Samples(samples)) => {
+                samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect()
+            }
+            (DedupBy::Columns(names), Payload::Rows(rows)) => self.of_columns(rows, names)?,
+            (DedupBy::Content, Payload::Rows(rows)) => self.of_contents(rows)?,
         };
+        gated.block.fingerprints = fingerprints;
         Ok(())
     }
 
-    fn of_rows(&self, rows: &RecordBatch) -> Result<Vec<Option<Fingerprint>>> {
-        let of_columns = |columns: &[(&str, ArrayRef)]| -> Result<Vec<Option<Fingerprint>>> {
-            Ok(self.fingerprinter.of_rows(columns, rows.num_rows())?.into_iter().map(Some).collect())
-        };
-        match self.by {
-            DedupBy::Id if self.id.is_empty() => Err(Error::internal("record ids have no columns")),
-            DedupBy::Id => {
-                id_column(rows, &self.id)?.iter().map(|id| id.map(|id| self.of_id(id)).transpose()).collect()
-            }
-            DedupBy::Columns(names) => {
-                let column = |name: &String| -> Result<(String, ArrayRef)> {
-                    let column = column_at(rows, name)?.ok_or_else(|| {
-                        Error::input("expected the column that duplicates are found by, found none")
-                            .column(name.clone())
-                    })?;
-                    Ok((name.clone(), column))
-                };
-                let columns: Vec<(String, ArrayRef)> = names.iter().map(column).collect::<Result<_>>()?;
-                let named = columns.iter().map(|(name, column)| (name.as_str(), Arc::clone(column)));
-                of_columns(&named.collect::<Vec<_>>())
-            }
-            DedupBy::Content => {
-                let stored = rows.project(&(0..rows.num_columns().min(self.stored)).collect::<Vec<_>>())?;
-                let schema = stored.schema();
-                if is_table_of_samples(schema.fields()) {
-                    // The key names a sample and is not a part of it.
-                    let samples = samples_of_rows(&stored, &vec![String::new(); stored.num_rows()])?;
-                    return Ok(samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect());
-                }
-                let names = schema.fields().iter().map(|field| field.name().as_str());
-                of_columns(&names.zip(stored.columns().iter().cloned()).collect::<Vec<_>>())
-            }
+    /// Takes out the duplicates, counts them and puts them on record.
+    fn pass_in_order(&self, gated: &mut GatedBlock, place: &Place<'_>) -> Result<()> {
+        let Some(firsts) = self.duplicates(gated.blocks(), place.before + place.base)? else { return Ok(()) };
+        let mut count = 0;
+        for (records, firsts) in gated.blocks_mut().zip(&firsts) {
+            self.record(records, firsts, place)?;
+            let keep: BooleanArray = firsts.iter().map(|first| Some(first.is_none())).collect();
+            count += records.retain(&keep)?;
         }
+        gated.effects.deduplicated += count;
+        Ok(())
+    }
+}
+
+impl DedupGate<'_> {
+    fn of_columns(&self, rows: &RecordBatch, names: &[String]) -> Result<Vec<Option<Fingerprint>>> {
+        let column = |name: &String| -> Result<(String, ArrayRef)> {
+            let column = column_at(rows, name)?.ok_or_else(|| {
+                Error::input("expected the column that duplicates are found by, found none").column(name.clone())
+            })?;
+            Ok((name.clone(), column))
+        };
+        let columns: Vec<(String, ArrayRef)> = names.iter().map(column).collect::<Result<_>>()?;
+        let named = columns.iter().map(|(name, column)| (name.as_str(), Arc::clone(column)));
+        self.of_values(&named.collect::<Vec<_>>(), rows.num_rows())
+    }
+
+    fn of_contents(&self, rows: &RecordBatch) -> Result<Vec<Option<Fingerprint>>> {
+        let stored = rows.project(&(0..rows.num_columns().min(self.stored)).collect::<Vec<_>>())?;
+        let schema = stored.schema();
+        if is_table_of_samples(schema.fields()) {
+            // The key names a sample and is not a part of it.
+            let samples = samples_of_rows(&stored, &vec![String::new(); stored.num_rows()])?;
+            return Ok(samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect());
+        }
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        self.of_values(&names.zip(stored.columns().iter().cloned()).collect::<Vec<_>>(), rows.num_rows())
+    }
+
+    fn of_values(&self, columns: &[(&str, ArrayRef)], rows: usize) -> Result<Vec<Option<Fingerprint>>> {
+        Ok(self.fingerprinter.of_rows(columns, rows)?.into_iter().map(Some).collect())
     }
 
     fn of_id(&self, id: &str) -> Result<Fingerprint> {
@@ -111,18 +124,10 @@ impl DedupGate<'_> {
         Ok(self.fingerprinter.of_id(token_of(&self.stored(id)?)))
     }
 
-    /// Whether the fingerprints are stored with the records.
-    pub fn stores(&self) -> bool {
-        self.by.needs_fingerprints()
-    }
-
     /// Returns what records of some blocks are duplicates of, block by block: positions in the run, or numbers of
     /// records marked with [`EARLIER`]. The records of the blocks are considered together, in the order of their rows;
     /// `base` is the position of row 0 in the run. `None` if no record is a duplicate.
-    ///
-    /// # Errors
-    /// When fingerprints that do not fit into memory cannot be written or read.
-    pub fn duplicates<'b>(
+    fn duplicates<'b>(
         &self,
         blocks: impl Iterator<Item = &'b RecordBlock>,
         base: u64,
@@ -147,15 +152,11 @@ impl DedupGate<'_> {
     }
 
     /// Puts the duplicates of a block on record.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn record(&self, block: &RecordBlock, firsts: &[Option<u64>], places: &Places<'_>) -> Result<()> {
+    fn record(&self, block: &RecordBlock, firsts: &[Option<u64>], place: &Place<'_>) -> Result<()> {
         let Some(table) = self.table.as_ref().filter(|_| firsts.iter().any(Option::is_some)) else { return Ok(()) };
         let rows: Vec<usize> = (0..firsts.len()).filter(|at| firsts[*at].is_some()).collect();
-        let ids = self.ids(block, &rows, places)?;
+        let ids = self.ids_of(block, &rows, place)?;
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = places.names.get(places.source);
         for (at, (record_id, subject_id)) in rows.into_iter().zip(ids) {
             let Some(first) = firsts[at] else { continue };
             let row = block.rows.get(at).map_or(at as u64, |row| u64::from(*row));
@@ -163,40 +164,44 @@ impl DedupGate<'_> {
                 Payload::Samples(samples) => samples[at].origin.as_str(),
                 Payload::Rows(_) => "",
             };
-            let name = if origin.is_empty() { source.map_or("", |facts| facts.name.name.as_str()) } else { origin };
+            let name =
+                if origin.is_empty() { place.facts().map_or("", |facts| facts.name.name.as_str()) } else { origin };
             table.push(DuplicateRow {
                 record_id: record_id.map(|id| self.stored(&id)).transpose()?,
                 subject_id: subject_id.map(|id| self.stored(&id)).transpose()?,
                 source: self.stored_source(name),
-                row: origin.is_empty().then_some(places.base + row + 1),
-                first: self.first(first, places)?,
+                row: origin.is_empty().then_some(place.base + row + 1),
+                first: self.first(first, place)?,
             })?;
         }
         Ok(())
     }
 
     /// Returns the record ids and subject ids of some records of a block.
-    fn ids(
+    fn ids_of(
         &self,
         block: &RecordBlock,
         rows: &[usize],
-        places: &Places<'_>,
+        place: &Place<'_>,
     ) -> Result<Vec<(Option<String>, Option<String>)>> {
-        let of_source = || places.names.get(places.source).and_then(|facts| facts.name.subject.clone());
+        let of_source = || place.facts().and_then(|facts| facts.name.subject.clone());
         match &block.payload {
             Payload::Samples(samples) => {
                 let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
                 Ok(rows.iter().map(|row| (Some(samples[*row].key.clone()), subject(&samples[*row]))).collect())
             }
             Payload::Rows(batch) => {
-                let (records, subjects) = (texts(batch, rows, &self.id)?, texts(batch, rows, self.subject.as_slice())?);
+                let (records, subjects) = (
+                    texts(batch, rows, self.ids.of(IdKind::Record))?,
+                    texts(batch, rows, self.ids.of(IdKind::Subject))?,
+                );
                 Ok(records.into_iter().zip(subjects).map(|(id, subject)| (id, subject.or_else(of_source))).collect())
             }
         }
     }
 
     /// Returns how a table states the record that others repeat.
-    fn first(&self, first: u64, places: &Places<'_>) -> Result<First> {
+    fn first(&self, first: u64, place: &Place<'_>) -> Result<First> {
         if first & EARLIER > 0 {
             return Ok(First::Record(first & !EARLIER));
         }
@@ -205,9 +210,9 @@ impl DedupGate<'_> {
             let number = number.ok_or_else(|| Error::internal("a sample that others repeat does not exist"))?;
             return Ok(First::Id(self.stored(samples.get(number, files).key())?));
         }
-        let source = places.starts.partition_point(|(start, _)| *start <= first).checked_sub(1);
-        let (start, source) = source.and_then(|at| places.starts.get(at)).copied().unwrap_or_default();
-        let name = places.names.get(source).map_or("", |facts| facts.name.name.as_str());
+        let source = place.starts.partition_point(|(start, _)| *start <= first).checked_sub(1);
+        let (start, source) = source.and_then(|at| place.starts.get(at)).copied().unwrap_or_default();
+        let name = place.sources.get(source).map_or("", |facts| facts.name.name.as_str());
         Ok(First::Origin(self.stored_source(name), first - start + 1))
     }
 
@@ -221,19 +226,6 @@ impl DedupGate<'_> {
     fn stored_source(&self, name: &str) -> String {
         self.pseudonymizer.map_or_else(|| name.to_owned(), |pseudonymizer| pseudonymizer.source(name).into_owned())
     }
-}
-
-/// Where the records of a block, and those before it, are.
-#[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
-    /// Names of all sources.
-    pub names: &'a [SourceFacts],
-    /// Position in the run of the first record of each source so far, and the source.
-    pub starts: &'a [(u64, usize)],
-    /// Source of the block.
-    pub source: usize,
-    /// Number of records of the source before the block.
-    pub base: u64,
 }
 
 /// Returns the texts of ids of some rows, given their columns; `None` for all if there are no columns.

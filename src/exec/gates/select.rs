@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use arrow::{
-    array::{BooleanArray, RecordBatch, RecordBatchOptions},
-    compute::filter_record_batch,
+    array::{RecordBatch, RecordBatchOptions},
     datatypes::{Schema, SchemaRef},
 };
 
+use super::{Gate, GatedBlock};
 use crate::{
     error::Result,
+    exec::source::SourceFacts,
     format::RecordReader,
     record::{Payload, RecordBlock, Split, filter::BoundFilter},
 };
@@ -24,42 +25,28 @@ pub struct SelectGate {
     pub filter: Option<BoundFilter>,
     /// Schema of the rows that are kept: the first columns of those that are read.
     pub carried: SchemaRef,
+    /// Whether rows that cannot satisfy the condition need not be read: not if some may be rejected because of the
+    /// types that the user gave.
+    pub prunes: bool,
 }
 
-impl SelectGate {
-    /// Returns an empty block in place of a split of which no row can satisfy the condition; `None` if its rows have to
-    /// be read, as they have to if some may be rejected because of the types that the user gave.
-    pub fn pruned(&self, reader: &dyn RecordReader, split: &Split, given: &[String]) -> Option<RecordBlock> {
-        let filter = self.filter.as_ref().filter(|_| given.is_empty())?;
+impl Gate for SelectGate {
+    fn prune(&self, reader: &dyn RecordReader, split: &Split) -> Option<RecordBlock> {
+        let filter = self.filter.as_ref().filter(|_| self.prunes)?;
         let bounds = reader.bounds(split).filter(|bounds| split.rows().is_some() && !filter.may_match_some(bounds))?;
         let payload = Payload::Rows(RecordBatch::new_empty(Arc::clone(&self.carried)));
         Some(RecordBlock { payload, bytes_in: split.bytes_in(), deleted: bounds.deleted, ..RecordBlock::empty() })
     }
 
-    /// Returns the block without the rows and columns that are left out, and the number of these rows.
-    ///
-    /// # Errors
-    /// When a tested column is missing.
-    pub fn pass(&self, mut block: RecordBlock) -> Result<(RecordBlock, u64)> {
-        let Payload::Rows(rows) = &block.payload else { return Ok((block, 0)) };
-        let before = rows.num_rows();
+    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+        let Payload::Rows(rows) = &gated.block.payload else { return Ok(()) };
         let kept = self.filter.as_ref().map(|filter| filter.matches(rows)).transpose()?;
-        let rows = first_columns(rows, self.carried.fields().len())?;
-        let Some(kept) = kept.filter(|kept| kept.true_count() < before) else {
-            block.payload = Payload::Rows(rows);
-            return Ok((block, 0));
-        };
-        block.expand();
-        retain(&mut block.rows, &kept);
-        retain(&mut block.hashes, &kept);
-        block.payload = Payload::Rows(filter_record_batch(&rows, &kept)?);
-        Ok((block, (before - kept.true_count()) as u64))
+        gated.block.payload = Payload::Rows(first_columns(rows, self.carried.fields().len())?);
+        if let Some(kept) = kept {
+            gated.effects.filtered += gated.retain(&kept)?;
+        }
+        Ok(())
     }
-}
-
-fn retain<T>(values: &mut Vec<T>, kept: &BooleanArray) {
-    let mut flags = kept.values().iter();
-    values.retain(|_| flags.next().unwrap_or(true));
 }
 
 /// Returns the first columns of some rows. Coded columns keep their types.

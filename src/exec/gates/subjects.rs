@@ -1,12 +1,14 @@
 //! Resolves the subject ids of samples and sources from their paths or from a table, before they are filtered and
 //! encoded.
 
+use super::{Gate, GatedBlock};
 use crate::{
     dataset::{IdKind, SuppressList},
     error::{Error, Result},
+    exec::source::SourceFacts,
     format::files::SampleFiles,
     record::{
-        Payload, RecordBlock, Sample,
+        Payload, Sample,
         subject::{SubjectMatch, Subjects},
     },
     scan::SourceFile,
@@ -39,27 +41,26 @@ impl SubjectResolver {
         files.files().find_map(|file| self.of_source(file))
     }
 
-    /// Assigns subject ids to the samples of an archive: that of the archive, else the match of each member's name.
-    ///
-    /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) when one has none and must have one.
-    pub fn resolve_members(&self, block: &mut RecordBlock, archive: Option<&str>) -> Result<()> {
-        let Payload::Samples(samples) = &mut block.payload else { return Ok(()) };
-        for sample in samples {
-            sample.subject = archive.map(str::to_owned).or_else(|| self.of_member(sample));
-            if self.required && sample.subject.is_none() {
-                return Err(missing(&format!("the sample `{}`", sample.key)));
-            }
-        }
-        Ok(())
-    }
-
     /// Ignores rows of a table that match only a part of the member's name, because they may belong to another member.
     fn of_member(&self, sample: &Sample) -> Option<String> {
         let extension = sample.parts.first().map_or("", |part| part.extension.as_str());
         let member = format!("{}.{extension}", sample.key);
         let matched = self.subjects.of(&member, member.len()).filter(|matched| matched.partial_key.is_none());
         matched.map(|matched| matched.subject.to_owned())
+    }
+}
+
+impl Gate for SubjectResolver {
+    /// Assigns subject ids to the samples of an archive: that of the archive, else the match of each member's name.
+    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+        let Payload::Samples(samples) = &mut gated.block.payload else { return Ok(()) };
+        for sample in samples {
+            sample.subject = source.name.subject.clone().or_else(|| self.of_member(sample));
+            if self.required && sample.subject.is_none() {
+                return Err(missing(&format!("the sample `{}`", sample.key)));
+            }
+        }
+        Ok(())
     }
 }
 

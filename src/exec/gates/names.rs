@@ -3,14 +3,13 @@
 //! A record whose name some reader cannot accept stops the run, or is removed from its block and becomes a reject. (If
 //! names are to be changed instead, the encoder does that.)
 
-use arrow::{array::BooleanArray, compute::filter_record_batch};
-use bytes::Bytes;
-
-use super::encode::id_column;
+use super::{Gate, GatedBlock};
 use crate::{
+    dataset::IdKind,
     error::{Error, Result},
+    exec::source::SourceFacts,
     plan::names::{Name, NameRules, Rule},
-    record::{Payload, RecordBlock, Reject, Sample, key::escape_key},
+    record::{Payload, Sample, key::escape_key},
 };
 
 /// Maximum number of names that a message gives as examples.
@@ -23,43 +22,36 @@ pub struct NameGate {
     pub rules: NameRules,
     /// Whether a record that breaks a rule is skipped; otherwise it stops the run.
     pub skip: bool,
-    /// Columns that make the record id.
-    pub id: Vec<String>,
 }
 
-impl NameGate {
-    /// Returns the block without records whose names break a rule, and these records as rejects. `source_key` is the
-    /// prefix of the names of rows without an id.
-    ///
-    /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) with the number of such records and examples, unless they are
-    /// skipped.
-    pub fn pass(&self, block: RecordBlock, source_key: &str) -> Result<(RecordBlock, Vec<Reject>)> {
-        let broken = self.broken(&block.payload, source_key)?;
+impl Gate for NameGate {
+    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+        let broken = self.broken(gated, &source.name.key)?;
         let found: Vec<(&str, &Rule)> = broken.iter().flatten().map(|(name, rule)| (name.as_str(), *rule)).collect();
         if !found.is_empty() && !self.skip {
             return Err(refusal(found.len(), found.into_iter()));
         }
-        let reasons = broken.iter().map(|b| b.as_ref().map(|(name, rule)| reason(name, rule))).collect();
-        reject_records(block, reasons)
+        gated.reject(broken.iter().map(|b| b.as_ref().map(|(name, rule)| reason(name, rule))).collect())
     }
+}
 
-    /// Returns for each record the name that breaks a rule, if any.
-    fn broken(&self, payload: &Payload, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
+impl NameGate {
+    /// Returns for each record the name that breaks a rule, if any. `source_key` is the prefix of the names of rows
+    /// without an id.
+    fn broken(&self, gated: &mut GatedBlock, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
         let row = |key: &str| {
             let rule = self.rules.broken(Name { key, extension: "json" })?;
             Some((format!("{key}.json"), rule))
         };
         // Names of rows have nine digits.
         let unnamed = || row(&format!("{source_key}-000000000"));
-        match payload {
-            Payload::Samples(samples) => Ok(samples.iter().map(|sample| self.broken_sample(sample)).collect()),
-            Payload::Rows(batch) if self.id.is_empty() => Ok(vec![unnamed(); batch.num_rows()]),
-            Payload::Rows(batch) => {
-                let ids = id_column(batch, &self.id)?;
-                Ok(ids.iter().map(|id| id.map_or_else(unnamed, |id| row(&escape_key(id)))).collect())
-            }
+        if let Payload::Samples(samples) = &gated.block.payload {
+            return Ok(samples.iter().map(|sample| self.broken_sample(sample)).collect());
         }
+        Ok(match gated.ids(IdKind::Record)? {
+            None => vec![unnamed(); gated.block.payload.len()],
+            Some(ids) => ids.iter().map(|id| id.map_or_else(unnamed, |id| row(&escape_key(id)))).collect(),
+        })
     }
 
     fn broken_sample(&self, sample: &Sample) -> Option<(String, &'static Rule)> {
@@ -79,20 +71,18 @@ pub struct PartsGate {
     pub skip: bool,
 }
 
-impl PartsGate {
-    /// Returns the block without incomplete samples, and these samples as rejects.
-    ///
-    /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) naming the first of them, unless they are skipped.
-    pub fn pass(&self, block: RecordBlock) -> Result<(RecordBlock, Vec<Reject>)> {
-        let Payload::Samples(samples) = &block.payload else { return Ok((block, Vec::new())) };
+impl Gate for PartsGate {
+    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+        let Payload::Samples(samples) = &gated.block.payload else { return Ok(()) };
         let reasons: Vec<Option<String>> = samples.iter().map(|sample| self.lacking(sample)).collect();
         match reasons.iter().flatten().next() {
             Some(first) if !self.skip => Err(incomplete(first.clone())),
-            _ => reject_records(block, reasons),
+            _ => gated.reject(reasons),
         }
     }
+}
 
+impl PartsGate {
     fn lacking(&self, sample: &Sample) -> Option<String> {
         let has = |extension: &String| sample.parts.iter().any(|part| part.extension == *extension);
         let lacking: Vec<&str> = self.all.iter().filter(|e| !has(e)).map(String::as_str).collect();
@@ -110,35 +100,6 @@ pub fn incomplete(problem: String) -> Error {
     Error::input(problem).hint(
         "skip such samples with --missing skip, keep them with --missing keep, or skip kinds of files with --exclude",
     )
-}
-
-/// Removes the records that have a reason from a block; they become rejects.
-pub(super) fn reject_records(
-    mut block: RecordBlock,
-    reasons: Vec<Option<String>>,
-) -> Result<(RecordBlock, Vec<Reject>)> {
-    let keep: Vec<bool> = reasons.iter().map(Option::is_none).collect();
-    if keep.iter().all(|keep| *keep) {
-        return Ok((block, Vec::new()));
-    }
-    block.expand();
-    let reject = |(row, reason): (&u32, Option<String>)| {
-        Some(Reject { row: *row, line: 0, byte: 0, column: None, reason: reason?, raw: Bytes::new() })
-    };
-    let rejects = block.rows.iter().zip(reasons).filter_map(reject).collect();
-    let mut flags = keep.iter().copied();
-    block.rows.retain(|_| flags.next().unwrap_or(true));
-    let mut flags = keep.iter().copied();
-    block.hashes.retain(|_| flags.next().unwrap_or(true));
-    let mut flags = keep.iter().copied();
-    block.fingerprints.retain(|_| flags.next().unwrap_or(true));
-    block.payload = match block.payload {
-        Payload::Rows(batch) => Payload::Rows(filter_record_batch(&batch, &BooleanArray::from(keep))?),
-        Payload::Samples(samples) => {
-            Payload::Samples(samples.into_iter().zip(&keep).filter(|(_, keep)| **keep).map(|(s, _)| s).collect())
-        }
-    };
-    Ok((block, rejects))
 }
 
 /// Returns the reason for which a record is rejected because of its name.

@@ -1,0 +1,231 @@
+//! Divides the records of a block among the sides of a dataset, where they are parsed.
+//!
+//! ```text
+//! block t v t t s t  ->  t t t t | v | s      the order within a side is that of the input
+//! ```
+//!
+//! The records of a side are copied, so that a side which fills its units slowly keeps nothing of the others in memory.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use arrow::{
+    array::{Array, StringArray, UInt32Array},
+    compute::take_record_batch,
+};
+
+use super::{Gate, GatedBlock, SideRecords};
+use crate::{
+    codec::checksum::xxh3_64,
+    dataset::{IdKind, Pseudonymizer, token_of},
+    error::{Error, Result},
+    exec::source::SourceFacts,
+    record::{
+        Payload, RecordBlock, Sample, id_column,
+        path::field_at,
+        side::{Side, SideBy, Sides},
+    },
+};
+
+/// Gate behind the parser that gives each record its side.
+#[derive(Debug)]
+pub struct SideGate<'a> {
+    /// The sides.
+    pub sides: &'a Sides,
+    /// Pseudonymizes ids: the side of a private id follows from what is stored of it.
+    pub pseudonymizer: Option<&'a Pseudonymizer>,
+    /// The groups so far.
+    pub groups: Groups,
+}
+
+/// Maximum number of groups that are counted: with more, shares are as asked for unless the groups are of very
+/// different sizes.
+const MOST_GROUPS: usize = 1_000;
+
+/// Counts groups, as long as they are few.
+#[derive(Debug, Default)]
+pub struct Groups {
+    known: Mutex<HashSet<u64>>,
+    are_many: AtomicBool,
+}
+
+impl Groups {
+    /// Returns the number of groups; `None` if they are more than are counted.
+    pub fn count(&self) -> Option<usize> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).len();
+        (!self.are_many.load(Ordering::Relaxed)).then_some(known)
+    }
+
+    /// Adds the groups of a block, given the hash of each record's.
+    fn add(&self, hashes: impl Iterator<Item = u64>) {
+        if self.are_many.load(Ordering::Relaxed) {
+            return;
+        }
+        // Few groups repeat often: those that were seen a moment ago need no search, and none of a block needs the
+        // lock.
+        let (mut own, mut recent) = (HashSet::new(), std::array::from_fn::<u64, 256, _>(|place| !(place as u64)));
+        for hash in hashes {
+            let place = &mut recent[usize::from(hash.to_le_bytes()[0])];
+            if std::mem::replace(place, hash) != hash {
+                own.insert(hash);
+            }
+            if own.len() > MOST_GROUPS {
+                break;
+            }
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(own);
+        if known.len() > MOST_GROUPS {
+            self.are_many.store(true, Ordering::Relaxed);
+            *known = HashSet::new();
+        }
+    }
+}
+
+impl Gate for SideGate<'_> {
+    /// Takes the records out of a block, and puts those of each side that has some beside it.
+    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+        gated.block.expand();
+        let sides = self.sides_of(gated, source.name.subject.as_deref())?;
+        let block = &mut gated.block;
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.sides.count()];
+        for (row, side) in (0..).zip(&sides) {
+            if let Some(rows) = rows_of.get_mut(usize::from(*side)) {
+                rows.push(row);
+            }
+        }
+        let whole = std::mem::replace(&mut block.payload, Payload::Samples(Vec::new()));
+        let (rows, hashes) = (std::mem::take(&mut block.rows), std::mem::take(&mut block.hashes));
+        let fingerprints = std::mem::take(&mut block.fingerprints);
+        let payloads = divided(whole, &sides, &rows_of)?;
+        let of_side = |(side, (payload, order)): (Side, (Payload, &Vec<u32>))| {
+            let at = |row: &u32| *row as usize;
+            let records = RecordBlock {
+                payload,
+                rows: order.iter().filter_map(|row| rows.get(at(row)).copied()).collect(),
+                hashes: order.iter().filter_map(|row| hashes.get(at(row)).copied()).collect(),
+                fingerprints: order.iter().filter_map(|row| fingerprints.get(at(row)).copied()).collect(),
+                ..RecordBlock::empty()
+            };
+            SideRecords { side, records }
+        };
+        let all = (0..).zip(payloads.into_iter().zip(&rows_of)).map(of_side);
+        gated.sides = all.filter(|part| !part.records.payload.is_empty()).collect();
+        Ok(())
+    }
+
+    fn needs_hashes(&self, _source: &SourceFacts) -> bool {
+        true
+    }
+}
+
+impl SideGate<'_> {
+    /// Returns the side of each record. `subject` is that of all rows of the source, if it is in no column.
+    fn sides_of(&self, gated: &mut GatedBlock, subject: Option<&str>) -> Result<Vec<Side>> {
+        let groups = match (&gated.block.payload, &self.sides.by) {
+            (Payload::Samples(_), _) | (_, SideBy::Content) => None,
+            (_, SideBy::Subject) => gated.ids(IdKind::Subject)?,
+            (_, SideBy::Id) => gated.ids(IdKind::Record)?,
+            (Payload::Rows(rows), SideBy::Column(name)) => {
+                if field_at(rows.schema_ref().fields(), name).is_none() {
+                    return Err(Error::input(format!("expected the column `{name}` to split by, found none"))
+                        .hint("choose another column with --split-by"));
+                }
+                Some(id_column(rows, std::slice::from_ref(name))?)
+            }
+        };
+        let block = &gated.block;
+        let contents = |row: usize| self.sides.of_content(block.hashes.get(row).copied().unwrap_or_default());
+        Ok(match (&block.payload, &self.sides.by) {
+            (Payload::Samples(samples), SideBy::Subject) => {
+                let side = |(row, subject): (usize, Option<&str>)| match subject {
+                    Some(subject) => self.of_id(subject),
+                    None => Ok(self.sides.of(&samples[row].key)),
+                };
+                let subjects = samples.iter().map(|sample| sample.subject.as_deref().or(subject));
+                let groups = subjects.clone().zip(samples).map(|(subject, sample)| subject.unwrap_or(&sample.key));
+                self.groups.add(groups.map(|group| xxh3_64(group.as_bytes())));
+                subjects.enumerate().map(side).collect::<Result<_>>()?
+            }
+            (Payload::Samples(samples), _) => {
+                self.groups.add(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
+                samples.iter().map(|sample| self.of_id(&sample.key)).collect::<Result<_>>()?
+            }
+            (Payload::Rows(batch), by) => {
+                let is_id = matches!(by, SideBy::Subject | SideBy::Id);
+                let whole = subject.filter(|_| *by == SideBy::Subject).map(|id| self.of_id(id)).transpose()?;
+                let hash = |row: usize| block.hashes.get(row).copied().unwrap_or_default();
+                match (&groups, subject.filter(|_| whole.is_some())) {
+                    (Some(groups), _) => {
+                        let group = |(row, group): (usize, Option<&str>)| {
+                            group.map_or(hash(row), |group| xxh3_64(group.as_bytes()))
+                        };
+                        self.groups.add(groups.iter().enumerate().map(group));
+                    }
+                    (None, Some(subject)) => self.groups.add(std::iter::once(xxh3_64(subject.as_bytes()))),
+                    (None, None) => self.groups.add((0..batch.num_rows()).map(hash)),
+                }
+                match (groups, whole) {
+                    (Some(groups), _) => self.of_groups(&groups, is_id, contents)?,
+                    (None, Some(side)) => vec![side; batch.num_rows()],
+                    (None, None) => (0..batch.num_rows()).map(contents).collect(),
+                }
+            }
+        })
+    }
+
+    fn of_groups(&self, groups: &StringArray, are_ids: bool, of_content: impl Fn(usize) -> Side) -> Result<Vec<Side>> {
+        // Neighbouring records often belong to one group.
+        let mut last: Option<(&str, Side)> = None;
+        let mut out = Vec::with_capacity(groups.len());
+        for (row, group) in groups.iter().enumerate() {
+            out.push(match (group, last) {
+                (None, _) => of_content(row),
+                (Some(group), Some((known, side))) if known == group => side,
+                (Some(group), _) => {
+                    let side = if are_ids { self.of_id(group)? } else { self.sides.of(group) };
+                    last = Some((group, side));
+                    side
+                }
+            });
+        }
+        Ok(out)
+    }
+
+    fn of_id(&self, id: &str) -> Result<Side> {
+        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.sides.of(id)) };
+        let mut stored = String::new();
+        pseudonymizer.id(id, &mut stored)?;
+        Ok(self.sides.of(token_of(&stored)))
+    }
+}
+
+/// Divides records: those of each side, in their order.
+fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
+    match whole {
+        Payload::Rows(batch) => {
+            let take = |rows: &Vec<u32>| -> Result<Payload> {
+                if rows.len() == batch.num_rows() {
+                    return Ok(Payload::Rows(batch.clone()));
+                }
+                let rows = UInt32Array::from_iter_values(rows.iter().copied());
+                Ok(Payload::Rows(take_record_batch(&batch, &rows)?))
+            };
+            rows_of.iter().map(take).collect()
+        }
+        Payload::Samples(samples) => {
+            let mut out: Vec<Vec<Sample>> = rows_of.iter().map(|rows| Vec::with_capacity(rows.len())).collect();
+            for (sample, side) in samples.into_iter().zip(sides) {
+                if let Some(own) = out.get_mut(usize::from(*side)) {
+                    own.push(sample);
+                }
+            }
+            Ok(out.into_iter().map(Payload::Samples).collect())
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The gates of a conversion, in their order.
+
+use std::sync::{
+    PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use super::{fingerprints, inputs::Inputs, job::Job, plan::ConvertPlan};
+use crate::{
+    dataset::DuplicatesRef,
+    error::Result,
+    exec::gates::{
+        Gate, IdColumns,
+        dedup::DedupGate,
+        fit::FitGate,
+        names::{NameGate, PartsGate},
+        select::SelectGate,
+        sides::{Groups, SideGate},
+        subjects::SubjectResolver,
+        suppress::SuppressGate,
+    },
+    format::OutputFormat,
+    id::Writer,
+    storage::Staged,
+};
+
+/// The gates of a run; `None` for those that it does not have.
+pub(super) struct ConvertGates<'a> {
+    select: Option<SelectGate>,
+    subjects: Option<&'a SubjectResolver>,
+    suppress: Option<SuppressGate<'a>>,
+    names: Option<&'a NameGate>,
+    parts: Option<&'a PartsGate>,
+    fit: Option<FitGate>,
+    dedup: Option<DedupGate<'a>>,
+    sides: Option<SideGate<'a>>,
+}
+
+/// What the gates of a run found.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Number of accepted records whose ids are other spellings of erased ones.
+    pub(super) similar: u64,
+    /// Number of groups that have one side as a whole; `None` if they were not counted.
+    pub(super) groups: Option<usize>,
+    /// The table of records that were left out as duplicates.
+    pub(super) duplicates: Option<(Staged, DuplicatesRef)>,
+}
+
+impl ConvertPlan {
+    /// Returns the gates. What is known of files before they are read was done to them when they were listed.
+    ///
+    /// # Errors
+    /// When what the dataset holds cannot be read, or a condition does not suit the columns.
+    pub(super) fn gates<'a>(&'a self, job: &'a Job<'_>, ids: &IdColumns, writer: &Writer) -> Result<ConvertGates<'a>> {
+        let reads_records = matches!(self.inputs, Inputs::Records(_));
+        let prunes = self.given.names().is_empty();
+        let suppress = job.suppress.as_ref().filter(|_| reads_records);
+        let fits = self.inputs.give_samples() && self.settings.shard_format == OutputFormat::Parquet;
+        Ok(ConvertGates {
+            select: if self.inputs.give_samples() { None } else { self.given.selection.gate(&self.fields, prunes)? },
+            subjects: self.subjects.as_ref().filter(|_| reads_records),
+            suppress: suppress.map(|list| SuppressGate {
+                list,
+                normalize: job.options.id_normalize,
+                similar: AtomicU64::new(0),
+            }),
+            names: self.naming.gate.as_ref(),
+            parts: self.naming.parts.as_ref(),
+            fit: fits.then(|| FitGate { columns: self.stored_schema() }),
+            dedup: fingerprints::gate(job, self, ids, writer)?,
+            sides: self.settings.split.as_ref().map(|sides| SideGate {
+                sides,
+                pseudonymizer: job.pseudonymizer.as_ref(),
+                groups: Groups::default(),
+            }),
+        })
+    }
+}
+
+impl ConvertGates<'_> {
+    /// Returns the gates in their order: a condition first, so that a record which does not satisfy it counts as
+    /// filtered whatever else is the matter with it; duplicates and sides last, since a record that does not stay is
+    /// nobody's first and on no side.
+    pub(super) fn list(&self) -> Vec<&dyn Gate> {
+        fn gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
+            gate.map(|gate| gate as &dyn Gate)
+        }
+        let all = [
+            gate(self.select.as_ref()),
+            gate(self.subjects),
+            gate(self.suppress.as_ref()),
+            gate(self.names),
+            gate(self.parts),
+            gate(self.fit.as_ref()),
+            gate(self.dedup.as_ref()),
+            gate(self.sides.as_ref()),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Ends the gates behind the last record.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(super) fn finish(self) -> Result<Found> {
+        let table = self.dedup.and_then(|gate| gate.table);
+        let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
+        Ok(Found {
+            similar: self.suppress.map_or(0, |gate| gate.similar.load(Ordering::Relaxed)),
+            groups: self.sides.and_then(|gate| gate.groups.count()),
+            duplicates: table.transpose()?.flatten(),
+        })
+    }
+}
