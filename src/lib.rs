@@ -30,6 +30,7 @@ pub mod plan;
 pub mod record;
 pub mod scan;
 pub mod schema;
+pub mod settings;
 pub mod storage;
 pub mod units;
 

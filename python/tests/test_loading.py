@@ -153,7 +153,7 @@ class Reading(unittest.TestCase):
 
         raw = self.folder / "raw.csv"
         raw.write_text("id,value\n" + "".join(f"{i},{i}.5\n" for i in range(1003)))
-        shardify.convert(raw, out=self.folder / "out", target_shard="2KiB", row_group="64KiB")
+        shardify.convert(raw, out=self.folder / "out", target_shard="2KiB", write="row-group=64KiB")
         version = shardify.open(self.folder / "out")
         for workers in (0, 1, 3):
             seen, data = [], version.torch(seed=5)

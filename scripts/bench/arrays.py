@@ -242,7 +242,7 @@ def main():
         kind, to = job.split("_")
         folder, goal = options.data / "grid" / kind, GOALS[job]
         source = f"{folder}/*.{'nc' if kind.startswith('nc') else 'zarr'}"
-        how = ["--flatten", "--codec", "zstd:3"] if to == "parquet" else []
+        how = ["--read", "flatten=yes", "--codec", "zstd:3"] if to == "parquet" else []
         convert = [shardify, "convert", str(folder), "--to", to, *how, "--quiet", "--out", f"{out}/ds", "--target-shard", str(bench.SHARD),
                    *(["--memory", options.memory] if options.memory else [])]
         core = str(min(os.sched_getaffinity(0)))

@@ -607,7 +607,7 @@ def check_outputs(shardify, scratch):
 
     for choice in ("bytes", "lists"):
         out = scratch / f"tfrecord_{choice}"
-        code, said = run(shardify, path, out, "--to", "tfrecord", "--tensors", choice)
+        code, said = run(shardify, path, out, "--to", "tfrecord", "--write", f"tensors={choice}")
         if code:
             return fail(f"tfrecord: {said}")
         found = []
@@ -626,7 +626,7 @@ def check_patches(shardify, scratch):
     path = scratch / "patched.npy"
     np.save(path, values)
     out = scratch / "patches"
-    code, said = run(shardify, path, out, "--patch", "dim_1=4,dim_2=5", "--stride", "dim_2=2")
+    code, said = run(shardify, path, out, "--read", "patch=dim_1=4,dim_2=5", "--read", "stride=dim_2=2")
     if code:
         return fail(f"patches: {said}")
     found = written(out)[0]["array"][0]
@@ -634,7 +634,7 @@ def check_patches(shardify, scratch):
     if not np.array_equal(found, np.stack([values[t, y : y + 4, x : x + 5] for t, y, x in starts])):
         fail("patches: values differ")
     out = scratch / "flat"
-    code, said = run(shardify, path, out, "--flatten")
+    code, said = run(shardify, path, out, "--read", "flatten=yes")
     if code:
         return fail(f"flatten: {said}")
     rows = written(out)[0]
@@ -690,7 +690,7 @@ def check_across(shardify, scratch):
             content = (base + np.int16(131 * y + 7 * x)).tobytes()
             (source / "v" / f"0.{y}.{x}").write_bytes(zlib.compress(content, 1))
     out = scratch / "across"
-    command = [shardify, "convert", str(source), "--out", str(out), "--record-dim", "t", "--memory", "512MiB", "--progress", "never"]
+    command = [shardify, "convert", str(source), "--out", str(out), "--read", "record-dim=t", "--memory", "512MiB", "--progress", "never"]
     trace = scratch / "trace"
     traced = shutil.which("strace")
     if traced:
@@ -835,7 +835,7 @@ def check_remote(shardify, scratch):
         out = scratch / f"remote-{name}"
         size = (folder / name).stat().st_size
         most = size + (4 << 20) if name == "one.npy" else size * 3 // 4
-        code, said = run(shardify, f"{url}/{name}", out, *([] if name == "one.npy" else ["--var", "b"]))
+        code, said = run(shardify, f"{url}/{name}", out, *([] if name == "one.npy" else ["--read", "var=b"]))
         if code or RangeServer.given > most:
             fail(f"convert of a remote {name}: exit {code}, {RangeServer.given} of {size} bytes: {said}")
         elif not np.array_equal(np.concatenate([v for v, _ in written(out)[0].values()]), values):
@@ -919,7 +919,7 @@ def check_file(shardify, path, scratch, must):
                 fail(f"{path.name}: {error}")
             check_hostile(shardify, path, scratch)
             return
-        check(shardify, path, expected, scratch, *(["--raw"] if raw else []), may_refuse=not must)
+        check(shardify, path, expected, scratch, *(["--read", "raw=yes"] if raw else []), may_refuse=not must)
 
 
 def hostile_others(made, folder):
@@ -968,7 +968,7 @@ def main():
                 print(f"zarr cannot read {path.name}: {error}")
                 check_hostile(shardify, path, scratch)
                 continue
-            check(shardify, path, expected, scratch, "--raw", may_refuse=path.parent != made)
+            check(shardify, path, expected, scratch, "--read", "raw=yes", may_refuse=path.parent != made)
             continue
         if path.suffix not in FORMATS:
             continue

@@ -73,7 +73,7 @@ def run(command, folder):
 def options(kind, what):
     """How a file is read so that the oracle's reading is the same."""
     if what.startswith("csv-rows"):
-        return ["--from", "csv", "--delimiter", ","]
+        return ["--from", "csv", "--read", "delimiter=,"]
     if kind == "json-edge":
         return ["--from", "json"]
     if kind in ("images", "audio"):

@@ -129,7 +129,7 @@ def check_version(shardify, table, version, work):
     what = f"{table.name} v{version}" if version is not None else table.name
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
-    as_of = [] if version is None else ["--as-of", f"v{version}"]
+    as_of = [] if version is None else ["--read", f"as-of=v{version}"]
     code, _, errors = shardify.run("convert", table, "--out", out, *as_of)
     expected = by_delta_rs(table, version)
     if code != OK:
@@ -171,7 +171,7 @@ def instants(shardify, table, work):
         at = datetime.datetime.fromtimestamp(stated / 1000, datetime.timezone.utc).isoformat()
         out = work / "instant"
         shutil.rmtree(out, ignore_errors=True)
-        shardify.ok("convert", table, "--out", out, "--as-of", at)
+        shardify.ok("convert", table, "--out", out, "--read", f"as-of={at}")
         same(f"{table.name} at {at}", shards_of(out), expected)
         count += 1
     return count

@@ -93,7 +93,7 @@ def build(args, folder):
         found.append((name, "--id-key key" if name == "private" else "", "PAT-3", "r1-5"))
     for number in range(3):
         grid(folder, f"g{number}.zarr", 100 * number)
-        must(args, folder, f"convert g{number}.zarr --out arrays --to tar --record-dim t --codec none")
+        must(args, folder, f"convert g{number}.zarr --out arrays --to tar --read record-dim=t --codec none")
     found.append(("arrays", "", "g1.zarr#2", "g2.zarr#1"))
     for number in range(2):
         must(args, folder, f"convert {number}.csv --id id --subject who --to tfrecord --codec none --out foreign{number}")

@@ -238,9 +238,9 @@ class Mutants:
         convert = ["convert", "in", "--out", "out", "--from", form, "--to", to, "--json", "-q", "--on-error", rng.choice(["skip", "quarantine"])]
         convert += ["--memory", "256MiB"]
         if form in ("hdf5", "netcdf", "zarr", "npy"):
-            convert += rng.choice([[], [], ["--raw"], ["--flatten"]])
+            convert += rng.choice([[], [], ["--read", "raw=yes"], ["--read", "flatten=yes"]])
             if rng.random() < 0.2 and to == "tfrecord":
-                convert += ["--tensors", "lists"]
+                convert += ["--write", "tensors=lists"]
         out = [convert]
         if rng.random() < 0.25:
             out.append(["inspect", "in", "--json"])

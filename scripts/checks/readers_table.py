@@ -62,8 +62,8 @@ ALL = [
     Reader("by_ray", "Ray Data", ("ray", "pyarrow", "aiohttp", "tensorflow-cpu"), (*PARQUET, *TAR, *TFRECORD)),
     Reader("by_datasets", "Hugging Face datasets", ("datasets",), (*PARQUET, *TAR)),
     Reader("by_datasets_streaming", "Hugging Face datasets, `streaming=True`", ("datasets",), (*PARQUET, *TAR)),
-    Reader("images", "Hugging Face datasets, `Image` of `--media hf`", ("datasets", "pillow"), PARQUET),
-    Reader("audio", "Hugging Face datasets, `Audio` of `--media hf`", ("datasets", "torchcodec", "torch"), PARQUET),
+    Reader("images", "Hugging Face datasets, `Image` of `--write media=hf`", ("datasets", "pillow"), PARQUET),
+    Reader("audio", "Hugging Face datasets, `Audio` of `--write media=hf`", ("datasets", "torchcodec", "torch"), PARQUET),
     Reader("by_webdataset", "webdataset", ("webdataset",), TAR),
     Reader("by_torch", "webdataset and tfrecord in a torch `DataLoader` of 2 workers", ("torch", "webdataset", "tfrecord"), (*TAR, *TFRECORD)),
     Reader("by_shard_dataset", "`shardify.open().torch()` in a torch `DataLoader` of 2 workers", ("torch", "pyarrow", "tfrecord"), (*PARQUET, *TAR, *TFRECORD)),
@@ -98,7 +98,7 @@ class Inputs:
             words = ["--to", kind, "--codec", codec, *(["--index", reader.index] if reader.index else [])]
             if media:
                 source = ROOT / "testdata" / "files" / media[0]
-                words += ["--media", "hf", "--include", media[1]]
+                words += ["--write", "media=hf", "--include", media[1]]
             else:
                 source, more = self.folder / "raw.csv", ["--id", "id", "--target-shard", "16KiB"]
                 words += more

@@ -211,7 +211,7 @@ def rows_matrix(shardify, folder):
 def samples_matrix(shardify, folder):
     sources, expected = write_samples(folder)
     for name, path in sources.items():
-        for middle in ["tar", "tar --codec gzip", "parquet", "parquet --media hf", "tfrecord", "tfrecord --codec gzip"]:
+        for middle in ["tar", "tar --codec gzip", "parquet", "parquet --write media=hf", "tfrecord", "tfrecord --codec gzip"]:
             to, *options = middle.split()
 
             def check(path=path, to=to, options=options):

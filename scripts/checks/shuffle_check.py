@@ -158,7 +158,7 @@ def look_at_sizes(shardify, folder, rows):
         out.write("id,who,text\n")
         for row in range(rows):
             out.write(f"r{row},PAT-{row % 997},{'%x' % rng.getrandbits(4 * rng.randrange(1, 600))}\n")
-    options = ["--id", "id", "--subject", "who", "--row-group", "4MiB", "--target-shard", "8MiB"]
+    options = ["--id", "id", "--subject", "who", "--write", "row-group=4MiB", "--target-shard", "8MiB"]
     run(shardify, "convert", table, "--out", folder / "plain", *options)
     runs = (["--jobs", "1"], ["--jobs", "2", "--memory", "64MiB"], ["--jobs", "7", "--memory", "256MiB"])
     names = [folder / f"large-{number}" for number in range(len(runs))]

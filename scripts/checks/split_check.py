@@ -102,7 +102,7 @@ def look_at_tar(shardify, folder, table):
     """webdataset reads the samples of a side."""
     tar = folder / "tar"
     ids = ["--id", "visit", "--subject", "patient"]
-    run(shardify, "convert", table, "--out", tar, "--to", "tar", *ids, "--split", SPLIT, "--split-seed", "7")
+    run(shardify, "convert", table, "--out", tar, "--to", "tar", *ids, "--split", f"{SPLIT},seed=7")
     seen = 0
     for side in SHARES:
         urls = run(shardify, "manifest", tar, "--list", "--urls", "--split", side).decode().split()
@@ -121,7 +121,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         tables, dataset = write_runs(folder, options.subjects), folder / "dataset"
-        first = ["--id", "visit", "--subject", "patient", "--split", SPLIT, "--split-seed", "7", "--target-shard", "1MiB"]
+        first = ["--id", "visit", "--subject", "patient", "--split", f"{SPLIT},seed=7", "--target-shard", "1MiB"]
         for number, table in enumerate(tables):
             run(shardify, "convert", table, "--out", dataset, *(first if number == 0 else []))
         look(shardify, dataset, f"{RUNS} runs")

@@ -350,9 +350,9 @@ class StoreCheck:
     def arrays(self):
         for source in ("grid.npy", "grid.zarr"):
             name = source.replace(".", "-")
-            done = self.same(source, name, "--record-dim", "dim_0")
+            done = self.same(source, name, "--read", "record-dim=dim_0")
             expect("records of arrays", done["records_out"], ARRAY_SHAPE[0])
-            self.ran("convert", self.at(source), "--out", self.at(f"{name}-cut"), "--patch", "dim_1=16")
+            self.ran("convert", self.at(source), "--out", self.at(f"{name}-cut"), "--read", "patch=dim_1=16")
         self.ran("verify", self.at("grid-zarr"), "--read-data")
 
     def seen(self):

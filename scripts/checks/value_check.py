@@ -456,7 +456,7 @@ def same_tfrecord(work, table):
 
 def check_arrays(work, path, kind, options):
     """Parquet as arrays_check compares it; tar and TFRecord, and what comes back from them, with Parquet."""
-    raw = ["--raw"] if kind in ("zarr",) else []
+    raw = ["--read", "raw=yes"] if kind in ("zarr",) else []
     rejects = work.rejects("parquet", work.convert(path, "parquet", *raw, *options))
     try:
         expected = {

@@ -154,7 +154,7 @@ impl TimeUnits {
             Error::input(format!(
                 "expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"
             ))
-            .hint("keep the numbers as they are with --raw")
+            .hint("keep the numbers as they are with --read raw=yes")
             .hint("months have a length only in the calendar 360_day; the calendars standard and julian have no year 0")
         }))
     }

@@ -1,4 +1,4 @@
-//! Rows of `--flatten`: one row per cell of a source, along all dimensions of its largest variable.
+//! Rows of `--read flatten=yes`: one row per cell of a source, along all dimensions of its largest variable.
 //!
 //! ```text
 //! t2m(time, lat, lon)   as stored, one value per row; packed values are keys into their decoded values

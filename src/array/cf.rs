@@ -281,7 +281,7 @@ fn times(
             Number::Double(number) => number.to_string(),
         };
         Error::input(format!("expected a time within the range of timestamps, found {found} units after the start"))
-            .hint("keep the numbers as they are with --raw")
+            .hint("keep the numbers as they are with --read raw=yes")
     };
     let is_null = |i| {
         nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) || matches!(number(i), Number::Double(d) if d.is_nan())
@@ -337,7 +337,7 @@ fn unusable(variable: &Variable, name: &str, expected: &str) -> Error {
     };
     Error::input(format!("expected {expected} as attribute `{name}`, found {found}"))
         .column(variable.name.as_str())
-        .hint("keep the stored values with --raw, choose other variables with --var, or correct the attribute")
+        .hint("keep values as stored with --read raw=yes, choose others with --read var, or correct the attribute")
 }
 
 /// Returns an attribute that has to be a text.

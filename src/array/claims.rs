@@ -2,7 +2,7 @@
 //!
 //! A header of a few bytes can claim more elements than there are atoms, and if chunks that were never written hold the
 //! fill value, every one of them can be read. Real data is not compressed a thousandfold, so a source that claims more
-//! is either damaged, or a grid of which most was never written; `--sparse` allows the latter.
+//! is either damaged, or a grid of which most was never written; `--read sparse=yes` allows the latter.
 
 use super::{Header, records::Plan};
 use crate::{
@@ -49,7 +49,7 @@ pub fn check(header: &Header, plan: &Plan, stored: u64) -> Result<()> {
 
 fn refused(stored: u64, found: &str) -> Error {
     Error::input(format!("expected no more than {stored} stored bytes can hold, found {found}"))
-        .hint("the file is probably damaged; if most of its values were never written, use --sparse")
+        .hint("the file is probably damaged; if most of its values were never written, use --read sparse=yes")
 }
 
 #[cfg(test)]

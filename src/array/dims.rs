@@ -23,7 +23,7 @@ pub(super) fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOpt
     if let Some(dim) = &options.record_dim {
         return match length_of(views, dim) {
             Some(_) => Ok(Some(dim.clone())),
-            None => Err(no_such_dim(views, "--record-dim", dim)),
+            None => Err(no_such_dim(views, "--read record-dim", dim)),
         };
     }
     let growing = growing(header, views, options);
@@ -100,12 +100,12 @@ fn unrivalled(
     };
     let described = |dim: &&String| format!("`{dim}` ({}) of {}", length_of(views, dim).unwrap_or(0), of(dim, ", "));
     let all: Vec<String> = rivals.iter().map(described).collect();
-    let choices: Vec<String> = rivals.iter().take(2).map(|dim| format!("--var {}", of(dim, ","))).collect();
+    let choices: Vec<String> = rivals.iter().take(2).map(|dim| format!("--read var={}", of(dim, ","))).collect();
     let message = "expected one dimension for the records, found several that are unrelated";
     Err(Error::input(format!("{message}: {}", all.join("; ")))
         .hint(format!("choose the variables of one of them: {}", choices.join(" or ")))
         .hint(format!(
-            "or name it with --record-dim {dim}: variables without it become constants, which are stored once"
+            "or name it with --read record-dim={dim}: variables without it become constants, which are stored once"
         )))
 }
 
@@ -172,7 +172,7 @@ mod tests {
             error.message().contains("`dim_0` (60) of x_train, y_train; `dim_0_10` (10) of x_test, y_test"),
             "{error}"
         );
-        assert!(error.hints()[0].contains("--var x_train,y_train or --var x_test,y_test"), "{error:?}");
+        assert!(error.hints()[0].contains("--read var=x_train,y_train or --read var=x_test,y_test"), "{error:?}");
         // scipy.sparse.save_npz
         let sparse = unnamed(&[("indices", &[7]), ("indptr", &[5]), ("format", &[]), ("shape", &[2]), ("data", &[7])]);
         let error = plain(&sparse).unwrap_err();

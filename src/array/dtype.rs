@@ -4,7 +4,7 @@
 //! |---|---|
 //! | bool, int8 to int64, uint8 to uint64, float16 to float64 | the same |
 //! | complex | struct of `re` and `im` |
-//! | text of fixed or any length | text; binary with `--raw` |
+//! | text of fixed or any length | text; binary with `--read raw=yes` |
 //! | opaque bytes | binary of fixed size |
 //! | instants, time spans | timestamp, duration; "not a time" is null |
 //! | struct, array within a struct | struct, list of fixed size |
@@ -427,7 +427,7 @@ pub(super) fn texts_or_bytes<'a>(values: impl Iterator<Item = &'a [u8]>, text: b
             Ok(text) => out.append_value(text),
             Err(_) => {
                 return Err(Error::input(format!("expected text in UTF-8, found other bytes in element {number}"))
-                    .hint("keep texts as bytes with --raw, or choose other variables with --var"));
+                    .hint("keep texts as bytes with --read raw=yes, or choose other variables with --read var"));
             }
         }
     }

@@ -230,7 +230,7 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
         parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].extension == pair[1].extension) {
             return Err(Error::input(format!("expected distinct variable names, found `{}` twice", pair[0].extension))
-                .hint("WebDataset readers ignore case; choose variables with --var"));
+                .hint("WebDataset readers ignore case; choose variables with --read var"));
         }
         samples.push(Sample { key: key.clone(), origin: String::new(), subject: None, parts });
     }
@@ -244,7 +244,7 @@ fn extension(field: &Field) -> Result<String> {
     if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
         return Err(Error::input(format!("expected a name that can be an extension, found `{}`", field.name()))
             .column(field.name())
-            .hint("choose variables with --var, or use --to parquet or --to tfrecord"));
+            .hint("choose variables with --read var, or use --to parquet or --to tfrecord"));
     }
     Ok(name)
 }

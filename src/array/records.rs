@@ -1,10 +1,10 @@
 //! Plans what the records of an array source are, from its header alone.
 //!
 //! ```text
-//! t2m(time, lat, lon)  time(time)  lat(lat)          --record-dim time
+//! t2m(time, lat, lon)  time(time)  lat(lat)          --read record-dim=time
 //!   record 0: t2m[0, :, :]  time[0]                  lat has no `time`: a constant of the source
-//!   --patch lat=64,lon=64   record 0 is t2m[0, 0:64, 0:64] with lat[0:64], record 1 the next patch of the same time
-//!   --flatten               a row per cell: time, lat, lon, t2m
+//!   --read patch=lat=64,lon=64   record 0 is t2m[0, 0:64, 0:64] with lat[0:64], record 1 the next patch of that time
+//!   --read flatten=yes           a row per cell: time, lat, lon, t2m
 //! ```
 //!
 //! By default, records are along a dimension that can grow. Without one, they are along the first dimension of the
@@ -373,7 +373,7 @@ fn chosen(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
         Some(
             Error::input(format!("expected elements that can be read, found {why}"))
                 .column(variable.name.as_str())
-                .hint("choose other variables with --var"),
+                .hint("choose other variables with --read var"),
         )
     };
     match chosen.iter().find_map(refused) {
@@ -396,7 +396,7 @@ fn check_lengths(header: &Header, views: &[View<'_>]) -> Result<()> {
                 let message = format!("expected {known} as the length of dimension `{dim}`, found {length}");
                 return Err(Error::input(message)
                     .column(header.variables[view.number].name.as_str())
-                    .hint("choose variables with --var"));
+                    .hint("choose variables with --read var"));
             }
         }
     }
@@ -420,25 +420,25 @@ pub(super) fn no_such_dim(views: &[View<'_>], option: &str, dim: &str) -> Error 
 
 fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<Patch>> {
     if options.flatten && !options.patch.is_empty() {
-        return Err(Error::usage("expected either --patch or --flatten, found both"));
+        return Err(Error::usage("expected either --read patch or --read flatten=yes, found both"));
     }
     if let Some((dim, _)) = options.stride.iter().find(|(dim, _)| options.patch.iter().all(|(other, _)| other != dim)) {
-        return Err(Error::usage(format!("expected a --patch for the --stride of `{dim}`, found none")));
+        return Err(Error::usage(format!("expected a --read patch for the --read stride of `{dim}`, found none")));
     }
     let patch = |(dim, size): &(String, u64)| {
-        let length = length_of(views, dim).ok_or_else(|| no_such_dim(views, "--patch", dim))?;
+        let length = length_of(views, dim).ok_or_else(|| no_such_dim(views, "--read patch", dim))?;
         if record_dim == Some(dim) {
             return Err(Error::usage(format!(
                 "expected patches along dimensions other than the record dimension, found `{dim}`"
             ))
-            .hint("choose another record dimension with --record-dim"));
+            .hint("choose another record dimension with --read record-dim"));
         }
         let stride = options.stride.iter().find(|(other, _)| other == dim).map_or(*size, |(_, stride)| *stride);
         if *size == 0 || stride == 0 || *size > length {
             return Err(Error::usage(format!(
                 "expected a patch and a stride of 1 to {length} for `{dim}`, found {size} and {stride}"
             ))
-            .hint(format!("a patch fits into its dimension: --patch {dim}={}", length.min(16))));
+            .hint(format!("a patch fits into its dimension: --read patch={dim}={}", length.min(16))));
         }
         let starts = patch_starts(length, *size, stride).unwrap_or_default();
         Ok(Patch { dim: dim.clone(), length, size: *size, starts })
@@ -471,10 +471,10 @@ fn cells(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -
     if let Some((view, dim)) = views.iter().find_map(|view| Some((view, view.dims.iter().find(|dim| !has(dim))?))) {
         let _ = (view, options);
         return Err(Error::usage(format!(
-            "expected variables with the dimensions {} for --flatten, found `{dim}`",
+            "expected variables with the dimensions {} for --read flatten=yes, found `{dim}`",
             largest.dims.join(", ")
         ))
-        .hint("choose variables with --var"));
+        .hint("choose variables with --read var"));
     }
     Ok(seen)
 }

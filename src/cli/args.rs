@@ -36,7 +36,7 @@ pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use crate::{
-    codec::{Codec, encoding::Encoding},
+    codec::Codec,
     dataset::{Arrangement, IdMode, Order, PrivateChoice},
     error::{Error, Result},
     ops::{adopt::AdoptOptions, compact, vacuum::VacuumOptions},
@@ -72,7 +72,7 @@ pub(super) struct Global {
     /// Memory limit.
     ///
     /// The records of the shards do not depend on it. Sizes of row groups, and with them the bytes of shards, do below
-    /// 16 times --row-group, which is the default, and with --split below twice that for each further part.
+    /// 16 times --write row-group, which is the default, and with --split below twice that for each further part.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
           help_heading = "Resources")]
     pub(super) memory: Size,
@@ -582,20 +582,8 @@ fn condition(text: &str) -> Result<Filter> {
     })
 }
 
-fn delimiter(text: &str) -> std::result::Result<u8, String> {
-    match (text, text.as_bytes()) {
-        ("\\t" | "tab", _) => Ok(b'\t'),
-        (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
-        _ => Err("expected one character, or `tab`".to_owned()),
-    }
-}
-
 fn subject_pattern(text: &str) -> std::result::Result<SubjectPattern, String> {
     SubjectPattern::parse(text).map_err(|e| one_line(&e))
-}
-
-fn encoding(text: &str) -> std::result::Result<Encoding, String> {
-    text.parse().map_err(|e| one_line(&e))
 }
 
 fn column_type(text: &str) -> std::result::Result<Field, String> {

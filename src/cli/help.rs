@@ -52,7 +52,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "Cut the maps of a NetCDF file into patches",
-                "shardify convert grid.nc --out patches --record-dim time --patch lat=2,lon=2",
+                "shardify convert grid.nc --out patches --read record-dim=time --read patch=lat=2,lon=2",
             ),
             (
                 "Divide patients for training and evaluation",

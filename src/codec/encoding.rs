@@ -88,8 +88,8 @@ pub fn sniff(head: &[u8]) -> Option<Encoding> {
 /// Returns what to do about text that is not UTF-8, given its first bytes.
 pub fn hint(head: &[u8]) -> &'static str {
     match looks_like_windows_1252(head) {
-        true => "the text looks like windows-1252; read it with --encoding windows-1252",
-        false => "name its encoding, as `--encoding windows-1252`, or `--encoding utf-16le`",
+        true => "the text looks like windows-1252; read it with --read encoding=windows-1252",
+        false => "name its encoding, as `--read encoding=windows-1252`, or `--read encoding=utf-16le`",
     }
 }
 

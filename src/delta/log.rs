@@ -267,7 +267,7 @@ fn each_line(store: &dyn Store, path: &str, visit: &mut dyn FnMut(u64, Action) -
         let action = serde_json::from_slice(&line).map_err(|e| {
             Error::input("expected an action of a Delta log, found other or incomplete JSON")
                 .cause(e)
-                .hint("the log is damaged: restore the file from a copy, or convert an older version with --as-of")
+                .hint("the log is damaged: restore the file from a copy, or convert an older version with --read as-of")
         });
         action.and_then(|action| visit(number, action)).map_err(at)?;
     }

@@ -45,7 +45,7 @@ pub fn of_sources<'a>(sources: impl Iterator<Item = (String, &'a dyn RecordReade
             .at(name)
             .column(column)
             .hint(format!("{first} has another value; convert such sources into separate datasets"))
-            .hint("or choose variables that agree with --var"));
+            .hint("or choose variables that agree with --read var"));
         }
     }
     Ok(all.map(|(_, batch)| batch))

@@ -500,7 +500,7 @@ impl Encoder {
                         "expected at least one value in row {row}, found only nulls; no member can be made of them"
                     ))
                     .at(piece.source.name.clone())
-                    .hint("use --rows json")),
+                    .hint("use --write rows=json")),
                 }
             }
             (Payload::Rows(batch), RowsAs::Tensors) => Ok(Some(match (own_columns(piece)?, self.names_members()) {

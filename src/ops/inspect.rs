@@ -28,10 +28,7 @@ use super::{
     sizes::{SizeBin, Sizes},
 };
 use crate::{
-    array::{
-        Header, Variable,
-        records::{ArrayOptions, Plan},
-    },
+    array::{Header, Variable, records::Plan},
     dataset::{Dataset, Operation, PlanRecord, PlanState, Settings, Snapshot, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
@@ -727,7 +724,7 @@ fn options(report: &InspectReport) -> convert::ConvertOptions {
         from: report.formats.iter().any(|format| format.format == "files").then_some(InputFormat::Files),
         id: report.id.iter().cloned().collect(),
         subject: report.subject.clone(),
-        arrays: ArrayOptions { record_dim: report.record_dim.clone(), ..ArrayOptions::default() },
+        read: report.record_dim.iter().filter_map(|dim| format!("record-dim={dim}").parse().ok()).collect(),
         ..convert::ConvertOptions::default()
     }
 }
@@ -735,7 +732,7 @@ fn options(report: &InspectReport) -> convert::ConvertOptions {
 fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     let source = shell_word(&report.source);
     let mut options =
-        report.record_dim.iter().map(|dim| format!(" --record-dim {}", shell_word(dim))).collect::<String>();
+        report.record_dim.iter().map(|dim| format!(" --read record-dim={}", shell_word(dim))).collect::<String>();
     if let Some(id) = &report.id {
         options.push_str(&format!(" --id {}", shell_word(id)));
     }

@@ -105,7 +105,7 @@ fn parts_of(fields: &Fields) -> Result<Vec<(String, usize)>> {
         return Err(Error::input(format!(
             "expected column names that are distinct extensions, found `{one}` and `{other}`"
         ))
-        .hint("WebDataset readers ignore case; rename one of the two, or use --rows json"));
+        .hint("WebDataset readers ignore case; rename one of the two, or use --write rows=json"));
     }
     Ok(parts)
 }
@@ -117,7 +117,7 @@ fn extension_of(field: &Field) -> Result<String> {
     if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
         return Err(Error::input(format!("expected a column name that can be an extension, found `{}`", field.name()))
             .column(field.name())
-            .hint("rename the column, or use --rows json"));
+            .hint("rename the column, or use --write rows=json"));
     }
     let nested = !schema::is_scalar(field.data_type()) && !is_media(field.data_type());
     Ok(if nested && !name.ends_with("json") { format!("{name}.json") } else { name })

@@ -1,82 +1,178 @@
-//! Settings of input formats, as `--read KEY=VALUE` states them. Each has a line in [`SETTINGS`]; the command line, its
-//! completion and help, and the log take them from there.
+//! Settings of input formats, which `--read` takes.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use crate::{
+    array::records::ArrayOptions,
+    codec::encoding::Encoding,
+    delta::AsOf,
+    error::{Error, Result},
+    settings::{Given, Setting, Settings, Table, Values},
+};
 
-use serde::{Deserialize, Serialize};
+/// The settings of `--read`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Read;
 
-use crate::error::{Error, Result};
+/// A setting that was given.
+pub type ReadSetting = Given<Read>;
 
-/// A setting: its key, its values, the default first, and what each of them does.
-pub struct Setting {
-    /// Name of the setting.
-    pub key: &'static str,
-    /// Values with their meanings; the first is the default.
-    pub values: &'static [(&'static str, &'static str)],
+/// The settings of a run.
+pub type ReadSettings = Settings<Read>;
+
+const fn text(key: &'static str, name: &'static str, help: &'static str, check: fn(&str) -> Result<()>) -> Setting {
+    Setting { key, values: Values::Text { name, help, check } }
 }
 
-/// All settings.
-pub const SETTINGS: &[Setting] = &[Setting {
-    key: "tidy",
-    values: &[
-        ("yes", "CSV: where the standard reading is impossible, read by another one that fits"),
-        ("no", "CSV: only the standard reading (RFC 4180): the first line is the header, all others are records"),
-    ],
-}];
-
-/// A value of a setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadSetting {
-    key: &'static str,
-    value: &'static str,
+impl Table for Read {
+    const SETTINGS: &'static [Setting] = &[
+        text("delimiter", "CHAR", "CSV: one character, or `tab`; detected by default", |text| {
+            delimiter(text).map(drop)
+        }),
+        text(
+            "encoding",
+            "NAME",
+            "Text: such as latin1, windows-1252, utf-16 or shift_jis; detected by default",
+            |text| text.parse::<Encoding>().map(drop),
+        ),
+        Setting {
+            key: "header",
+            values: Values::Words(&[
+                ("yes", "CSV: the first row names the columns"),
+                ("no", "CSV: the first row is data"),
+            ]),
+        },
+        text("null", "TEXT", "CSV: text that means null, besides empty fields", |_| Ok(())),
+        Setting {
+            key: "tidy",
+            values: Values::Words(&[
+                ("yes", "CSV: where the standard reading is impossible, read by another one that fits"),
+                (
+                    "no",
+                    "CSV: only the standard reading (RFC 4180): the first line is the header, all others are records",
+                ),
+            ]),
+        },
+        Setting {
+            key: "hive-columns",
+            values: Values::Words(&[
+                ("no", "Tables: folders KEY=VALUE in paths mean nothing"),
+                ("yes", "Tables: a column for each folder KEY=VALUE in their paths (Hive partitions)"),
+            ]),
+        },
+        text("as-of", "VERSION|INSTANT", "Delta: version v12, or the newest at 2026-11-25T09:00:00Z", |text| {
+            text.parse::<AsOf>().map(drop)
+        }),
+        text("record-dim", "DIM", "Arrays: dimension along which they are split into records", name),
+        text("var", "NAME[,NAME]", "Arrays: variables to read; all by default", name),
+        text("patch", "DIM=N[,DIM=N]", "Arrays: cut each record into patches of this size", |text| {
+            sizes(text).map(drop)
+        }),
+        text(
+            "stride",
+            "DIM=N[,DIM=N]",
+            "Arrays: distance between the starts of patches; their size by default",
+            |text| sizes(text).map(drop),
+        ),
+        Setting {
+            key: "flatten",
+            values: Values::Words(&[("no", "Arrays: one row per record"), ("yes", "Arrays: one row per cell")]),
+        },
+        Setting {
+            key: "raw",
+            values: Values::Words(&[
+                ("no", "Arrays: decode CF conventions: _FillValue, scale_factor, units of time and the like"),
+                ("yes", "Arrays: keep values as stored"),
+            ]),
+        },
+        Setting {
+            key: "sparse",
+            values: Values::Words(&[
+                ("no", "Arrays: refuse those that declare far more values than their bytes can hold"),
+                ("yes", "Arrays: accept them; what was never written are fill values"),
+            ]),
+        },
+    ];
 }
-
-impl FromStr for ReadSetting {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let (key, value) = text.split_once('=').unwrap_or((text, ""));
-        let keys = || SETTINGS.iter().map(|setting| setting.key).collect::<Vec<_>>().join(", ");
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) else {
-            return Err(Error::usage(format!("expected KEY=VALUE with one of the keys {}, found `{text}`", keys())));
-        };
-        let values = || setting.values.iter().map(|(value, _)| *value).collect::<Vec<_>>().join(" or ");
-        match setting.values.iter().find(|(one, _)| *one == value) {
-            Some((value, _)) => Ok(Self { key: setting.key, value }),
-            None => Err(Error::usage(format!("expected {key}={}, found `{text}`", values()))),
-        }
-    }
-}
-
-/// The settings of a run; those that are not given have their defaults.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ReadSettings(BTreeMap<String, String>);
 
 impl ReadSettings {
-    /// Whether the setting has this value.
-    fn is(&self, key: &str, value: &str) -> bool {
-        let default = || SETTINGS.iter().find(|setting| setting.key == key).map(|setting| setting.values[0].0);
-        self.0.get(key).map(String::as_str).or_else(default) == Some(value)
-    }
-
     /// Whether delimited text may be read otherwise than by the standard where that is impossible.
     pub fn tidy(&self) -> bool {
         self.is("tidy", "yes")
     }
-}
 
-impl FromIterator<ReadSetting> for ReadSettings {
-    fn from_iter<I: IntoIterator<Item = ReadSetting>>(settings: I) -> Self {
-        Self(settings.into_iter().map(|one| (one.key.to_owned(), one.value.to_owned())).collect())
+    /// Returns the delimiter; `None` detects it.
+    pub fn delimiter(&self) -> Option<u8> {
+        self.value("delimiter", delimiter)
+    }
+
+    /// Returns the encoding of text; `None` detects it from the content.
+    pub fn encoding(&self) -> Option<Encoding> {
+        self.value("encoding", str::parse)
+    }
+
+    /// Whether delimited text has a header.
+    pub fn has_header(&self) -> bool {
+        self.is("header", "yes")
+    }
+
+    /// Returns the text that means null, besides empty fields.
+    pub fn null(&self) -> Option<&str> {
+        self.text("null")
+    }
+
+    /// Whether `key=value` folders in the paths of sources become columns.
+    pub fn hive_columns(&self) -> bool {
+        self.is("hive-columns", "yes")
+    }
+
+    /// Returns the version of the Delta tables among the sources; `None` is the newest.
+    pub fn as_of(&self) -> Option<AsOf> {
+        self.value("as-of", str::parse)
+    }
+
+    /// Whether array values stay as they are stored.
+    pub fn raw(&self) -> bool {
+        self.is("raw", "yes")
+    }
+
+    /// Returns how arrays are divided into records.
+    pub fn arrays(&self) -> ArrayOptions {
+        ArrayOptions {
+            record_dim: self.text("record-dim").map(str::to_owned),
+            vars: self.text("var").map(|vars| vars.split(',').map(str::to_owned).collect()).unwrap_or_default(),
+            raw: self.raw(),
+            patch: self.value("patch", sizes).unwrap_or_default(),
+            stride: self.value("stride", sizes).unwrap_or_default(),
+            flatten: self.is("flatten", "yes"),
+            sparse: self.is("sparse", "yes"),
+            ..ArrayOptions::default()
+        }
     }
 }
 
-impl fmt::Display for ReadSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        f.write_str(&settings.join(","))
+fn delimiter(text: &str) -> Result<u8> {
+    match (text, text.as_bytes()) {
+        ("\\t" | "tab", _) => Ok(b'\t'),
+        (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
+        _ => Err(Error::usage(format!("expected one character, or `tab`, as the delimiter, found `{text}`"))),
     }
+}
+
+fn name(text: &str) -> Result<()> {
+    match text {
+        "" => Err(Error::usage("expected a name, found nothing")),
+        _ => Ok(()),
+    }
+}
+
+/// Parses dimensions with a number each, such as `lat=64,lon=64`.
+fn sizes(text: &str) -> Result<Vec<(String, u64)>> {
+    let size = |part: &str| {
+        let (dim, size) =
+            part.split_once('=').ok_or_else(|| Error::usage(format!("expected DIM=N, found `{part}`")))?;
+        let size = size.parse().map_err(|_| Error::usage(format!("expected a number for `{dim}`, found `{size}`")))?;
+        Ok((dim.to_owned(), size))
+    };
+    text.split(',').map(size).collect()
 }
 
 #[cfg(test)]
@@ -84,19 +180,30 @@ impl fmt::Display for ReadSettings {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_last_value_of_a_setting_counts() {
-        let settings = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<ReadSettings>();
-        assert!(settings(&[]).tidy() && settings(&[]).to_string().is_empty());
-        assert!(!settings(&["tidy=yes", "tidy=no"]).tidy());
-        assert_eq!(settings(&["tidy=no"]).to_string(), "tidy=no");
+    fn settings(texts: &[&str]) -> ReadSettings {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
     #[test]
-    fn errors_name_what_is_possible() {
-        for (text, part) in [("tidy", "tidy=yes or no"), ("tidy=maybe", "tidy=yes or no"), ("neat=yes", "keys tidy")] {
-            let error = text.parse::<ReadSetting>().unwrap_err().to_string();
-            assert!(error.contains(part) && error.contains(text), "{error}");
+    fn settings_have_their_types() {
+        let none = settings(&[]);
+        assert!(none.tidy() && none.has_header() && !none.hive_columns() && !none.raw());
+        assert_eq!((none.delimiter(), none.encoding(), none.null(), none.as_of()), (None, None, None, None));
+        assert_eq!(none.arrays(), ArrayOptions::default());
+        let all = settings(&["delimiter=tab", "header=no", "null=", "patch=lat=64,lon=32", "var=t,p", "raw=yes"]);
+        assert_eq!((all.delimiter(), all.has_header(), all.null()), (Some(b'\t'), false, Some("")));
+        let arrays = all.arrays();
+        assert_eq!(arrays.patch, [("lat".to_owned(), 64), ("lon".to_owned(), 32)]);
+        assert_eq!((arrays.vars.as_slice(), arrays.raw), (["t".to_owned(), "p".to_owned()].as_slice(), true));
+        assert_eq!(settings(&["delimiter=="]).delimiter(), Some(b'='));
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for text in
+            ["delimiter=ab", "delimiter=", "encoding=klingon", "patch=lat", "patch=lat=x", "as-of=today", "var="]
+        {
+            assert!(text.parse::<ReadSetting>().is_err(), "{text}");
         }
     }
 }

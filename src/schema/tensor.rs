@@ -61,7 +61,7 @@ pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], 
             "expected records of at most 2147483647 elements, found the shape {shape:?}"
         ))
         .column(name)
-        .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+        .hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
     };
     let metadata = Metadata { shape: shape.to_vec(), dim_names: dim_names.to_vec() };
     let metadata =

@@ -16,7 +16,7 @@ use tree::{Module, Tree, cycles};
 
 /// Layers, lowest first. A module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
 const LAYERS: &[&[&str]] = &[
-    &["error", "id", "units", "events"],
+    &["error", "id", "units", "events", "settings"],
     &["array", "record", "schema", "codec", "storage"],
     &["format"],
     &["delta"],
@@ -32,6 +32,7 @@ const LAYERS: &[&[&str]] = &[
 const SAME_LAYER: &[(&str, &str)] = &[
     ("id", "error"),
     ("units", "error"),
+    ("settings", "error"),
     ("events", "error"),
     ("events", "units"),
     ("record", "schema"),

@@ -55,7 +55,7 @@ fn add(folder: &Folder, dataset: &str, format: &str, grids: std::ops::Range<i32>
     for number in grids {
         grid(folder, &format!("in/g{number}.zarr"), 2, y, number * 100);
         let command =
-            format!("convert in/g{number}.zarr --out {dataset} --to {format} --record-dim t --accept constants");
+            format!("convert in/g{number}.zarr --out {dataset} --to {format} --read record-dim=t --accept constants");
         folder.run(&command).ok();
     }
 }
@@ -178,7 +178,7 @@ fn sorting_keeps_constants_apart() {
         folder.write(&format!("{path}/t/.zarray"), array);
         folder.write(&format!("{path}/t/.zattrs"), r#"{"_ARRAY_DIMENSIONS":["t"]}"#);
         folder.write(&format!("{path}/t/0"), times);
-        folder.run(&format!("convert {path} --out d --record-dim t --accept constants")).ok();
+        folder.run(&format!("convert {path} --out d --read record-dim=t --accept constants")).ok();
     }
     let before: BTreeSet<_> = constants(&folder, "d").into_values().collect();
     let summary = folder.run("compact d --sort-by t --min-inputs 2 --json").ok().summary();
@@ -218,12 +218,12 @@ fn arrays_of_another_shape_are_not_added() {
     let folder = Folder::new();
     add(&folder, "d", "parquet", 0..1, &[1.0, 2.0]);
     grid(&folder, "in/other.zarr", 2, &[1.0, 2.0, 3.0], 0);
-    let ran = folder.run("convert in/other.zarr --out d --record-dim t");
+    let ran = folder.run("convert in/other.zarr --out d --read record-dim=t");
     assert_eq!(ran.code, 6, "{ran:?}");
     assert!(ran.stderr.contains("[2]") && ran.stderr.contains("[3]") && ran.stderr.contains("`v`"), "{ran:?}");
     // Tar and TFRecord tell the shape with each record.
     add(&folder, "t", "tar", 1..2, &[1.0, 2.0]);
-    folder.run("convert in/other.zarr --out t --record-dim t --accept constants").ok();
+    folder.run("convert in/other.zarr --out t --read record-dim=t --accept constants").ok();
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn erasing_leaves_constants_with_those_who_stay() {
 fn a_record_says_which_part_of_its_source_it_is() {
     let folder = Folder::new();
     folder.copy("arrays/grid.nc", "grid.nc");
-    folder.run("convert grid.nc --out d --patch lat=2,lon=3 --stride lon=1").ok();
+    folder.run("convert grid.nc --out d --read patch=lat=2,lon=3 --read stride=lon=1").ok();
     // Two starts of lat and two of lon.
     let ran = folder.run_with(&["manifest", "d", "--find", "grid.nc#8", "--json"]).ok();
     let slab = ran.objects()[0]["origin"]["hyperslab"].clone();
@@ -255,7 +255,7 @@ fn a_record_says_which_part_of_its_source_it_is() {
     assert_eq!(slab["variables"]["t2m"], serde_json::json!(["time", "lat", "lon"]));
     let table = folder.run_with(&["manifest", "d", "--find", "grid.nc#8"]).ok().stdout;
     assert!(table.contains("grid.nc#8: time[1:2], lat[1:3], lon[1:4] of lat, t2m, time in grid.nc"), "{table}");
-    folder.run("convert grid.nc --out cells --flatten").ok();
+    folder.run("convert grid.nc --out cells --read flatten=yes").ok();
     let ran = folder.run_with(&["manifest", "cells", "--find", "grid.nc#14", "--export", "csv"]).ok();
     assert!(ran.stdout.contains("\"time[1:2], lat[0:1], lon[1:2]\""), "{}", ran.stdout);
 }
@@ -298,5 +298,5 @@ fn a_column_has_one_unit_in_all_sources_and_runs() {
     folder.write("e.zarr/u/.zarray", std::fs::read(folder.path().join("e.zarr/t/.zarray")).unwrap());
     folder.write("e.zarr/u/.zattrs", r#"{"_ARRAY_DIMENSIONS":["time"]}"#);
     folder.write("e.zarr/u/0", 1_f32.to_le_bytes().repeat(2));
-    folder.run("convert e.zarr --var u --out kept --accept columns").ok();
+    folder.run("convert e.zarr --read var=u --out kept --accept columns").ok();
 }

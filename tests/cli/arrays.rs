@@ -58,7 +58,7 @@ fn netcdf_is_decoded_and_constants_lie_beside() {
     assert!(values[5].is_nan());
     let json = found.iter().find(|(key, _)| key.ends_with(".json")).unwrap();
     assert_snapshot!(String::from_utf8_lossy(json.1), @r#"{"time":"2020-01-01T00:00:00"}"#);
-    folder.run("convert grid.nc --out raw --to tar --raw").ok();
+    folder.run("convert grid.nc --out raw --to tar --read raw=yes").ok();
     let raw = folder.members("raw");
     let (header, _) = npy(&raw["grid-000000001.t2m.npy"]);
     assert!(header.contains("'<i2'"), "{header}");
@@ -72,11 +72,11 @@ fn patches_and_cells_are_rows() {
     folder.copy("arrays/grid.nc", "grid.nc");
     let records =
         |command: &str| folder.run(&format!("convert grid.nc {command} --json")).ok().summary()["records_out"].clone();
-    assert_eq!(records("--out patches --patch lat=2,lon=2"), 4 * 2 * 2);
-    assert_eq!(records("--out strides --patch lon=2 --stride lon=1"), 4 * 3);
-    assert_eq!(records("--out cells --flatten"), 4 * 3 * 4);
-    assert_eq!(records("--out rows --record-dim lat"), 3);
-    assert_eq!(records("--out one --var lat --record-dim lat"), 3);
+    assert_eq!(records("--out patches --read patch=lat=2,lon=2"), 4 * 2 * 2);
+    assert_eq!(records("--out strides --read patch=lon=2 --read stride=lon=1"), 4 * 3);
+    assert_eq!(records("--out cells --read flatten=yes"), 4 * 3 * 4);
+    assert_eq!(records("--out rows --read record-dim=lat"), 3);
+    assert_eq!(records("--out one --read var=lat --read record-dim=lat"), 3);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn every_format_is_told_by_its_content() {
     {
         folder.copy(&format!("arrays/{name}"), "data");
         // One of its datasets has no scales.
-        let dim = if name == "dim_scales.hdf5" { "--record-dim z1" } else { "" };
+        let dim = if name == "dim_scales.hdf5" { "--read record-dim=z1" } else { "" };
         let summary = folder.run(&format!("convert data --out {name}.d {dim} --json")).ok().summary();
         assert_eq!(summary["records_out"], records, "{name}");
         std::fs::remove_file(folder.path().join("data")).unwrap();
@@ -126,22 +126,22 @@ fn what_cannot_be_taken_is_named() {
     assert_snapshot!(fails("convert objects.npy --out d", 6), @r"
     error: expected elements that can be read, found Python objects, which only unpickling would read (|O)
        at: [FOLDER]/objects.npy, column `array`
-     hint: choose other variables with --var
+     hint: choose other variables with --read var
     ");
-    assert_snapshot!(fails("convert grid.nc --out d --record-dim depth", 2), @r"
-    error: expected a dimension of the variables for --record-dim, found `depth`
+    assert_snapshot!(fails("convert grid.nc --out d --read record-dim=depth", 2), @r"
+    error: expected a dimension of the variables for --read record-dim, found `depth`
        at: [FOLDER]/grid.nc
      hint: the dimensions are time, lat, lon
     ");
-    assert_snapshot!(fails("convert grid.nc --out d --var rain", 2), @r"
+    assert_snapshot!(fails("convert grid.nc --out d --read var=rain", 2), @r"
     error: no variable has this name
        at: [FOLDER]/grid.nc, column `rain`
      hint: the variables are time, lat, t2m
     ");
-    assert_snapshot!(fails("convert grid.nc --out d --patch lat=9", 2), @r"
+    assert_snapshot!(fails("convert grid.nc --out d --read patch=lat=9", 2), @r"
     error: expected a patch and a stride of 1 to 3 for `lat`, found 9 and 9
        at: [FOLDER]/grid.nc
-     hint: a patch fits into its dimension: --patch lat=3
+     hint: a patch fits into its dimension: --read patch=lat=3
     ");
 }
 
@@ -161,7 +161,7 @@ fn inspect_shows_variables() {
         scale_factor: 0.5
         add_offset: 270
     next
-      shardify convert grid.nc --record-dim time
+      shardify convert grid.nc --read record-dim=time
     ");
 }
 
@@ -187,8 +187,8 @@ fn attributes_of_named_types_and_old_layouts_are_read() {
     assert!(variables.contains("level: 7, 8") && variables.contains("units: m"), "{shown}");
     folder.copy("arrays/ref_groups.h5", "old.h5");
     let ran = folder.run("convert old.h5 --out d --to tar");
-    assert!(ran.code == 6 && ran.stderr.contains("--var MyGroup.Group_A.dset2"), "{ran:?}");
-    folder.run("convert old.h5 --out d --to tar --var MyGroup.Group_A.dset2").ok();
+    assert!(ran.code == 6 && ran.stderr.contains("--read var=MyGroup.Group_A.dset2"), "{ran:?}");
+    folder.run("convert old.h5 --out d --to tar --read var=MyGroup.Group_A.dset2").ok();
     let found = folder.members("d");
     let (header, elements) = npy(&found["old-000000002.mygroup.group_a.dset2.npy"]);
     assert!(header.contains("(10,)"), "{header}");
@@ -240,7 +240,7 @@ fn arrays_of_several_shapes_say_theirs() {
     folder.write("flat/e.npy", npy("(2, 3, 2)", 12));
     let ran = folder.run("convert flat --out e");
     assert!(ran.code == 6 && ran.stderr.contains("[6]") && ran.stderr.contains("[3, 2]"), "{ran:?}");
-    let ran = folder.run("convert in --out l --to tfrecord --tensors lists");
+    let ran = folder.run("convert in --out l --to tfrecord --write tensors=lists");
     assert!(ran.code == 2 && ran.stderr.contains("[?, 2]"), "{ran:?}");
 }
 
@@ -336,10 +336,10 @@ fn arrays_that_leave_the_records_are_named_or_refused() {
         assert_eq!(ran.code, 6, "{ran:?}");
         let candidates = "`dim_0` (6) of x_train, y_train; `dim_0_3` (3) of x_test, y_test";
         assert!(ran.stderr.contains(candidates), "{ran:?}");
-        assert!(ran.stderr.contains("--var x_train,y_train or --var x_test,y_test"), "{ran:?}");
-        assert!(ran.stderr.contains("--record-dim dim_0"), "{ran:?}");
+        assert!(ran.stderr.contains("--read var=x_train,y_train or --read var=x_test,y_test"), "{ran:?}");
+        assert!(ran.stderr.contains("--read record-dim=dim_0"), "{ran:?}");
     }
-    let test = folder.run("convert splits.npz --out test --var x_test,y_test --json").ok().summary();
+    let test = folder.run("convert splits.npz --out test --read var=x_test,y_test --json").ok().summary();
     assert_eq!(test["records_out"], 3);
     folder.write("sparse.npz", npz(&[("indices", &[7]), ("indptr", &[5]), ("shape", &[2]), ("data", &[7])]));
     assert_eq!(folder.run("convert sparse.npz --out sparse").code, 6);
@@ -401,7 +401,7 @@ fn floats_of_tensors_are_nan_where_they_are_missing_and_can_be_rounded() {
     let values = read("wide");
     assert!(values.as_primitive::<Float64Type>().value(12 + 5).is_nan() && values.null_count() == 0);
     // Integers have no NaN; rounded to floats, they have.
-    folder.run("convert grid.nc --out raw --raw --type t2m=float16").ok();
+    folder.run("convert grid.nc --out raw --read raw=yes --type t2m=float16").ok();
     assert_eq!(read("raw").as_primitive::<Float16Type>().value(12).to_f32(), 12.0);
     let shown = folder.run("inspect grid.nc").ok().stdout;
     assert!(shown.contains("t2m(time 4, lat 3, lon 4)  int16 as float32  chunks"), "{shown}");
@@ -440,7 +440,7 @@ fn what_a_zarr_store_holds_counts_more_than_consolidated_metadata() {
     assert_eq!(npy(&members["s-000000001.a.npy"]).1, [0, 1].map(i32::to_le_bytes).concat());
     assert_eq!(npy(&members["s-000000004.a.npy"]).1, [6, 7].map(i32::to_le_bytes).concat());
     folder.write("s/a/.zarray", zarray(4, "7"));
-    folder.run("convert s --out masked --to tar --var a").ok();
+    folder.run("convert s --out masked --to tar --read var=a").ok();
     assert_eq!(folder.members("masked")["s-000000004.a.mask.npy"].last(), Some(&1));
 }
 
@@ -492,9 +492,9 @@ fn attributes_of_wrong_types_are_refused_by_name() {
         for command in ["convert s --out d", "inspect s"] {
             let ran = folder.run(command);
             assert!(ran.code == 6 && ran.stderr.contains(named) && ran.stderr.contains("column `a`"), "{ran:?}");
-            assert!(ran.stderr.contains("--raw"), "{ran:?}");
+            assert!(ran.stderr.contains("--read raw=yes"), "{ran:?}");
         }
-        folder.run("convert s --out raw --raw").ok();
+        folder.run("convert s --out raw --read raw=yes").ok();
         std::fs::remove_dir_all(folder.path().join("raw")).unwrap();
     }
 }

@@ -70,7 +70,7 @@ fn skipped_lines_are_counted_and_quoted_and_can_be_turned_off() {
     let ran = folder.run("convert a.csv --out a --json").ok();
     assert_eq!((count(&ran.summary(), "records_in"), count(&ran.summary(), "lines_skipped")), (3, 1));
     assert!(ran.stderr.contains("`Report of the office`"), "{ran:?}");
-    let plain = folder.run("convert a.csv --read tidy=no --delimiter , --out b");
+    let plain = folder.run("convert a.csv --read tidy=no --read delimiter=, --out b");
     assert!(plain.code == 6 && plain.stderr.contains("a.csv, line 2"), "{plain:?}");
     let wrong = folder.run("convert a.csv --read neat=yes --out c");
     assert!(wrong.code == 2 && wrong.stderr.contains("tidy"), "{wrong:?}");

@@ -65,10 +65,13 @@ fn records_that_no_stored_byte_backs_are_refused_unless_they_are_wanted() {
     let folder = Folder::new();
     folder.write("huge.zarr/zarr.json", zarr("[5600000000000000000]"));
     let ran = folder.run("convert huge.zarr --out d");
-    assert!(ran.code == 6 && ran.stderr.contains("stored bytes") && ran.stderr.contains("--sparse"), "{ran:?}");
+    assert!(
+        ran.code == 6 && ran.stderr.contains("stored bytes") && ran.stderr.contains("--read sparse=yes"),
+        "{ran:?}"
+    );
     folder.write("sparse.zarr/zarr.json", zarr("[200000]"));
     assert_eq!(folder.run("convert sparse.zarr --out d").code, 6);
-    let summary = folder.run("convert sparse.zarr --out d --sparse --json").ok().summary();
+    let summary = folder.run("convert sparse.zarr --out d --read sparse=yes --json").ok().summary();
     assert_eq!(summary["records_out"], 200_000);
 }
 

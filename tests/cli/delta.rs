@@ -116,7 +116,7 @@ fn shards_are_the_same_for_any_number_of_threads_and_formats_take_them() {
 fn older_versions_are_named_by_number_or_instant() {
     let folder = with_table();
     for (version, expected) in [("v0", 1..=5), ("v1", 1..=8)] {
-        folder.run(&format!("convert table --as-of {version} --out {version}")).ok();
+        folder.run(&format!("convert table --read as-of={version} --out {version}")).ok();
         assert_eq!(ids(&records(&folder, version)), expected.collect::<Vec<_>>(), "{version}");
     }
     for (version, day) in [(0, "2026-01-01"), (1, "2026-02-01"), (2, "2026-03-01")] {
@@ -125,21 +125,21 @@ fn older_versions_are_named_by_number_or_instant() {
         fs::File::options().write(true).open(path).unwrap().set_modified(at.into()).unwrap();
     }
     for (instant, count) in [("2026-01-01T00:00:00Z", 5), ("2026-02-28T23:59:59+00:00", 8), ("2026-03-01", 6)] {
-        let summary = folder.run(&format!("convert table --as-of {instant} --out i{count} --json")).ok().summary();
+        let summary = folder.run(&format!("convert table --read as-of={instant} --out i{count} --json")).ok().summary();
         assert_eq!(summary["records_out"], count, "{instant}");
     }
-    refused(&folder.run("convert table --as-of 2025-12-31 --out none"), 2, "expected an instant");
-    refused(&folder.run("convert table --as-of v3 --out none"), 2, "newest version v2");
-    refused(&folder.run("convert table --as-of 12 --out none"), 2, "v12");
+    refused(&folder.run("convert table --read as-of=2025-12-31 --out none"), 2, "expected an instant");
+    refused(&folder.run("convert table --read as-of=v3 --out none"), 2, "newest version v2");
+    refused(&folder.run("convert table --read as-of=12 --out none"), 2, "v12");
     folder.copy("inputs/people.csv", "people.csv");
-    refused(&folder.run("convert people.csv --as-of v1 --out none"), 2, "expected a Delta table for --as-of");
+    refused(&folder.run("convert people.csv --read as-of=v1 --out none"), 2, "expected a Delta table for --read as-of");
 }
 
 #[test]
 fn a_later_run_takes_what_was_added_since_and_nothing_twice() {
     let folder = with_table();
     let table = folder.path().join("table");
-    folder.run("convert table --as-of v1 --out old").ok();
+    folder.run("convert table --read as-of=v1 --out old").ok();
     folder.run("convert table --out ds").ok();
     assert_eq!(folder.run("convert table --out ds --json").ok().summary()["records_out"], 0);
     fs::copy(table.join("part%1.parquet"), table.join("part-2.parquet")).unwrap();
@@ -170,7 +170,7 @@ fn a_later_run_takes_what_was_added_since_and_nothing_twice() {
 #[test]
 fn an_append_keeps_rows_that_the_table_has_lost() {
     let folder = with_table();
-    folder.run("convert table --as-of v0 --out ds").ok();
+    folder.run("convert table --read as-of=v0 --out ds").ok();
     refused(&folder.run("convert table --out ds"), 8, "--on-changed append");
     folder.run("convert table --out ds --on-changed append").ok();
     assert_eq!(ids(&records(&folder, "ds")), (1..=8).collect::<Vec<_>>());

@@ -78,7 +78,7 @@ fn small_files_are_merged_and_a_second_run_finds_nothing() {
     let again = folder.run("compact table").ok();
     assert!(again.stdout.contains("nothing to do: 1 file, still at v6"), "{again:?}");
     // Older versions are as they were.
-    let old = folder.run("convert table --as-of v5 --out old --json").ok().summary();
+    let old = folder.run("convert table --read as-of=v5 --out old --json").ok().summary();
     assert_eq!(old["records_out"], 120);
     // A dataset of the table has nothing to convert.
     assert_eq!(folder.run("convert table --out before --json").ok().summary()["records_out"], 0);

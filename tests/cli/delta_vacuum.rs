@@ -91,7 +91,7 @@ fn what_was_removed_before_the_retention_is_deleted() {
     assert_eq!(end["operationMetrics"]["numDeletedFiles"], 1);
     // Retained versions are read as before.
     assert_eq!(folder.run("convert table --out new --json").ok().summary()["records_out"], 4);
-    assert_eq!(folder.run("convert table --as-of v4 --out old --json").ok().summary()["records_out"], 6);
+    assert_eq!(folder.run("convert table --read as-of=v4 --out old --json").ok().summary()["records_out"], 6);
     let again = folder.run("vacuum table").ok();
     assert!(again.stdout.contains("nothing to delete, still at v7"), "{again:?}");
 }

@@ -116,7 +116,7 @@ fn any_shards_keep_their_records() {
             let sizes: Vec<usize> =
                 (0..rows).map(|_| if dice.below(40) == 0 { most * 20 } else { 1 + dice.below(most) }).collect();
             write_rows(&folder, name, &sizes, &mut dice);
-            let group = dice.one(&["--row-group 8KiB", ""]);
+            let group = dice.one(&["--write row-group=8KiB", ""]);
             let size = dice.one(&["2KiB", "64KiB", "1GiB"]);
             folder
                 .run(&format!(

@@ -622,7 +622,7 @@ fn escaped_names_leave_the_rejects() {
     );
     folder.write("l.csv", b"id,who,n\n6,J\xf6rg,1,2,3\n7,c,1\n".as_slice());
     assert_eq!(folder.run("convert a.jsonl --id id --subject who --on-error quarantine").code, 3);
-    folder.run("convert l.csv --on-error quarantine --encoding latin1");
+    folder.run("convert l.csv --on-error quarantine --read encoding=latin1");
     let rejects = || -> Vec<String> {
         let files = std::fs::read_dir(folder.path().join("shards/_shardify/rejects")).unwrap();
         files

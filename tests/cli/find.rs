@@ -79,7 +79,7 @@ fn begins_of_ids_are_found_and_counted() {
     assert_eq!(find(&["r3-*", "--at", "v3"]).code, 1, "it was not there yet");
     // Origins are ids where there is no other.
     folder.write("plain.csv", (0..30).map(|i| format!("{i}\n")).collect::<String>());
-    folder.run("convert plain.csv --no-header --from csv --out plain").ok();
+    folder.run("convert plain.csv --read header=no --from csv --out plain").ok();
     let rows = folder.run_with(&["manifest", "plain", "--json", "--find", "plain.csv#2*"]).ok();
     let rows: Vec<u64> = hits(&rows.objects()).iter().map(|hit| hit["origin"]["row"].as_u64().unwrap()).collect();
     assert_eq!(rows, [2, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);

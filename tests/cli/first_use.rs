@@ -68,9 +68,9 @@ fn archives_empty_sources_and_wide_rows_are_told() {
         assert!(said.stderr.contains("note: the source has no records"), "{name}: {said:?}");
     }
     folder.write("a.csv", "a,b,c\n1,2,3\n");
-    let said = folder.run("convert a.csv --to tar --rows parts --out parts").ok();
+    let said = folder.run("convert a.csv --to tar --write rows=parts --out parts").ok();
     assert!(said.stderr.contains("each of the 3 values of a row") && said.stderr.contains("3.0 KiB"), "{said:?}");
-    assert_eq!(folder.run("convert a.csv --to tar --rows json --out json").ok().stderr, "");
+    assert_eq!(folder.run("convert a.csv --to tar --write rows=json --out json").ok().stderr, "");
 }
 
 #[test]

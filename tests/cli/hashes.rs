@@ -257,7 +257,7 @@ fn ids_are_encoded_once_where_the_shard_has_them() {
     for (dataset, options, expected) in [
         ("texts", "--id id --subject who", [true, true]),
         ("level", "--id id --subject who --codec zstd:9", [true, true]),
-        ("cut", "--id id --subject who --row-group 256KiB --target-shard 200KiB", [true, true]),
+        ("cut", "--id id --subject who --write row-group=256KiB --target-shard 200KiB", [true, true]),
         // The same pages, compressed again.
         ("snappy", "--id id --subject who --codec snappy", [false, false]),
         ("plain", "--id id --subject who --codec none", [false, false]),

@@ -40,7 +40,7 @@ fn every_format_and_compression_gives_the_same_rows() {
         assert_eq!(rows(&folder, &format!("{name}.out")), expected, "{name}");
     }
     folder.copy("inputs/people.latin1.csv", "latin1");
-    folder.run("convert latin1 --from csv --encoding latin1 --out l --to tar").ok();
+    folder.run("convert latin1 --from csv --read encoding=latin1 --out l --to tar").ok();
     assert_eq!(rows(&folder, "l"), expected);
 }
 
@@ -75,7 +75,7 @@ fn samples_go_to_columns_and_back() {
     assert_eq!(summary["entries_passed_over"], 1, "a pipe holds no data");
     let expected = folder.members("shards");
     assert_eq!(expected.keys().collect::<Vec<_>>(), ["a/1.cls", "a/1.jpg", "a/2.jpg", "a/2.txt"]);
-    for between in ["parquet", "parquet --media hf", "tfrecord"] {
+    for between in ["parquet", "parquet --write media=hf", "tfrecord"] {
         let name = between.replace(' ', "");
         let summary = folder.run(&format!("convert samples.tar --out {name} --to {between} --json")).ok().summary();
         assert_eq!(counts(&summary), [2, 2, 0]);
@@ -114,7 +114,7 @@ fn rows_keep_their_types_through_formats_that_have_none() {
 fn rows_become_parts_when_asked() {
     let folder = Folder::new();
     folder.copy("inputs/people.csv", "people.csv");
-    folder.run("convert people.csv --to tar --rows parts --id id").ok();
+    folder.run("convert people.csv --to tar --write rows=parts --id id").ok();
     let members = folder.members("shards");
     assert_eq!(members["P-1.name"], "Åsa".as_bytes());
     assert_eq!((&members["P-1.born"][..], &members["P-3.score"][..]), (&b"1999-12-31"[..], &b"2.5"[..]));
@@ -312,15 +312,18 @@ fn a_header_in_another_encoding_is_no_columns_of_question_marks() {
     let refused = folder.run("convert cafes.csv --out shards");
     assert_eq!(refused.code, 6, "{refused:?}");
     assert!(refused.stderr.contains("expected a header in UTF-8, found the byte 0xE9"), "{refused:?}");
-    assert!(refused.stderr.contains("--encoding"), "{refused:?}");
-    let converted = folder.run("convert cafes.csv --out shards --encoding windows-1252 --json").ok().stdout;
+    assert!(refused.stderr.contains("--read encoding"), "{refused:?}");
+    let converted = folder.run("convert cafes.csv --out shards --read encoding=windows-1252 --json").ok().stdout;
     assert!(converted.contains("caf\u{e9}") && converted.contains("caf\u{ea}"), "{converted}");
     // In the records, it is one bad record, which is not to be skipped.
     folder.write("late.csv", b"id,name\n1,a\n2,caf\xe9\n3,c\n");
     folder.write("late.jsonl", b"{\"id\":1}\n{\"id\":2,\"name\":\"caf\xe9\"}\n");
     for name in ["late.csv", "late.jsonl"] {
         let refused = folder.run(&format!("convert {name} --out refused"));
-        assert!(refused.stderr.contains("--encoding windows-1252") && !refused.stderr.contains("skip"), "{refused:?}");
+        assert!(
+            refused.stderr.contains("--read encoding=windows-1252") && !refused.stderr.contains("skip"),
+            "{refused:?}"
+        );
     }
     let late = folder.run("convert late.csv --out late --on-error skip --json").summary();
     assert_eq!((late["records_out"].as_u64(), late["records_rejected"].as_u64()), (Some(2), Some(1)), "{late}");

@@ -234,7 +234,7 @@ fn an_interrupted_run_leaves_nothing_visible() {
     let row = format!("{}\n", "x,".repeat(200));
     folder.write("big.csv", row.repeat(60_000));
     let mut run = Command::new(env!("CARGO_BIN_EXE_shardify"))
-        .args(["convert", "big.csv", "--no-header", "--target-shard", "1MiB", "--to", "tar"])
+        .args(["convert", "big.csv", "--read", "header=no", "--target-shard", "1MiB", "--to", "tar"])
         .current_dir(folder.path())
         .stderr(Stdio::piped())
         .spawn()
@@ -252,7 +252,7 @@ fn an_interrupted_run_leaves_nothing_visible() {
         std::fs::read_dir(folder.path().join("shards")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["_shardify"], "no shard has a name");
     assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0, "nothing is left behind");
-    folder.run("convert big.csv --no-header --to tar").ok();
+    folder.run("convert big.csv --read header=no --to tar").ok();
     assert_eq!(folder.run("verify").code, 0);
 }
 

@@ -358,10 +358,10 @@ fn netcdf() {
     session.folder.write("cut.nc", &file[..file.len() / 2]);
     session.folder.write("text.nc", "not an array");
     for words in [
-        "convert grid.nc --record-dim tiem",
-        "convert grid.nc --var nothing",
-        "convert grid.nc --patch lat=0",
-        "convert grid.nc --patch nowhere=4",
+        "convert grid.nc --read record-dim=tiem",
+        "convert grid.nc --read var=nothing",
+        "convert grid.nc --read patch=lat=0",
+        "convert grid.nc --read patch=nowhere=4",
         "convert grid.nc --id station",
         "convert cut.nc",
         "convert text.nc",
@@ -369,23 +369,23 @@ fn netcdf() {
         session.fails(&words.split(' ').collect::<Vec<_>>());
     }
     assert_snapshot!(session.said, @r#"
-    $ shardify convert grid.nc --record-dim tiem
-    error: expected a dimension of the variables for --record-dim, found `tiem`
+    $ shardify convert grid.nc --read record-dim=tiem
+    error: expected a dimension of the variables for --read record-dim, found `tiem`
        at: [FOLDER]/grid.nc
      hint: the dimensions are time, level, lat, lon
     [2]
-    $ shardify convert grid.nc --var nothing
+    $ shardify convert grid.nc --read var=nothing
     error: no variable has this name
        at: [FOLDER]/grid.nc, column `nothing`
      hint: the variables are temp, rh, lat, lon, level, time
     [2]
-    $ shardify convert grid.nc --patch lat=0
+    $ shardify convert grid.nc --read patch=lat=0
     error: expected a patch and a stride of 1 to 5 for `lat`, found 0 and 0
        at: [FOLDER]/grid.nc
-     hint: a patch fits into its dimension: --patch lat=5
+     hint: a patch fits into its dimension: --read patch=lat=5
     [2]
-    $ shardify convert grid.nc --patch nowhere=4
-    error: expected a dimension of the variables for --patch, found `nowhere`
+    $ shardify convert grid.nc --read patch=nowhere=4
+    error: expected a dimension of the variables for --read patch, found `nowhere`
        at: [FOLDER]/grid.nc
      hint: the dimensions are time, level, lat, lon
     [2]

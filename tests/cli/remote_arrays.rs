@@ -185,14 +185,14 @@ fn only_what_is_needed_is_downloaded() {
         let summary = folder.run(&command).ok().summary();
         (summary["records_out"].as_u64().unwrap(), server.given())
     };
-    let (records, given) = convert("two.nc", "--var b");
+    let (records, given) = convert("two.nc", "--read var=b");
     assert!(records == 16 && given < 16 * MIB + METADATA, "{given}");
     // Not twice, whatever the order of the axes and the records; heads and what is read ahead come on top.
     for (name, options, expected) in [
         ("c.npy", "", 64),
         ("f.npy", "", 64),
-        ("c.npy", "--record-dim dim_1", 256),
-        ("c.npy", "--record-dim dim_2", 256),
+        ("c.npy", "--read record-dim=dim_1", 256),
+        ("c.npy", "--read record-dim=dim_2", 256),
     ] {
         let (records, given) = convert(name, options);
         assert!(records == expected && given < 16 * MIB + METADATA, "{name} {options}: {given}");
@@ -221,9 +221,9 @@ fn chunks_between_others_are_fetched_without_them() {
         // Where chunks lie is asked for alone, a node of 64 of them at a time.
         let nodes = 6 * (u64::from(of_bytes(chunk)).div_ceil(64) + 2);
         for (options, wanted, most_requests) in [
-            ("--var v2", 2 * MIB, u64::from(of_bytes(chunk)) + 20),
+            ("--read var=v2", 2 * MIB, u64::from(of_bytes(chunk)) + 20),
             ("", 12 * MIB, 60 + nodes),
-            ("--var v1,v4 --record-dim dim_1", 4 * MIB, 2 * u64::from(of_bytes(chunk)) + 20),
+            ("--read var=v1,v4 --read record-dim=dim_1", 4 * MIB, 2 * u64::from(of_bytes(chunk)) + 20),
         ] {
             if options.contains("dim_1") && chunk != 64 << 10 || options.contains("dim_1") && name == "classic.nc" {
                 continue;

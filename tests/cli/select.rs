@@ -299,7 +299,7 @@ fn shards_have_so_many_records() {
     folder.write("b.csv", "id,text\n-1,\n");
     (0..25).for_each(|file| drop(folder.write(&format!("files/{file:02}.txt"), "x".repeat(file))));
     let runs = [
-        ("a.csv b.csv", "--to parquet --row-group 8KiB", 1000, 5004),
+        ("a.csv b.csv", "--to parquet --write row-group=8KiB", 1000, 5004),
         ("a.csv b.csv", "--to parquet", 2502, 5004),
         ("a.csv b.csv", "--to tar --codec gzip --where id<1234", 700, 1235),
         ("a.csv b.csv", "--to tfrecord", 4096, 5004),
@@ -337,7 +337,7 @@ fn there_are_so_many_shards() {
     (0..25).for_each(|file| drop(folder.write(&format!("files/{file:02}.txt"), "x".repeat(5000))));
     for (number, (sources, more, shards, wanted)) in [
         ("a.csv b.csv", "--to parquet", 7, 7),
-        ("a.csv b.csv", "--to parquet --row-group 8KiB", 2, 2),
+        ("a.csv b.csv", "--to parquet --write row-group=8KiB", 2, 2),
         ("a.csv b.csv", "--to tar", 10, 10),
         ("a.csv b.csv", "--to tfrecord --codec gzip", 1, 1),
         ("files", "--to tar", 5, 5),
@@ -432,9 +432,9 @@ fn what_is_not_taken_is_not_read_of_partitions_and_tables_either() {
     folder.write("table/_delta_log/00000000000000000000.json", log);
     // Formats are told by heads of sources; the content of those that are read as a whole is hashed.
     for (number, (more, records, most)) in [
-        ("hive --hive-columns --columns id", 8000, total / 4),
-        ("hive --hive-columns --where day=1 --columns text", 4000, total * 3 / 4),
-        ("hive --hive-columns --where id<1000 --columns text", 1000, total * 3 / 5),
+        ("hive --read hive-columns=yes --columns id", 8000, total / 4),
+        ("hive --read hive-columns=yes --where day=1 --columns text", 4000, total * 3 / 4),
+        ("hive --read hive-columns=yes --where id<1000 --columns text", 1000, total * 3 / 5),
         ("table --where day=1", 4000, total * 7 / 4),
         ("table --where id<1000", 1000, total * 8 / 5),
     ]

@@ -325,9 +325,11 @@ fn runs_on_disk_are_merged() {
         format!("{{\"n\":{n},\"text\":\"{}\",\"list\":[{n},null],\"s\":{{\"a\":{}}}}}\n", "y".repeat(700), n % 3)
     };
     folder.write("big.jsonl", (0..40_000).map(row).collect::<String>() + "{\"n\":\"late\",\"text\":null}\n");
-    folder.run("convert big.jsonl --out plain --row-group 4MiB --memory 64MiB").ok();
+    folder.run("convert big.jsonl --out plain --write row-group=4MiB --memory 64MiB").ok();
     for (number, memory) in ["64MiB", "100MiB", "1GiB"].iter().enumerate() {
-        folder.run(&format!("convert big.jsonl --out m{number} --row-group 4MiB --memory {memory} --shuffle 2")).ok();
+        folder
+            .run(&format!("convert big.jsonl --out m{number} --write row-group=4MiB --memory {memory} --shuffle 2"))
+            .ok();
         folder.run(&format!("verify m{number} --read-data")).ok();
     }
     let shards = |out: &str| folder.shards_below_tags(out);

@@ -250,7 +250,7 @@ fn any_column_can_decide() {
     let row =
         |row: u32| format!("{row},{}\n", if row.is_multiple_of(3) { String::new() } else { format!("g{}", row % 50) });
     folder.write("a.csv", format!("n,g\n{}", (0..3000).map(row).collect::<String>()));
-    folder.run("convert a.csv --columns n --id n --split a=0.5,b=0.5 --split-by g --split-seed 3 --out out").ok();
+    folder.run("convert a.csv --columns n --id n --split a=0.5,b=0.5,seed=3 --split-by g --out out").ok();
     let mut sides: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in rows(&folder, "out", "") {
         let number: u32 = row["record_id"].as_str().unwrap().parse().unwrap();
@@ -274,7 +274,7 @@ fn what_cannot_be_divided_is_refused() {
     for (command, part) in [
         ("convert b.csv --out plain --split a=0.5,b=0.5", "are not divided"),
         ("convert b.csv --out divided --split a=0.4,b=0.6", "a=0.5,b=0.5 by id, found a=0.4,b=0.6 by id"),
-        ("convert b.csv --out divided --split a=0.5,b=0.5 --split-seed 1", "found a=0.5,b=0.5 by id with seed 1"),
+        ("convert b.csv --out divided --split a=0.5,b=0.5,seed=1", "found a=0.5,b=0.5 by id with seed 1"),
         ("convert b.csv --out new --split a=0.5,b=0.4", "add up to 1"),
         ("convert b.csv --out new --split a=0.5,b=0.5 --split-by subject", "expected subjects to split by"),
         ("convert b.csv --out new --split a=0.5,b=0.5 --split-by id", "expected record ids to split by"),
@@ -441,9 +441,7 @@ fn forge(form: &str, options: &str) {
     let folder = Folder::new();
     write_visits(&folder);
     for table in ["a", "b"] {
-        folder
-            .run(&format!("convert {table}.csv --out d --id visit --subject patient {SPLIT} --split-seed 7 {options}"))
-            .ok();
+        folder.run(&format!("convert {table}.csv --out d --id visit --subject patient {SPLIT},seed=7 {options}")).ok();
     }
     let printed = folder.run("manifest d --prove-split").ok().stdout;
     let root = folder.run("manifest d --root").ok().stdout.split_whitespace().next().unwrap().to_owned();

@@ -235,7 +235,7 @@ fn one_wrong_byte_does_not_make_a_table_an_opaque_file() {
     text[500] ^= 0x80;
     for name in ["bad.txt", "bad"] {
         folder.write(name, &text);
-        refused(&folder.run(&format!("convert {name} --out o")), 6, &["UTF-8", "line 20", "--encoding"]);
+        refused(&folder.run(&format!("convert {name} --out o")), 6, &["UTF-8", "line 20", "--read encoding"]);
         let ran = folder.run(&format!("convert {name} --out {name}-out --on-error skip --json"));
         assert_eq!(
             (ran.code, &ran.summary()["records_in"], &ran.summary()["records_out"]),

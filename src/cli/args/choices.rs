@@ -2,7 +2,7 @@
 //!
 //! An enum is listed once; a value that is not listed cannot be chosen on the command line.
 
-use std::{ffi::OsStr, mem::discriminant};
+use std::{ffi::OsStr, marker::PhantomData, mem::discriminant};
 
 use clap::{
     Arg, Command, ValueEnum,
@@ -11,7 +11,7 @@ use clap::{
 
 use crate::{
     dataset::IdMode,
-    exec::{encode::RowsAs, gather::OnError},
+    exec::gather::OnError,
     format::OutputFormat,
     ops::{
         convert::{Accept, OnSchema},
@@ -19,29 +19,31 @@ use crate::{
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    scan::{
-        InputFormat,
-        settings::{ReadSetting, SETTINGS},
-    },
+    scan::InputFormat,
+    settings::{Given, Setting, Table, Values},
 };
 
-/// Parses a setting of an input format; help and completion list all of them.
-#[derive(Debug, Clone)]
-pub(super) struct SettingParser;
+/// Parses a setting of a format; help and completion list all of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SettingParser<T>(PhantomData<T>);
 
-impl TypedValueParser for SettingParser {
-    type Value = ReadSetting;
+impl<T: Table> TypedValueParser for SettingParser<T> {
+    type Value = Given<T>;
 
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<ReadSetting, clap::Error> {
-        let parse = |text: &str| text.parse::<ReadSetting>().map_err(|e| super::one_line(&e));
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Given<T>, clap::Error> {
+        let parse = |text: &str| text.parse::<Given<T>>().map_err(|e| super::one_line(&e));
         parse.parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let value = |key, (value, help): &(&'static str, &'static str)| {
-            PossibleValue::new(format!("{key}={value}")).help(*help)
-        };
-        let all = SETTINGS.iter().flat_map(move |one| one.values.iter().map(move |pair| value(one.key, pair)));
+        let all = T::SETTINGS.iter().flat_map(|Setting { key, values }| -> Vec<PossibleValue> {
+            match values {
+                Values::Text { name, help, .. } => vec![PossibleValue::new(format!("{key}={name}")).help(*help)],
+                Values::Words(words) => {
+                    words.iter().map(|(word, help)| PossibleValue::new(format!("{key}={word}")).help(*help)).collect()
+                }
+            }
+        });
         Some(Box::new(all))
     }
 }
@@ -82,10 +84,6 @@ choices! {
         Parquet = "parquet": "Apache Parquet",
         Tar = "tar": "WebDataset tar",
         TfRecord = "tfrecord": "TFRecord of tf.train.Example",
-    }
-    RowsAs {
-        Json = "json": "One member KEY.json with all columns",
-        Parts = "parts": "One member KEY.COLUMN for each column that is not null",
     }
     OnSchema {
         Keep = "keep": "Unite columns by name, and keep the types of the dataset",

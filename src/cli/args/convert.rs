@@ -4,28 +4,23 @@ use arrow::datatypes::Field;
 use clap::{Args, ValueEnum};
 
 use super::{
-    LineageArgs, PrivateArgs, choices::SettingParser, codec, column_type, condition, count, delimiter, encoding, size,
-    subject_pattern,
+    LineageArgs, PrivateArgs, choices::SettingParser, codec, column_type, condition, count, size, subject_pattern,
 };
 use crate::{
-    array::records::ArrayOptions,
-    codec::{Codec, encoding::Encoding},
-    delta::AsOf,
+    codec::Codec,
     error::{Error, Result},
-    exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
+    exec::{cut::ShardEnds, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::{
-        convert::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
+        convert::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, Write, WriteSetting},
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    record::{
-        dedup::DedupChoice,
-        key_rule::KeyRule,
-        side::{Shares, SideBy},
-        subject::SubjectPattern,
+    record::{dedup::DedupChoice, key_rule::KeyRule, side::SideBy, subject::SubjectPattern},
+    scan::{
+        InputFormat,
+        settings::{Read, ReadSetting},
     },
-    scan::{InputFormat, settings::ReadSetting},
     units::Size,
 };
 
@@ -47,8 +42,6 @@ pub(in crate::cli) struct ConvertArgs {
     pub(in crate::cli) lineage: LineageArgs,
     #[command(flatten)]
     types: TypeArgs,
-    #[command(flatten)]
-    arrays: ArrayArgs,
     #[command(flatten)]
     indexes: IndexArgs,
     #[command(flatten)]
@@ -110,25 +103,9 @@ struct InputArgs {
     /// in UTC and fixed once for a run. The log states the condition.
     #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
     filter: Option<String>,
-    /// Version of a Delta table to read: v12, or the newest at an instant [default: the newest].
-    ///
-    /// An instant is written like 2026-11-25T09:00:00Z; without a zone, it is in UTC.
-    #[arg(long, value_name = "VERSION|INSTANT", value_parser = as_of, hide_short_help = true)]
-    as_of: Option<AsOf>,
-    /// Delimiter of delimited text [default: detected].
-    ///
-    /// One character, or `tab`.
-    #[arg(long, value_name = "CHAR", value_parser = delimiter, hide_short_help = true)]
-    delimiter: Option<u8>,
-    /// Encoding of text [default: detected].
-    ///
-    /// For example latin1, windows-1252, utf-16 or shift_jis.
-    #[arg(long, value_name = "NAME", value_parser = encoding, hide_short_help = true)]
-    encoding: Option<Encoding>,
-    /// Treat the first row of delimited text as data.
-    #[arg(long, hide_short_help = true)]
-    no_header: bool,
     /// Setting of an input format; may be repeated, and the last value of a setting counts.
+    ///
+    /// Arrays are split along an unlimited dimension, else the first that the variables share.
     ///
     /// By the standard reading of delimited text (RFC 4180), the first line is the header and every other line a
     /// record. With tidy=yes, another reading is taken where that one is impossible, and a note tells: notes above the
@@ -136,11 +113,8 @@ struct InputArgs {
     /// labels, or the delimiter at the end of each record; `'` may be the quote, or no character. Otherwise a damaged
     /// record is an error; with --on-error skip or quarantine it is repaired if exactly one reading fits, or else
     /// rejected.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser, hide_short_help = true)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser::<Read>::default(), hide_short_help = true)]
     read: Vec<ReadSetting>,
-    /// Add a column for each folder KEY=VALUE in the paths of tables (Hive partitions).
-    #[arg(long, hide_short_help = true)]
-    hive_columns: bool,
     /// How to recognize inputs that were converted before.
     ///
     /// With `content`, samples made of files are recognized by content only if they were first converted with
@@ -166,17 +140,14 @@ pub(in crate::cli) struct OutputArgs {
     /// Parts of the records: train=0.8,val=0.1,test=0.1.
     ///
     /// The shards of each part lie in a folder of its name, split=train. What --split-by names is in one part as a
-    /// whole, and later runs put it there, too.
-    #[arg(long, value_name = "SHARES", value_parser = shares)]
-    split: Option<Shares>,
+    /// whole, and later runs put it there, too. With seed=7 behind the shares, the division is another one.
+    #[arg(long, value_name = "SHARES", value_parser = split)]
+    split: Option<SplitChoice>,
     /// What --split keeps together: subject, id, content or a column [default: the first there is].
     ///
     /// Equal values of a column are kept together; `column:id` is the column of that name.
     #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
     split_by: Option<SideBy>,
-    /// Seed of --split: another seed, another division.
-    #[arg(long, value_name = "N", requires = "split", default_value_t = 0, hide_short_help = true)]
-    split_seed: u64,
     /// Duplicates to leave out: those with one content, one record id, or equal values in columns.
     ///
     /// The first record in the order of the input stays, and records that the dataset holds come before it. For
@@ -226,17 +197,9 @@ pub(in crate::cli) struct OutputArgs {
     /// the same options continues with the tasks that have not finished.
     #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
     task_size: Option<Size>,
-    /// Uncompressed size of a Parquet row group, at most 128MiB [default: 64MiB].
-    #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
-    row_group: Option<Size>,
-    /// How table rows are stored in tar shards.
-    ///
-    /// By default, rows with a column __key__ become the samples that they came from, and other rows become JSON.
-    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
-    rows: Option<RowsAs>,
-    /// How images and audio of samples are stored in Parquet.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = MediaChoice::Bytes, hide_short_help = true)]
-    media: MediaChoice,
+    /// Setting of a shard format; may be repeated, and the last value of a setting counts.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser::<Write>::default(), hide_short_help = true)]
+    write: Vec<WriteSetting>,
 }
 
 #[derive(Debug, Args)]
@@ -309,48 +272,9 @@ struct TypeArgs {
     /// Parquet file with these columns.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     schema: Option<String>,
-    /// Text that means null, besides empty fields.
-    #[arg(long, value_name = "TEXT", hide_short_help = true)]
-    null: Option<String>,
     /// How to treat inputs with other columns or types, also than the dataset has.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = OnSchema::Keep, hide_short_help = true)]
     on_schema: OnSchema,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Arrays")]
-struct ArrayArgs {
-    /// Dimension along which an array is split into records.
-    ///
-    /// The default is an unlimited dimension, else the first that the variables share.
-    #[arg(long, value_name = "DIM", hide_short_help = true)]
-    record_dim: Option<String>,
-    /// Variables to read [default: all].
-    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', hide_short_help = true)]
-    var: Vec<String>,
-    /// Cut each record into patches of this size.
-    #[arg(long, value_name = "DIM=N[,DIM=N]", value_delimiter = ',', value_parser = dim_size, hide_short_help = true)]
-    patch: Vec<(String, u64)>,
-    /// Distance between the starts of neighbouring patches [default: the patch size].
-    #[arg(long, value_name = "DIM=N[,DIM=N]", value_delimiter = ',', value_parser = dim_size, hide_short_help = true)]
-    stride: Vec<(String, u64)>,
-    /// Write one row per cell instead of one per record.
-    #[arg(long, hide_short_help = true)]
-    flatten: bool,
-    /// Keep values as stored, without decoding CF conventions.
-    ///
-    /// These are _FillValue, scale_factor, add_offset, units of time and the like.
-    #[arg(long, hide_short_help = true)]
-    raw: bool,
-    /// How tensors are stored in TFRecord.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = TensorChoice::Bytes, hide_short_help = true)]
-    tensors: TensorChoice,
-    /// Accept arrays that declare far more values than their stored bytes can hold.
-    ///
-    /// Most values of such an array were never written and are fill values. Without --sparse it is an error, to guard
-    /// against damaged and hostile files.
-    #[arg(long, hide_short_help = true)]
-    sparse: bool,
 }
 
 #[derive(Debug, Args)]
@@ -390,15 +314,7 @@ struct ErrorArgs {
     missing: OnMissing,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TensorChoice {
-    /// Bytes, with shape and type
-    Bytes,
-    /// Lists of numbers
-    Lists,
-}
-
-fn shares(text: &str) -> Result<Shares, String> {
+fn split(text: &str) -> Result<SplitChoice, String> {
     text.parse()
 }
 
@@ -420,16 +336,6 @@ fn dedup_choice(text: &str) -> Result<DedupChoice, String> {
 
 fn side_by(text: &str) -> Result<SideBy, String> {
     text.parse()
-}
-
-fn as_of(text: &str) -> Result<AsOf> {
-    text.parse()
-}
-
-/// Parses a dimension with a number, such as `lat=64`.
-fn dim_size(text: &str) -> Result<(String, u64), String> {
-    let (dim, size) = text.split_once('=').ok_or_else(|| format!("expected DIM=N, found `{text}`"))?;
-    Ok((dim.to_owned(), size.parse().map_err(|_| format!("expected a number for `{dim}`, found `{size}`"))?))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -474,14 +380,6 @@ fn index_kinds(choices: &[IndexChoice]) -> Result<Option<Vec<IndexKind>>> {
     Ok(Some(choices.iter().filter_map(kind).collect()))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum MediaChoice {
-    /// One binary column per extension
-    Bytes,
-    /// As Hugging Face datasets: a struct of bytes and path
-    Hf,
-}
-
 impl OutputArgs {
     /// Returns where shards end, if not at a target size.
     fn ends(&self) -> Option<ShardEnds> {
@@ -501,11 +399,7 @@ impl ConvertArgs {
             to: output.to,
             target_shard: output.target_shard,
             ends: output.ends(),
-            split: output.split.as_ref().map(|shares| SplitChoice {
-                shares: shares.clone(),
-                by: output.split_by.clone(),
-                seed: output.split_seed,
-            }),
+            split: output.split.clone().map(|choice| SplitChoice { by: output.split_by.clone(), ..choice }),
             dedup: output.dedup.clone(),
             shuffle: output.shuffle,
             codec: output.codec,
@@ -520,22 +414,12 @@ impl ConvertArgs {
             filter: input.filter.as_deref().map(condition).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),
-            row_group: output.row_group,
-            hive_columns: input.hive_columns,
-            as_of: input.as_of,
             include: input.include.clone(),
             exclude: input.exclude.clone(),
             schema: types.schema.clone(),
             types: types.types.clone(),
-            encoding: input.encoding,
-            null: types.null.clone(),
-            delimiter: input.delimiter,
-            no_header: input.no_header,
             read: input.read.iter().cloned().collect(),
-            arrays: self.arrays.options(),
-            tensor_lists: self.arrays.tensors == TensorChoice::Lists,
-            rows: output.rows,
-            media: output.media == MediaChoice::Hf,
+            write: output.write.iter().cloned().collect(),
             on_schema: types.on_schema,
             on_error: errors.on_error,
             on_changed: errors.on_changed,
@@ -559,21 +443,6 @@ impl IdArgs {
             (Some(pattern), _) => Some(SubjectSource::Path(pattern.clone())),
             (None, Some(place)) => Some(SubjectSource::Table { place: place.clone(), column: self.subject.clone() }),
             (None, None) => None,
-        }
-    }
-}
-
-impl ArrayArgs {
-    fn options(&self) -> ArrayOptions {
-        ArrayOptions {
-            record_dim: self.record_dim.clone(),
-            vars: self.var.clone(),
-            raw: self.raw,
-            patch: self.patch.clone(),
-            stride: self.stride.clone(),
-            flatten: self.flatten,
-            sparse: self.sparse,
-            ..ArrayOptions::default()
         }
     }
 }

@@ -188,8 +188,8 @@ impl ArrayReader {
                 Size(atom)
             ))
             .hint(
-                "a record may take an eighth of the memory: raise --memory, cut smaller records with --patch, or name \
-                   another --record-dim",
+                "a record may take an eighth of the memory: raise --memory, cut smaller records with --read patch, or \
+                 name another --read record-dim",
             ));
         }
         if record_bytes > limit {
@@ -263,7 +263,7 @@ fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
             names.join(", ")
         ))
         .at(name)
-        .hint("choose variables with --var, or name another --record-dim"));
+        .hint("choose variables with --read var, or name another --read record-dim"));
     }
     let _prefetched = opened.source.prefetch(&wanted(&plan, 0, 1))?;
     rows(&opened.source, &plan, 0, 1)

@@ -107,7 +107,7 @@ fn doubts(rows: &Rows<'_>, profile: &Profile) -> Option<String> {
         ));
     }
     is_data(rows, profile).then(|| {
-        "the first record was taken as the header and looks like data; if the source has no header, use --no-header"
+        "the first record was taken as the header and looks like data; without a header, use --read header=no"
             .to_owned()
     })
 }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_first_record_that_looks_like_data_is_noted() {
-        assert!(start(ROWS).2.contains("--no-header"));
+        assert!(start(ROWS).2.contains("--read header=no"));
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn contents(samples: &[Sample], extension: &str) -> Result<BinaryArray> {
         if i32::try_from(bytes).is_err() {
             return Err(Error::input(format!("expected at most 2 GiB of `.{extension}` in a row group, found more"))
                 .at(place(sample))
-                .hint("use --to tar, which has no such limit, or a smaller --row-group"));
+                .hint("use --to tar, which has no such limit, or a smaller --write row-group"));
         }
     }
     let mut builder = BinaryBuilder::with_capacity(samples.len(), bytes);

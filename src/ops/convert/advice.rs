@@ -81,14 +81,14 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
                 ));
             }
         }
-        Inputs::Records(_) if job.options.rows == Some(RowsAs::Parts) => {
+        Inputs::Records(_) if job.options.write.rows() == Some(RowsAs::Parts) => {
             let values = plan.stored_schema().fields().len() as u64;
             let is_framed = plan.settings.shard_format == OutputFormat::Tar;
             if is_framed && values > 1 && plan.fields.find(KEY_COLUMN).is_none() {
                 let least = Size(values << 10);
                 note(format!(
-                    "--rows parts makes a file of each of the {values} values of a row, some {least} of tar at least; \
-                     --rows json makes one file of a row"
+                    "--write rows=parts makes a file of each of the {values} values of a row, {least} of tar at least; \
+                     --write rows=json makes one file of a row"
                 ));
             }
         }

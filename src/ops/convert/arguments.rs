@@ -43,33 +43,14 @@ pub(super) fn arguments(
     set("subject", settings.subject.clone().unwrap_or_default());
     beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
-    set("null", options.null.clone().unwrap_or_default());
-    set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
-    set("read", options.read.to_string());
+    options.read.given().for_each(|(key, value)| set(&format!("read.{key}"), value.to_owned()));
+    options.write.given().for_each(|(key, value)| set(&format!("write.{key}"), value.to_owned()));
     let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
     set("index", indexes.join(","));
-    set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
     set("schema", prescribed.map_or_else(String::new, schema::file::print));
     set("on-name", options.on_name.map_or_else(String::new, word));
     set("missing", if options.missing == OnMissing::Skip { word(options.missing) } else { String::new() });
-    set("rows", options.rows.map_or_else(String::new, word));
-    set("record-dim", options.arrays.record_dim.clone().unwrap_or_default());
-    set("var", options.arrays.vars.join(","));
-    set("as-of", options.as_of.map_or_else(String::new, |as_of| as_of.to_string()));
-    for (name, is_set) in [
-        ("no-header", options.no_header),
-        ("hive-columns", options.hive_columns),
-        ("hash-records", settings.hash_records),
-        ("raw", options.arrays.raw),
-        ("flatten", options.arrays.flatten),
-    ] {
-        set(name, if is_set { "true".into() } else { String::new() });
-    }
-    set("tensors", if options.tensor_lists { "lists".into() } else { String::new() });
-    for (name, sizes) in [("patch", &options.arrays.patch), ("stride", &options.arrays.stride)] {
-        set(name, sizes.iter().map(|(dim, size)| format!("{dim}={size}")).collect::<Vec<_>>().join(","));
-    }
-    set("media", if options.media { "hf".into() } else { String::new() });
+    set("hash-records", if settings.hash_records { "true".into() } else { String::new() });
     set(
         "type",
         options

@@ -110,7 +110,7 @@ impl GivenTypes {
         }
         let names: HashSet<&String> = given.map(Field::name).collect();
         for (source, fields) in sources.iter().zip(fields) {
-            let folders = if options.hive_columns { folders_of(&source.file) } else { Vec::new() };
+            let folders = if options.read.hive_columns() { folders_of(&source.file) } else { Vec::new() };
             let is_stated = |field: &FieldRef| {
                 strict || source.format.is_typed() || folders.iter().any(|(key, _)| key == field.name())
             };
@@ -371,7 +371,7 @@ pub(super) fn fit_shapes(job: &Job<'_>, format: OutputFormat, fields: Fields) ->
         ))
         .at(place.as_str())
         .column(field.name())
-        .hint("name another dataset with --out, or choose variables with --var"))
+        .hint("name another dataset with --out, or choose variables with --read var"))
     };
     fields.iter().map(fit).collect()
 }

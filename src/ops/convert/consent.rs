@@ -168,8 +168,11 @@ impl Job<'_> {
             if entry.operation != Operation::Convert || entry.counts.records_out == 0 {
                 continue;
             }
-            let (then, now) = (entry.arguments.contains_key("raw"), self.options.arrays.raw);
-            let named = |raw| if raw { "numbers as they are stored (--raw)" } else { "decoded numbers (no --raw)" };
+            let (then, now) =
+                (entry.arguments.get("read.raw").is_some_and(|raw| raw == "yes"), self.options.read.raw());
+            let named = |raw| {
+                if raw { "numbers as they are stored (--read raw=yes)" } else { "decoded numbers (no --read raw=yes)" }
+            };
             return match then == now {
                 true => Ok(()),
                 false => self.require_accepted(Accept::Settings, "settings", || {
@@ -197,7 +200,7 @@ impl Job<'_> {
              a difference"
                 .to_owned()
         })
-        .map_err(|error| error.column(column).hint("or choose variables that agree with --var"))
+        .map_err(|error| error.column(column).hint("or choose variables that agree with --read var"))
     }
 
     /// Returns an error if ids or subjects would come from other columns than before.
@@ -248,7 +251,7 @@ pub(super) fn told(old: &Settings, now: &Settings) -> impl Iterator<Item = (&'st
     let all = [
         ("codec", old.codec.to_string(), now.codec.to_string()),
         ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
-        ("row-group", old.row_group.to_string(), now.row_group.to_string()),
+        ("write row-group", old.row_group.to_string(), now.row_group.to_string()),
     ];
     all.into_iter().filter(|(_, then, now)| then != now)
 }

@@ -17,31 +17,7 @@ use crate::{
 };
 
 /// Arguments that only concern how sources are read and what becomes of their records.
-const OF_SOURCES: [&str; 23] = [
-    "from",
-    "where",
-    "type",
-    "null",
-    "delimiter",
-    "encoding",
-    "no-header",
-    "read",
-    "hive-columns",
-    "rows",
-    "media",
-    "record-dim",
-    "var",
-    "patch",
-    "stride",
-    "flatten",
-    "raw",
-    "tensors",
-    "dedup",
-    "shuffle",
-    "shards",
-    "even",
-    "records-per-shard",
-];
+const OF_SOURCES: [&str; 8] = ["from", "where", "type", "dedup", "shuffle", "shards", "even", "records-per-shard"];
 
 /// Maximum number of earlier commits whose columns are looked up.
 const COMMITS: usize = 64;
@@ -112,8 +88,13 @@ fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Re
     let memory = MemoryPlan::new(context.memory, context.jobs, format, target, row_group);
     let all = arguments(job.options, settings, None, memory);
     let old = arguments(&super::ConvertOptions::default(), &snapshot.entry().settings, None, memory);
-    let is_given = |name: &&str| all.contains_key(*name) && all.get(*name) != old.get(*name);
-    let given: Vec<&str> = OF_SOURCES.into_iter().filter(is_given).collect();
+    // The size of row groups is a setting of the dataset, which is told of by itself.
+    let is_of_format =
+        |name: &str| (name.starts_with("read.") || name.starts_with("write.")) && name != "write.row-group";
+    let is_given = |name: &&String| {
+        (OF_SOURCES.contains(&name.as_str()) || is_of_format(name)) && all.get(*name) != old.get(*name)
+    };
+    let given: Vec<&String> = all.keys().filter(is_given).collect();
     if given.is_empty() {
         return Ok(Vec::new());
     }
@@ -125,5 +106,5 @@ fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Re
             break;
         }
     }
-    Ok(new.into_iter().map(|name| format!("--{name}")).collect())
+    Ok(new.into_iter().map(|name| format!("--{}", name.replace('.', " "))).collect())
 }

@@ -103,11 +103,11 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
     let (pinned, bound, taken) = (given.names(), given.bound_names(), given.selection.taken());
     SniffOptions {
         from: job.options.from,
-        encoding: job.options.encoding,
+        encoding: job.options.read.encoding(),
         csv: CsvOptions {
-            delimiter: job.options.delimiter,
-            has_header: !job.options.no_header,
-            null: job.options.null.clone(),
+            delimiter: job.options.read.delimiter(),
+            has_header: job.options.read.has_header(),
+            null: job.options.read.null().map(str::to_owned),
             tidy: job.options.read.tidy(),
             repair: job.options.read.tidy() && job.options.on_error != OnError::Fail,
             pinned: pinned.iter().cloned().collect(),
@@ -119,7 +119,7 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
         arrays: ArrayOptions {
             coded: format == OutputFormat::Parquet,
             floats: given.floats(),
-            ..job.options.arrays.clone()
+            ..job.options.read.arrays()
         },
         binary: given.binary_names(),
         taken,

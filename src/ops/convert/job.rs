@@ -56,7 +56,7 @@ impl<'a> Job<'a> {
             shard_format: format,
             codec: options.codec.or(old.map(|o| o.codec)).unwrap_or_else(|| format.default_codec()),
             target_shard: options.target_shard.or(old.map(|o| o.target_shard)).unwrap_or(Size::mib(128)),
-            row_group: options.row_group.or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
+            row_group: options.write.row_group().or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
             id,
             subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
             subjects_from: match &options.subjects {
@@ -128,7 +128,7 @@ fn check_sizes(settings: &Settings) -> Result<()> {
         return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
     }
     if row_group > Size::mib(128) {
-        return Err(Error::usage(format!("expected a --row-group of at most 128 MiB, found {row_group}"))
+        return Err(Error::usage(format!("expected a --write row-group of at most 128 MiB, found {row_group}"))
             .hint("readers decode a row group at once; larger ones exhaust their memory"));
     }
     Ok(())

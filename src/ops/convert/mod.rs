@@ -43,6 +43,7 @@ mod task;
 mod trial;
 mod units;
 mod work;
+mod write;
 
 use std::time::Instant;
 
@@ -63,6 +64,7 @@ pub use self::{
     options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
     planned::{commit as commit_plan, plan, run_tasks},
     report::{ConvertReport, Estimate},
+    write::{Write, WriteSetting, WriteSettings},
 };
 use super::Context;
 use crate::{

@@ -1,13 +1,14 @@
 //! Options of a conversion.
 
+use std::str::FromStr;
+
 use arrow::datatypes::Field;
 
+use super::write::WriteSettings;
 use crate::{
-    array::records::ArrayOptions,
-    codec::{Codec, encoding::Encoding},
+    codec::Codec,
     dataset::PrivateChoice,
-    delta::AsOf,
-    exec::{cut::ShardEnds, encode::RowsAs, gather::OnError},
+    exec::{cut::ShardEnds, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
     plan::names::{OnMissing, OnName},
@@ -101,6 +102,24 @@ pub struct SplitChoice {
     pub seed: u64,
 }
 
+impl FromStr for SplitChoice {
+    type Err = String;
+
+    /// Parses `train=0.8,val=0.1,test=0.1`, with or without `seed=7` behind it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (shares, seed) =
+            match text.rsplit_once(',').and_then(|(rest, last)| Some((rest, last.strip_prefix("seed=")?))) {
+                None => (text, 0),
+                Some((rest, seed)) => {
+                    let wrong =
+                        |_| format!("expected a whole number as the seed, found `{seed}`; no part is named `seed`");
+                    (rest, seed.parse().map_err(wrong)?)
+                }
+            };
+        Ok(Self { shares: shares.parse()?, by: None, seed })
+    }
+}
+
 /// Sources and options of a conversion.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct ConvertOptions {
@@ -152,17 +171,6 @@ pub struct ConvertOptions {
     /// Condition on rows; others are left out.
     #[serde(default)]
     pub filter: Option<Filter>,
-    /// Uncompressed bytes of a row group.
-    pub row_group: Option<Size>,
-    /// Whether `key=value` folders in the paths of sources become columns.
-    pub hive_columns: bool,
-    /// How arrays are divided into records.
-    pub arrays: ArrayOptions,
-    /// Whether tensors in TFRecord are lists of numbers rather than bytes.
-    pub tensor_lists: bool,
-    /// Version of the Delta tables among the sources; `None` is the newest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub as_of: Option<AsOf>,
     /// Globs of inputs to include.
     pub include: Vec<String>,
     /// Globs of inputs to exclude.
@@ -172,25 +180,16 @@ pub struct ConvertOptions {
     /// Types of single columns; the others are inferred.
     #[serde(with = "crate::schema::wire::list")]
     pub types: Vec<Field>,
-    /// Encoding of text; `None` detects it from the content.
-    pub encoding: Option<Encoding>,
-    /// Text that means null.
-    pub null: Option<String>,
-    /// Delimiter.
-    pub delimiter: Option<u8>,
-    /// Whether delimited text has no header.
-    pub no_header: bool,
     /// Settings of input formats.
     #[serde(default)]
     pub read: ReadSettings,
+    /// Settings of shard formats.
+    #[serde(default)]
+    pub write: WriteSettings,
     /// How names that a reader cannot handle are treated.
     pub on_name: Option<OnName>,
     /// How samples that lack a part which others have are treated.
     pub missing: OnMissing,
-    /// Form of rows in tar; `None` derives it from their columns.
-    pub rows: Option<RowsAs>,
-    /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
-    pub media: bool,
     /// How sources with different columns are handled.
     pub on_schema: OnSchema,
     /// How bad records are handled.

@@ -299,7 +299,7 @@ impl Named {
             }
         }
         live::check(job.dataset, job.snapshot, &settings.indexes)?;
-        if !(inputs.give_samples() && job.options.media) {
+        if !(inputs.give_samples() && job.options.write.media()) {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
             fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
         }
@@ -309,9 +309,9 @@ impl Named {
             base: job.base(),
             arguments: arguments(job.options, &settings, given.prescribed.as_ref(), memory),
             constants,
-            rows: job.options.rows,
-            tensor_lists: job.options.tensor_lists,
-            media: job.options.media,
+            rows: job.options.write.rows(),
+            tensor_lists: job.options.write.tensor_lists(),
+            media: job.options.write.media(),
             settings,
             memory,
             inputs,
@@ -459,14 +459,14 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     let fields = given.unite(settings, &fields, sources);
     given.selection.bind(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
-    if let Some(field) = shapeless.filter(|_| job.options.tensor_lists) {
+    if let Some(field) = shapeless.filter(|_| job.options.write.tensor_lists()) {
         let dims = tensor_dims(field).unwrap_or_default();
         return Err(Error::usage(format!(
-            "expected tensors of one shape for --tensors lists, found the shape {}",
+            "expected tensors of one shape for --write tensors=lists, found the shape {}",
             print_dims(&dims)
         ))
         .column(field.name())
-        .hint("leave --tensors out: as bytes, tensors are stored with their shapes"));
+        .hint("leave it out: as bytes, tensors are stored with their shapes"));
     }
     Ok(fields)
 }
@@ -549,8 +549,8 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
         return Err(Error::usage("expected tables for --where, found samples")
             .hint("samples have no columns; leave --where out, and choose files with --include and --exclude"));
     }
-    if job.options.hive_columns {
-        return Err(Error::usage("expected tables for --hive-columns, found samples").hint("leave --hive-columns out"));
+    if job.options.read.hive_columns() {
+        return Err(Error::usage("expected tables for --read hive-columns=yes, found samples").hint("leave it out"));
     }
     if !job.options.types.is_empty() {
         return Err(
@@ -567,7 +567,7 @@ fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
 
 /// Adds the columns that folders of the sources state, if they are wanted.
 pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
-    if job.options.hive_columns {
+    if job.options.read.hive_columns() {
         return with_partitions(sources);
     }
     let unused = sources.iter().filter(|source| !source.yields_samples()).find_map(|source| {
@@ -575,7 +575,8 @@ pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> 
         folders.into_iter().map(|(key, _)| key).find(|key| source.fields.find(key).is_none())
     });
     if let Some(key) = unused {
-        let note = format!("folders such as `{key}=` do not become columns; --hive-columns makes them columns");
+        let note =
+            format!("folders such as `{key}=` do not become columns; --read hive-columns=yes makes them columns");
         job.context.observer.event(Event::Note(note));
     }
     sources

@@ -40,8 +40,8 @@ pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOp
     let roots: Vec<Location> =
         found.tables.iter().filter(|table| is_whole(table)).map(|table| table.root.clone()).collect();
     let Some(first) = roots.first() else {
-        return match options.as_of {
-            Some(_) => Err(Error::usage("expected a Delta table for --as-of, found none")
+        return match options.read.as_of() {
+            Some(_) => Err(Error::usage("expected a Delta table for --read as-of, found none")
                 .hint("name the folder that contains its _delta_log")),
             None => Ok(Vec::new()),
         };
@@ -77,7 +77,7 @@ pub(in crate::ops) fn refuse_tables(found: &Found) -> Result<()> {
 impl TableSource {
     fn open(context: &Context<'_>, root: Location, found: &mut Found, options: &ConvertOptions) -> Result<Self> {
         let table = delta::Table::open(storage::open(&root, &context.settings)?)?;
-        let snapshot = table.snapshot(options.as_of)?;
+        let snapshot = table.snapshot(options.read.as_of())?;
         let prefix = format!("{}/", root.to_string().trim_end_matches('/'));
         let files = std::mem::take(&mut found.files);
         let (own, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.uri().starts_with(&prefix));
@@ -178,7 +178,7 @@ impl TableSource {
                     .at(self.root.join(&path).to_string())
                     .hint(
                         "the table was copied in part, or vacuumed: restore the file, or convert another version \
-                     with --as-of",
+                     with --read as-of",
                     )
             })?;
             out.push(listed.in_table(file));

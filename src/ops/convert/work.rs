@@ -146,7 +146,7 @@ impl Work {
     /// Returns names and types of the columns, for reports.
     pub(super) fn columns(&self) -> Vec<(String, String)> {
         let schema = match self.of_samples {
-            true => schema_of_samples(&self.fields, self.options.media),
+            true => schema_of_samples(&self.fields, self.options.write.media()),
             false => schema_of(&self.fields),
         };
         schema.fields().iter().map(|field| (field.name().clone(), schema::file::print_type(field))).collect()
@@ -399,7 +399,7 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
 pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work, fields: Fields) -> Result<PlanRecord> {
     let is_given =
         |column: &str| work.options.schema.is_some() || work.options.types.iter().any(|field| field.name() == column);
-    let fields = if work.of_samples && work.options.media {
+    let fields = if work.of_samples && work.options.write.media() {
         fields
     } else {
         mirror::fit(dataset, dataset.latest()?.as_ref(), &work.settings.indexes, &fields, &is_given)?

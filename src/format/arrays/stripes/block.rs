@@ -192,7 +192,7 @@ impl Block {
         let grid = Grid::of(&area, origin.chunk);
         let Some(total) = grid.total().filter(|total| *total <= MAX_CHUNKS) else {
             return Err(Error::input(format!("expected records in at most {MAX_CHUNKS} chunks, found more")).hint(
-                "name a --record-dim along which fewer chunks lie side by side, or leave the variable out with --var",
+                "name a --read record-dim along which fewer chunks lie side by side, or choose others with --read var",
             ));
         };
         let chunk_bytes = Slab { start: vec![0; origin.chunk.len()], count: origin.chunk.to_vec() }.bytes(width);

@@ -261,7 +261,7 @@ impl PageWriter {
                 "expected rows of less than 2 GiB a column, found {} bytes",
                 bytes.len()
             ))
-            .hint("cut smaller records with --patch, or slice another dimension with --record-dim"));
+            .hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
         }
         let encoding = if kind == PageType::DICTIONARY_PAGE { Encoding::PLAIN } else { self.encoding };
         let body = Body { kind, encoding, values, bytes };

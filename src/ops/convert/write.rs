@@ -1,0 +1,79 @@
+//! Settings of shard formats, which `--write` takes.
+
+use crate::{
+    error::Result,
+    exec::encode::RowsAs,
+    settings::{Given, Setting, Settings, Table, Values},
+    units::Size,
+};
+
+/// The settings of `--write`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Write;
+
+/// A setting that was given.
+pub type WriteSetting = Given<Write>;
+
+/// The settings of a run.
+pub type WriteSettings = Settings<Write>;
+
+impl Table for Write {
+    const SETTINGS: &'static [Setting] = &[
+        Setting {
+            key: "row-group",
+            values: Values::Text {
+                name: "SIZE",
+                help: "Parquet: uncompressed size of a row group, at most 128MiB; 64MiB by default",
+                check: |text| size(text).map(drop),
+            },
+        },
+        Setting {
+            key: "media",
+            values: Values::Words(&[
+                ("bytes", "Parquet: images and audio of samples are one binary column per extension"),
+                ("hf", "Parquet: they are structs of bytes and path, as in Hugging Face datasets"),
+            ]),
+        },
+        Setting {
+            key: "rows",
+            values: Values::Words(&[
+                ("auto", "Tar: rows with a column __key__ become the samples they came from, other rows JSON"),
+                ("json", "Tar: a row is one member KEY.json with all columns"),
+                ("parts", "Tar: a row is one member KEY.COLUMN for each column that is not null"),
+            ]),
+        },
+        Setting {
+            key: "tensors",
+            values: Values::Words(&[
+                ("bytes", "TFRecord: a tensor is its bytes, beside its shape and type"),
+                ("lists", "TFRecord: a tensor is a list of numbers"),
+            ]),
+        },
+    ];
+}
+
+impl WriteSettings {
+    /// Returns the uncompressed bytes of a row group; `None` for those of the dataset.
+    pub fn row_group(&self) -> Option<Size> {
+        self.value("row-group", size)
+    }
+
+    /// Returns the form of rows in tar; `None` derives it from their columns.
+    pub fn rows(&self) -> Option<RowsAs> {
+        self.word("rows")
+    }
+
+    /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
+    pub fn media(&self) -> bool {
+        self.is("media", "hf")
+    }
+
+    /// Whether tensors in TFRecord are lists of numbers rather than bytes.
+    pub fn tensor_lists(&self) -> bool {
+        self.is("tensors", "lists")
+    }
+}
+
+fn size(text: &str) -> Result<Size> {
+    text.parse()
+}
