@@ -71,6 +71,7 @@ pub use self::{
         read_segment, renumber, segment_leaf, segments_to_merge,
     },
     log::{
+        attempts::{self, Attempts},
         commit::commit,
         duplicates::{
             DuplicateRow, DuplicatesRef, DuplicatesWriter, First, RowFate, check_duplicates, erase_duplicates,

@@ -43,7 +43,7 @@ use std::{borrow::Cow, io::Read, path::PathBuf, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    dataset::{Dataset, IdKey, Snapshot},
+    dataset::{Attempts, Dataset, IdKey, Snapshot},
     error::{Effect, Error, Kind, Result},
     events::{Cancel, Event, Observer},
     storage::{self, Location, StoreSettings},
@@ -91,6 +91,9 @@ impl Context<'_> {
 /// Maximum number of restarts of a command because objects it was reading were vacuumed.
 const RESTARTS: usize = 3;
 
+/// Maximum number of times a change is planned anew, each time after as many attempts to commit it as there may be.
+const REPLANS: usize = 20;
+
 /// Runs an operation on the newest version, and restarts it if another run deleted objects that it was reading.
 ///
 /// # Errors
@@ -104,6 +107,26 @@ fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) 
         }
     }
     Err(overtaken(dataset))
+}
+
+/// Changes the newest version; again, as long as other runs change it in between.
+///
+/// # Errors
+/// Those of `change`; [`Kind::Conflict`] if other runs are faster each time.
+fn until_changed<T>(
+    context: &Context<'_>,
+    dataset: &Dataset,
+    change: &mut dyn FnMut(&Snapshot) -> Result<T>,
+) -> Result<T> {
+    let mut changed = Err(Error::internal("a change was never attempted"));
+    for _ in Attempts::most(REPLANS) {
+        context.cancel.check()?;
+        changed = of_newest(dataset, change);
+        if !changed.as_ref().is_err_and(|error| error.kind() == Kind::Conflict) {
+            break;
+        }
+    }
+    changed
 }
 
 /// Returns the result of a run that read some snapshots, or a conflict if it failed because another run deleted objects

@@ -25,7 +25,7 @@ use crate::{
         Counts, Dataset, IdQuery, Numbers, Operation, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot,
         SourceRow, Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
-    error::{Error, Kind, Result},
+    error::{Error, Result},
     exec::{
         erase::AffectedShard,
         live::{Prepared, refresh},
@@ -33,9 +33,6 @@ use crate::{
     id::{TransactionId, Version},
     storage::Location,
 };
-
-/// Maximum number of times a removal is planned again because other runs replaced its shards.
-const ATTEMPTS: usize = 20;
 
 /// Sidecar rows read at a time.
 const ROWS: usize = 1 << 16;
@@ -109,15 +106,8 @@ pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOption
     if !options.dry_run {
         super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
     }
-    let mut report = Err(Error::internal("a removal was never attempted"));
-    for _ in 0..ATTEMPTS {
-        report = super::of_newest(&dataset, &mut |newest| Removal::new(context, &dataset, newest, options)?.run());
-        if !report.as_ref().is_err_and(|error| error.kind() == Kind::Conflict) {
-            break;
-        }
-        context.cancel.check()?;
-    }
-    let mut report = report?;
+    let mut report =
+        super::until_changed(context, &dataset, &mut |newest| Removal::new(context, &dataset, newest, options)?.run())?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }

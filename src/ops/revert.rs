@@ -22,7 +22,7 @@ use crate::{
         Counts, Dataset, IdKind, Numbers, Operation, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
         SuppressList, Transaction, commit, sidecar_batches, tombstones,
     },
-    error::{Error, Kind, Result},
+    error::Result,
     exec::{
         erase::AffectedShard,
         live::{Prepared, refresh},
@@ -30,9 +30,6 @@ use crate::{
     id::{TransactionId, Version},
     storage::Location,
 };
-
-/// Maximum number of times a revert is planned again because other runs committed.
-const ATTEMPTS: usize = 20;
 
 /// Sidecar rows read at a time.
 const ROWS: usize = 1 << 16;
@@ -73,19 +70,11 @@ pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: boo
         super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
     }
     let then = manifest::snapshot(context, location, Some(to))?;
-    let mut report = Err(Error::internal("a revert was never attempted"));
-    for _ in 0..ATTEMPTS {
-        report = super::of_newest(&dataset, &mut |newest| {
-            // An erasure from all versions may have changed the content of the older one.
-            let then = dataset.at(then.version())?;
-            Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
-        });
-        if !report.as_ref().is_err_and(|error| error.kind() == Kind::Conflict) {
-            break;
-        }
-        context.cancel.check()?;
-    }
-    let mut report = report?;
+    let mut report = super::until_changed(context, &dataset, &mut |newest| {
+        // An erasure from all versions may have changed the content of the older one.
+        let then = dataset.at(then.version())?;
+        Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
+    })?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }

@@ -14,15 +14,14 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashSet, hash_map::RandomState},
-    hash::BuildHasher,
-    time::Duration,
+    collections::{BTreeMap, HashSet},
 };
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     dataset::log::{
+        attempts::{self, Attempts},
         clock,
         draft::Draft,
         entry::{self, Counts, Entry, FORMAT_VERSION, Settings},
@@ -39,15 +38,6 @@ use crate::{
     storage::{NewEntry, Store},
 };
 
-/// Attempts to commit before giving up; each failed one means that somebody else succeeded.
-const ATTEMPTS: usize = 100;
-
-/// Maximum wait before the second attempt.
-const FIRST_WAIT: Duration = Duration::from_millis(5);
-
-/// The longest wait before any attempt.
-const MAX_WAIT: Duration = Duration::from_secs(1);
-
 /// Makes the next version of the dataset. `planned_on` is the version that the run looked at when it started.
 ///
 /// # Errors
@@ -62,7 +52,7 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
             check_conflicts(parent, transaction, planned_on)?;
             check_paths(parent, transaction)?;
         }
-        let attempt = transaction.calls * ATTEMPTS + attempt;
+        let attempt = transaction.calls * attempts::MOST + attempt;
         let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
@@ -105,7 +95,7 @@ pub(in crate::dataset) fn until_created(
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
     let mut delay = CommitDelay::new(dataset, run.0);
-    created_within(ATTEMPTS, dataset, run, done, |attempt| {
+    created_within(attempts::MOST, dataset, run, done, |attempt| {
         delay.wait()?;
         make(attempt)
     })
@@ -113,15 +103,15 @@ pub(in crate::dataset) fn until_created(
 
 /// Like [`until_created`], with another number of attempts, and without delay.
 pub(in crate::dataset) fn created_within(
-    attempts: usize,
+    most: usize,
     dataset: &Dataset,
     (run, mut seen): (&TransactionId, Version),
     done: &str,
     mut make: impl FnMut(usize) -> Result<Next>,
 ) -> Result<Snapshot> {
-    let mut failed_on = None;
-    for attempt in 0..attempts {
-        wait(attempt);
+    let (mut failed_on, mut made) = (None, 0);
+    for attempt in Attempts::most(most) {
+        made += 1;
         let next = match make(attempt) {
             Err(error) => {
                 check_overtaken(dataset, error, seen, &mut failed_on)?;
@@ -148,23 +138,9 @@ pub(in crate::dataset) fn created_within(
             }
         }
     }
-    Err(Error::conflict(format!("other runs committed {attempts} times in between"))
+    Err(Error::conflict(format!("other runs committed {made} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
-}
-
-/// Waits before an attempt to commit, for a random time that grows with the number of attempts: writers that wait
-/// equally long would keep colliding.
-fn wait(attempt: usize) {
-    let Some(max) = max_wait(attempt) else { return };
-    let random = RandomState::new().hash_one(attempt) % u64::try_from(max.as_micros()).unwrap_or(u64::MAX).max(1);
-    std::thread::sleep(Duration::from_micros(random));
-}
-
-/// Returns the maximum wait before an attempt; `None` for the first.
-fn max_wait(attempt: usize) -> Option<Duration> {
-    let doublings = u32::try_from(attempt.checked_sub(1)?).unwrap_or(u32::MAX);
-    Some(FIRST_WAIT.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)).min(MAX_WAIT))
 }
 
 /// Returns the error of an attempt unless other runs have committed since `seen`: then `vacuum` may have deleted what
@@ -449,13 +425,6 @@ mod tests {
             dataset.store().put(&sidecar_at(&shard.meta.path), "".into()).unwrap();
         }
         super::commit(dataset, transaction, planned_on)
-    }
-
-    #[test]
-    fn waits_grow_and_end() {
-        let waits: Vec<_> = (0..200).map(max_wait).collect();
-        assert_eq!(waits[..3], [None, Some(FIRST_WAIT), Some(2 * FIRST_WAIT)]);
-        assert!(waits.is_sorted() && waits[199] == Some(MAX_WAIT));
     }
 
     #[test]

@@ -186,9 +186,9 @@ impl Lease {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn renew(&self, version: Version, lost: u32) -> Result<()> {
+    pub fn renew(&self, version: Version, lost: usize) -> Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let delay = FIRST_DELAY.saturating_mul(1 << lost.saturating_sub(1).min(16)).min(MAX_DELAY);
+        let delay = FIRST_DELAY.saturating_mul(1_u32 << lost.saturating_sub(1).min(16)).min(MAX_DELAY);
         (held.claim.version, held.claim.erasing) = (version, lost > 0);
         held.claim.delay = (delay > FIRST_DELAY).then_some(delay.as_secs());
         held.write()

@@ -1,6 +1,7 @@
 //! The log: entries and the lists that they name, commits, names of versions, and the state of a dataset at each
 //! version.
 
+pub mod attempts;
 pub(super) mod bounds;
 pub(super) mod cache;
 pub(super) mod clock;

@@ -7,13 +7,10 @@ use std::collections::HashSet;
 
 use super::{job::Job, plan::ConvertPlan};
 use crate::{
-    dataset::{Publication, Retraction, Snapshot, SourceRow, Transaction, commit},
+    dataset::{Attempts, Publication, Retraction, Snapshot, SourceRow, Transaction, commit},
     error::{Error, Kind, Result},
-    ops::{remove::Selection, rewrite},
+    ops::{REPLANS, remove::Selection, rewrite},
 };
-
-/// Maximum number of times the removal is planned again.
-const ATTEMPTS: usize = 20;
 
 /// Commits the new records of replaced sources, and removes their old ones.
 ///
@@ -27,7 +24,8 @@ pub(super) fn replace(
 ) -> Result<Snapshot> {
     // The first folder contains the converted shards.
     let mut folders = 1;
-    for attempt in 0.. {
+    let mut lost = Error::internal("a replacement was never attempted");
+    for attempt in Attempts::most(REPLANS) {
         let newest = job.dataset.open()?;
         let old = |row: &SourceRow| row.version <= plan.base && plan.replaced.contains(&row.uri);
         let selection = Selection::of(&newest, job.pseudonymizer.as_ref(), &mut { old })?;
@@ -57,16 +55,17 @@ pub(super) fn replace(
             ..transaction
         };
         match publication.attempt(|| commit(job.dataset, &attempted, plan.base)) {
-            Err(error) if error.kind() == Kind::Conflict && attempt + 1 < ATTEMPTS => {
+            Err(error) if error.kind() == Kind::Conflict => {
                 let now = job.dataset.open()?;
                 let live: HashSet<&str> = now.shards()?.iter().map(|shard| shard.path.as_str()).collect();
                 if removes.iter().all(|path| live.contains(path)) {
                     return Err(error);
                 }
                 publication.withdraw(&rewritten.paths)?;
+                lost = error;
             }
             result => return result,
         }
     }
-    Err(Error::internal("a replacement ended without a result"))
+    Err(lost)
 }

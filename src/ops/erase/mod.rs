@@ -34,11 +34,11 @@ pub use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet, Operation,
-        Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, TaggedVersions, Unfinished, Word,
-        commit_erasure, delete_void_plans, each_left_out, folder_of, indexes, leases, leases::Lease, leftovers, lookup,
-        pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of, stored_hash, token_of,
-        tombstones,
+        Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet,
+        Operation, Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, TaggedVersions,
+        Unfinished, Word, attempts, commit_erasure, delete_void_plans, each_left_out, folder_of, indexes, leases,
+        leases::Lease, leftovers, lookup, pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of,
+        stored_hash, token_of, tombstones,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
@@ -53,17 +53,14 @@ use crate::{
 
 /// Maximum number of times an erasure is planned again because other runs committed; each attempt writes only what is
 /// new.
-const ATTEMPTS: u32 = 40;
+const REPLANS: usize = 40;
 
 /// Number of attempts after which other runs are asked to hold back their commits for a while.
-const PATIENT_ATTEMPTS: u32 = 2;
+const PATIENT_ATTEMPTS: usize = 2;
 
 /// An attempt that took as long asks others to hold back theirs before its commit, since another one would take as long
 /// and lose to them again.
 const LONG_ATTEMPT: Duration = Duration::from_secs(5);
-
-/// Maximum pause between two attempts.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Maximum time to wait for another erasure on the same machine.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -118,18 +115,13 @@ fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
     let begun = Instant::now();
     loop {
         match dataset.store().lock("erase") {
-            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_TIMEOUT => pause(context, 0)?,
+            Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_TIMEOUT => {
+                attempts::pause(PATIENT_ATTEMPTS);
+                context.cancel.check()?;
+            }
             taken => return taken,
         }
     }
-}
-
-/// Pauses for a time that grows with the attempts and differs between runs.
-fn pause(context: &Context<'_>, attempt: u32) -> Result<()> {
-    let random = u64::from_str_radix(&TransactionId::fresh().0[..8], 16).unwrap_or_default();
-    let longest = Duration::from_millis(50 << attempt.min(6)).min(MAX_PAUSE);
-    std::thread::sleep(longest.mul_f64((random % 1000) as f64 / 1000.0) + Duration::from_millis(5));
-    context.cancel.check()
 }
 
 /// Converts an error that occurred after the commit: it is no conflict, because a conflict means that nothing has
@@ -166,7 +158,8 @@ impl Session<'_> {
                 }
                 result => return result,
             }
-            pause(self.context, PATIENT_ATTEMPTS)?;
+            attempts::pause(PATIENT_ATTEMPTS);
+            self.context.cancel.check()?;
         }
     }
 
@@ -177,11 +170,13 @@ impl Session<'_> {
 
     fn attempts(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
         let mut work: Option<Work<'_>> = None;
-        for attempt in 1_u32.. {
+        let mut last = Error::internal("an erasure was never attempted");
+        for attempt in Attempts::most(REPLANS) {
+            self.context.cancel.check()?;
             let newest = self.dataset.open()?;
             let seen = finish::Readable::of(&newest);
             let begun = Instant::now();
-            let (oldest, lost) = (self.oldest(&newest), attempt.saturating_sub(PATIENT_ATTEMPTS));
+            let (oldest, lost) = (self.oldest(&newest), (attempt + 1).saturating_sub(PATIENT_ATTEMPTS));
             lease.renew(oldest, lost)?;
             let ask_for_delay = || match lost == 0 && begun.elapsed() >= LONG_ATTEMPT {
                 true => lease.renew(oldest, 1),
@@ -190,15 +185,16 @@ impl Session<'_> {
             let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
                 .and_then(|run| run.run(transaction, &mut work, &ask_for_delay));
             match done {
-                Err(e) if attempt < ATTEMPTS && is_overtaken(self.dataset, &e, &seen) => {
+                Err(e) if is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
                         work.into_iter().for_each(|work| work.give_up());
                         // Whatever the cause of the error, the run has to start afresh.
                         return Err(super::overtaken(self.dataset).cause(e));
                     }
-                    let note = format!("other runs were faster than attempt {attempt} of {ATTEMPTS} to erase: {e}");
+                    let attempt = attempt + 1;
+                    let note = format!("other runs were faster than attempt {attempt} of {REPLANS} to erase: {e}");
                     self.context.observer.event(Event::Note(note));
-                    pause(self.context, attempt)?;
+                    last = e;
                 }
                 Err(e) => {
                     work.into_iter().for_each(|work| work.give_up());
@@ -211,7 +207,8 @@ impl Session<'_> {
                 }
             }
         }
-        Err(Error::internal("an erasure ended without a result"))
+        work.into_iter().for_each(|work| work.give_up());
+        Err(last)
     }
 }
 
