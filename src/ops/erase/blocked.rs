@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use super::{Run, kinds::NameKind};
+use super::{Attempt, kinds::NameKind};
 use crate::{
     dataset::{IdQuery, Suppressed, SuppressedKind, content_text},
     format::OutputFormat,
@@ -17,7 +17,7 @@ use crate::{
 /// A text of the list of erased ids, and its kind.
 type Text<'a> = (SuppressedKind, Cow<'a, str>);
 
-impl Run<'_> {
+impl Attempt<'_> {
     /// Returns the ids and contents to be blocked.
     pub(super) fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
         let queries = self.queries();

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use rayon::prelude::*;
 
-use super::{Run, rejects, report::EraseReport};
+use super::{Attempt, rejects, report::EraseReport};
 use crate::{
     codec::base64::from_any_base64,
     dataset::{Operation, Rewrite, ShardMeta},
@@ -15,7 +15,7 @@ use crate::{
     format::{OutputFormat, parquet},
 };
 
-impl Run<'_> {
+impl Attempt<'_> {
     /// Reports folders of shards, and footers of live shards other than rewritten ones, that name an erased id.
     pub(super) fn adopted_that_name(&self, rewrites: &[Rewrite], report: &mut EraseReport) -> Result<()> {
         // Shards that shardify converted have no notes, nor folders with names from elsewhere.

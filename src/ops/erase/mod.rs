@@ -100,7 +100,7 @@ pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions)
     let dataset = context.dataset(location)?;
     let newest = dataset.open()?;
     let mut report = if options.dry_run {
-        Run::new(context, &dataset, &ids, options, newest)?.plan()?
+        Attempt::new(context, &dataset, &ids, options, newest)?.plan()?
     } else {
         let _lock = lock(context, &dataset)?;
         finish_cut_short(context, Some(&newest))?;
@@ -151,7 +151,7 @@ impl Session<'_> {
             let newest = self.dataset.open()?;
             let begun_on = newest.version();
             let lease = Lease::take(self.dataset, &transaction, Operation::Erase, self.oldest(&newest), leases::LEASE)?;
-            match self.attempts(&transaction, &lease) {
+            match self.until_committed(&transaction, &lease) {
                 // The objects it wrote may be deleted by now: it has to start afresh, under another transaction id.
                 Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {
                     self.context.observer.event(Event::Note(format!("starting again: {e}")));
@@ -168,7 +168,7 @@ impl Session<'_> {
         if self.options.all_versions { newest.readable_from().max(Version(1)) } else { newest.version() }
     }
 
-    fn attempts(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
+    fn until_committed(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
         let mut work: Option<Work<'_>> = None;
         let mut last = Error::internal("an erasure was never attempted");
         for attempt in Attempts::most(REPLANS) {
@@ -182,7 +182,7 @@ impl Session<'_> {
                 true => lease.renew(oldest, 1),
                 false => Ok(()),
             };
-            let done = Run::new(self.context, self.dataset, self.ids, self.options, newest)
+            let done = Attempt::new(self.context, self.dataset, self.ids, self.options, newest)
                 .and_then(|run| run.run(transaction, &mut work, &ask_for_delay));
             match done {
                 Err(e) if is_overtaken(self.dataset, &e, &seen) => {
@@ -213,7 +213,7 @@ impl Session<'_> {
 }
 
 /// One attempt.
-struct Run<'a> {
+struct Attempt<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     newest: Snapshot,
@@ -236,7 +236,7 @@ struct Run<'a> {
     before: Vec<Option<(Version, u64)>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Attempt<'a> {
     fn new(
         context: &'a Context<'a>,
         dataset: &'a Dataset,
@@ -454,7 +454,7 @@ impl<'a> Run<'a> {
         report: &mut EraseReport,
         work: &mut Work<'_>,
     ) -> Result<(Erasure, ErasureOrder)> {
-        self.keep(affected_shards, gone, work)?;
+        self.discard_outdated(affected_shards, gone, work)?;
         let fresh = work.name(affected_shards);
         let erased_ids: Vec<String> = self.erased_ids()?;
         let settings = &self.newest.entry().settings;
@@ -493,7 +493,7 @@ impl<'a> Run<'a> {
             // Records that were left out have no numbers; the reason and the version are on record.
             numbers.push((self.newest.entry().next_record, 0));
         }
-        let order = self.order(&rewrites, &reindexed, erased_ids, report)?;
+        let order = self.remaining_work(&rewrites, &reindexed, erased_ids, report)?;
         let unfinished = work.keep_order(&order)?;
         let erasure = Erasure {
             id: work.transaction().clone(),
@@ -519,7 +519,7 @@ impl<'a> Run<'a> {
 
     /// Returns the work to be done after the commit. For an erasure from the newest version alone nothing is deleted,
     /// because older versions need the objects.
-    fn order(
+    fn remaining_work(
         &self,
         rewrites: &[Rewrite],
         reindexed: &[Reindexed],
@@ -571,7 +571,7 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes what earlier attempts wrote and this one does not need.
-    fn keep(
+    fn discard_outdated(
         &self,
         affected_shards: &[(AffectedShard, bool)],
         gone: &HashSet<String>,
@@ -585,7 +585,7 @@ impl<'a> Run<'a> {
             sources: gone.clone(),
         };
         let listed = self.newest.entry().settings.indexes.contains(&IndexKind::Wids);
-        work.keep(affected_shards, &segments.chain(lists).collect(), wanted, listed)
+        work.discard_outdated(affected_shards, &segments.chain(lists).collect(), wanted, listed)
     }
 
     /// Rewrites segments and lists of sources that name erased records.

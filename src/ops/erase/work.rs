@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
 
     /// Deletes what a new plan does not need unchanged. A list of a folder's shards would name shards that do not exist
     /// any more, so if there are such lists (`listed`), a folder is kept or deleted as a whole.
-    pub(super) fn keep(
+    pub(super) fn discard_outdated(
         &mut self,
         affected_shards: &[(AffectedShard, bool)],
         others: &HashSet<&str>,
