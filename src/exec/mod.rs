@@ -42,6 +42,7 @@ pub mod shard;
 pub mod shuffle;
 pub mod sides;
 pub mod sort;
+mod spill;
 mod splice;
 pub mod subjects;
 pub mod suppress;
