@@ -66,8 +66,6 @@ fn as_json(w: &mut dyn Write, report: &Report) -> Result<()> {
     report.rejects.groups.iter().try_for_each(|group| json::object(w, "reject", group))?;
     report.folders.iter().try_for_each(|folder| json::object(w, "source_folder", folder))?;
     report.media.pictures.iter().try_for_each(|picture| json::object(w, "picture", picture))?;
-    report.media.waves.iter().try_for_each(|wave| json::object(w, "recording", wave))?;
-    report.strips.iter().try_for_each(|strip| json::object(w, "array", strip))?;
     let mut summary = serde_json::to_value(report).unwrap_or_default();
     summary["rejects"] = serde_json::json!(report.rejects);
     json::summary(w, &summary)

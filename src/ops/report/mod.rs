@@ -12,9 +12,7 @@ mod media;
 mod profile;
 mod records;
 mod rejects;
-mod strips;
 mod table;
-mod wave;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +21,10 @@ use serde::Serialize;
 
 pub use super::sizes::SizeBin;
 pub use lineage::SourceFolder;
-pub use media::{Media, Picture, Waveform};
+pub use media::{Media, Picture};
 pub use profile::{ColumnReport, HistogramBin, TopValue};
 pub use records::PartReport;
 pub use rejects::{RejectExample, RejectGroup, RejectsReport};
-pub use strips::Strip;
-pub use wave::Wave;
 
 pub(super) use profile::{Range as ValueRange, united_ranges};
 pub(super) use table::Table;
@@ -164,12 +160,9 @@ pub struct Report {
     /// Comparison with another version.
     #[serde(skip)]
     pub drift: Option<DriftReport>,
-    /// Pictures and recordings.
+    /// Pictures.
     #[serde(skip)]
     pub media: Media,
-    /// Tensors.
-    #[serde(skip)]
-    pub strips: Vec<Strip>,
 }
 
 /// Reports on a dataset, a folder, a file or a glob.
@@ -240,7 +233,7 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
     }
     if !hidden.is_private && may_have_media(&report) {
         let collected = records::of_shards(context, snapshot, &hidden, Pick::media())?;
-        (report.pictures_omitted, report.strips) = (collected.media.omitted, collected.strips);
+        report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }
     if let Some(older) = older {
@@ -253,7 +246,7 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
 
 /// Returns whether records may hold pictures, recordings or arrays; columns of Parquet are known.
 fn may_have_media(report: &Report) -> bool {
-    let is_media = |column: &ColumnReport| matches!(column.kind, "bytes" | "list" | "other");
+    let is_media = |column: &ColumnReport| matches!(column.kind, "bytes" | "other");
     report.format != OutputFormat::Parquet.name() || report.column_list.iter().any(is_media)
 }
 
@@ -384,7 +377,7 @@ fn of_source(context: &Context<'_>, source: &str) -> Result<Report> {
     }
     if may_have_media(&report) {
         let collected = records::of_files(context, &picked, Pick::media())?;
-        (report.pictures_omitted, report.strips) = (collected.media.omitted, collected.strips);
+        report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }
     Ok(report)

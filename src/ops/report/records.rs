@@ -10,7 +10,6 @@ use serde::Serialize;
 use super::{
     media::{Gallery, Media},
     profile::Profile,
-    strips::{Strip, Strips},
 };
 use crate::{
     dataset::Snapshot,
@@ -33,7 +32,7 @@ use crate::{
 
 /// Bytes of a part that are enough to tell its type.
 const START_BYTES: u64 = 512;
-/// Maximum number of bytes of a part from which pictures, waves and strips are made.
+/// Maximum number of bytes of a part from which pictures are made.
 pub(super) const MEDIA_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes of records that statistics are made from.
 const STATS_BYTES: u64 = 64 << 20;
@@ -64,7 +63,7 @@ pub(super) struct Pick {
     /// Records of each file; for media, of all of them.
     records: u64,
     part_bytes: u64,
-    /// Whether pictures, waves and strips are wanted, rather than statistics.
+    /// Whether pictures are wanted, rather than statistics.
     media: bool,
 }
 
@@ -97,7 +96,6 @@ pub(super) struct Collected {
     pub(super) parts: Vec<PartReport>,
     pub(super) sizes: Sizes,
     pub(super) media: Media,
-    pub(super) strips: Vec<Strip>,
 }
 
 /// Reads records of some shards.
@@ -187,7 +185,6 @@ struct Collector {
     parts: BTreeMap<String, Parts>,
     sizes: Sizes,
     gallery: Gallery,
-    strips: Strips,
 }
 
 impl Collector {
@@ -203,7 +200,6 @@ impl Collector {
             parts: BTreeMap::new(),
             sizes: Sizes::default(),
             gallery: Gallery::default(),
-            strips: Strips::default(),
         }
     }
 
@@ -246,7 +242,6 @@ impl Collector {
                 let name = format!("{key}.{}", part.extension);
                 let media = media_type(&part.extension, &part.start);
                 self.gallery.add(&name, media, &part.start, part.bytes);
-                self.strips.add_npy(&name, &part.start);
             }
             return;
         }
@@ -291,9 +286,6 @@ impl Collector {
             let name = format!("{place} {}", field.name());
             if let Some(bytes) = bytes_of(column.as_ref(), row).filter(|_| column.is_valid(row)) {
                 self.gallery.add(&name, media_type("", bytes), bytes, bytes.len() as u64);
-                self.strips.add_npy(&name, bytes);
-            } else {
-                self.strips.add(&name, field, column, row);
             }
         }
     }
@@ -327,7 +319,6 @@ impl Collector {
             parts: self.parts.into_iter().map(part).collect(),
             sizes: self.sizes,
             media: self.gallery.finish(),
-            strips: self.strips.finish(),
         }
     }
 }
