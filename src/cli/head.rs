@@ -40,7 +40,7 @@ const MIN_TYPE: usize = 6;
 /// Columns of the widest cell that is not the only one.
 const MAX_CELL: usize = 40;
 /// Columns between cells.
-const GAP: usize = 2;
+pub(super) const GAP: usize = 2;
 /// Characters of a value that are kept.
 const MAX_TEXT: usize = 1_000;
 /// Values of a tensor that are shown.
@@ -232,7 +232,7 @@ fn write_sample(w: &mut dyn Write, sample: &HeadSample, width: usize) -> Result<
 }
 
 /// Returns text in exactly so many columns.
-fn padded(text: &str, width: usize) -> String {
+pub(super) fn padded(text: &str, width: usize) -> String {
     let text = cut(&clean(text), width);
     let space = width.saturating_sub(text.width());
     text + &" ".repeat(space)

@@ -5,7 +5,6 @@ use std::io::Write;
 use super::{
     Session,
     args::ReportArgs,
-    chart::{Style, histogram},
     exit::Outcome,
     html,
     human::{self, clean, line, plural},
@@ -91,10 +90,9 @@ fn text(w: &mut dyn Write, report: &Report) -> Result<()> {
     if report.damaged > 0 {
         line(w, "damaged", plural(report.damaged, "file"))?;
     }
-    let style = Style::of_terminal();
-    sizes(w, "sizes", &report.shard_sizes, style, "files")?;
+    sizes(w, "sizes", &report.shard_sizes, "files")?;
     let heading = format!("sizes of records, of {}", report.record_sizes_from);
-    sizes(w, &heading, &report.record_sizes, style, "records")?;
+    sizes(w, &heading, &report.record_sizes, "records")?;
     versions(w, report)?;
     columns(w, report)?;
     for part in &report.parts {
@@ -113,13 +111,13 @@ fn text(w: &mut dyn Write, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], style: Style, noun: &str) -> Result<()> {
+fn sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], noun: &str) -> Result<()> {
     if bins.is_empty() {
         return Ok(());
     }
     writeln!(w, "{heading}")?;
     let bucket = |bin: &SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
-    histogram(w, &bins.iter().map(bucket).collect::<Vec<_>>(), style, noun)
+    human::sizes(w, &bins.iter().map(bucket).collect::<Vec<_>>(), noun)
 }
 
 fn versions(w: &mut dyn Write, report: &Report) -> Result<()> {

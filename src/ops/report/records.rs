@@ -2,7 +2,7 @@
 //!
 //! Files are chosen at even distances, and of each the first records are read.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use arrow::array::RecordBatch;
 use serde::Serialize;
@@ -264,8 +264,7 @@ impl Collector {
     fn add_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         (0..batch.num_rows()).for_each(|row| self.sizes.add(logical_bytes(&batch.slice(row, 1))));
         let before = self.columns.iter().map(Profile::rows).max().unwrap_or(0);
-        let mut seen = HashSet::new();
-        for column in flat_columns(batch)?.into_iter().filter(|column| seen.insert(column.name.clone())) {
+        for column in flat_columns(batch)? {
             let at = *self.known.entry(column.name.clone()).or_insert_with(|| {
                 let mut profile = Profile::new(&column.name, &column.field);
                 profile.add_absent(before);
