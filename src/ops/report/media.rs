@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Maximum number of pictures.
 const MAX_PICTURES: usize = 24;
 /// Maximum number of bytes of a picture.
-const MAX_PICTURE_BYTES: u64 = 256 << 10;
+pub(super) const MAX_PICTURE_BYTES: u64 = 256 << 10;
 /// Maximum number of bytes of all pictures: base64 makes four of three.
 const MAX_BYTES: u64 = 700 << 10;
 /// Media types that every browser shows.

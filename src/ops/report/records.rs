@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use serde::Serialize;
 
 use super::{
-    media::{Gallery, Media},
+    media::{Gallery, MAX_PICTURE_BYTES, Media},
     profile::Profile,
 };
 use crate::{
@@ -32,8 +32,6 @@ use crate::{
 
 /// Bytes of a part that are enough to tell its type.
 const START_BYTES: u64 = 512;
-/// Maximum number of bytes of a part from which pictures are made.
-pub(super) const MEDIA_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes of records that statistics are made from.
 const STATS_BYTES: u64 = 64 << 20;
 /// Maximum number of different extensions in a report.
@@ -76,7 +74,7 @@ impl Pick {
 
     /// Enough for galleries.
     pub(super) fn media() -> Self {
-        Self { files: 8, records: 48, part_bytes: MEDIA_BYTES, media: true }
+        Self { files: 8, records: 48, part_bytes: MAX_PICTURE_BYTES, media: true }
     }
 }
 
