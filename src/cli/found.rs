@@ -5,7 +5,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    head::{GAP, padded},
+    align::{GAP, padded},
     human::{clean, plural},
     json,
 };

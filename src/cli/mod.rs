@@ -3,6 +3,7 @@
 //! Arguments and `shardify.toml` become options, an operation runs, its report is rendered: for people on standard
 //! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
 
+mod align;
 mod args;
 mod bench;
 mod bug;

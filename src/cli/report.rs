@@ -2,8 +2,11 @@
 
 use std::io::Write;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::{
     Session,
+    align::{self, padded},
     args::ReportArgs,
     exit::Outcome,
     html,
@@ -150,15 +153,15 @@ fn columns(w: &mut dyn Write, report: &Report) -> Result<()> {
         let sample = if report.sample_is_all { "all records" } else { report.sample.as_str() };
         writeln!(w, "values in {sample}")?;
     }
-    let names = report.column_list.iter().map(|column| clean(&column.column).chars().count());
+    let names = report.column_list.iter().map(|column| clean(&column.column).width());
     let width = names.max().unwrap_or(0).min(NAME);
     for column in &report.column_list {
         let nulls = match column.null_share {
             0.0 => String::new(),
             share => format!("  {:.1}% null", share * 100.0),
         };
-        let name = cut(&column.column, NAME);
-        writeln!(w, "  {name:<width$}  {}{nulls}{}", clean(&column.data_type), range(column))?;
+        let name = padded(&column.column, width);
+        writeln!(w, "  {name}  {}{nulls}{}", clean(&column.data_type), range(column))?;
         let top: Vec<String> = column
             .top
             .iter()
@@ -190,14 +193,10 @@ fn range(column: &ColumnReport) -> String {
     }
 }
 
-/// Returns as many characters of a text as fit.
+/// Returns as much of a text as fits, on one line.
 fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
-    let text = clean(&text);
-    match text.char_indices().nth(width) {
-        Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
-        None => text.into_owned(),
-    }
+    align::cut(&clean(&text), width)
 }
 
 fn rejects(w: &mut dyn Write, report: &Report) -> Result<()> {

@@ -1,5 +1,5 @@
-//! What commands that describe records share, so that a number is the same wherever it is printed: `report`, `check` and
-//! `manifest --drift` read live rows by `scan.rs`, sample them by `sample.rs`, unite bounds by `range.rs`, and take
+//! What commands that describe records share, so that a number is the same wherever it is printed: `report`, `check`
+//! and `manifest --drift` read live rows by `scan.rs`, sample them by `sample.rs`, unite bounds by `range.rs`, and take
 //! columns apart here. Members of structs are columns of their own; of columns of one name, the first counts.
 
 mod range;

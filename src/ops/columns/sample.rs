@@ -249,8 +249,8 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the files, by their numbers, with the rows that are read of them, in pieces; `live` has the live rows of each
-/// file.
+/// Returns the files, by their numbers, with the rows that are read of them, in pieces; `live` has the live rows of
+/// each file.
 pub(in crate::ops) fn spread(live: &[Vec<Range<u64>>], rows: u64) -> Vec<(usize, Vec<Range<u64>>)> {
     let blocks = blocks(live.iter().map(|rows| row_count(rows)).sum(), rows.min(MAX_ROWS));
     let (mut out, mut first) = (Vec::new(), 0);

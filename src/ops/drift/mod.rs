@@ -1,7 +1,7 @@
 //! `manifest --drift`: compares the distributions of values in two versions.
 //!
-//! The bins of each column are made from a sample of the older version, the rows that `report` describes, and the values
-//! of both versions are counted exactly: every shard of either is read once.
+//! The bins of each column are made from a sample of the older version, the rows that `report` describes, and the
+//! values of both versions are counted exactly: every shard of either is read once.
 //! Records of tar and TFRecord have no columns that could be read without all of their bytes, so the sizes of records
 //! are compared instead.
 //!
