@@ -55,11 +55,12 @@ def psi(before, after):
         a, b = count(before), count(after)
         a, b = a + [len(before) - sum(a)], b + [len(after) - sum(b)]
     else:
-        before, after = before[~np.isnan(before)], after[~np.isnan(after)]
-        distinct = np.unique(before)
+        # NaN is above all numbers, and no bound of a bin.
+        known = before[~np.isnan(before)]
+        distinct = np.unique(known)
         edges = distinct
         if len(distinct) > FEW_VALUES:
-            edges = np.unique(np.quantile(before, np.arange(1, 10) / 10, method="inverted_cdf"))
+            edges = np.unique(np.quantile(known, np.arange(1, 10) / 10, method="inverted_cdf"))
         bins = lambda column: np.bincount(np.searchsorted(edges, column, side="left"), minlength=len(edges) + 1)
         a, b = bins(before), bins(after)
     a, b = [np.maximum(np.array(side) / sum(side), LEAST_SHARE) for side in (a, b)]
@@ -102,7 +103,7 @@ def check_drift(binary, folder, rows, tolerance):
         both = np.concatenate([old[name], new[name]])
         expected = psi(old[name], both)
         assert math.isclose(columns[name]["psi"], expected, rel_tol=tolerance, abs_tol=tolerance), (name, columns[name]["psi"], expected)
-        nulls = lambda c: float(np.mean([v is None or v != v for v in c]))
+        nulls = lambda c: float(np.mean([v is None for v in c]))
         assert math.isclose(columns[name]["nulls_before"], nulls(old[name]), abs_tol=1e-12), name
         assert math.isclose(columns[name]["nulls_after"], nulls(both), abs_tol=1e-12), name
         assert ("psi" in columns[name]["beyond"]) == (columns[name]["psi"] > 0.02), name

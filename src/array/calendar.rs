@@ -6,7 +6,10 @@
 //! | noleap, 365_day | timestamp with the same year, month, day and time, which every calendar has |
 //! | all_leap, 366_day, 360_day | text, because there may be a 30th of February |
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    record::civil,
+};
 
 const DAY: i128 = 86_400_000_000;
 
@@ -63,7 +66,7 @@ impl Calendar {
 
     fn is_leap(self, year: i64) -> bool {
         match self {
-            Self::Proleptic | Self::Standard => year % 4 == 0 && (year % 100 != 0 || year % 400 == 0),
+            Self::Proleptic | Self::Standard => civil::is_leap(year),
             Self::Julian => year % 4 == 0,
             Self::NoLeap => false,
             Self::AllLeap | Self::Days360 => true,
@@ -100,9 +103,9 @@ impl Calendar {
             Self::NoLeap => year * 365 + of_year,
             Self::AllLeap => year * 366 + of_year,
             Self::Julian => julian_days(year) + of_year,
-            Self::Proleptic => gregorian_days(year) + of_year,
+            Self::Proleptic => civil::days(year, 1, 1) + of_year,
             Self::Standard => {
-                let found = gregorian_days(year) + of_year;
+                let found = civil::days(year, 1, 1) + of_year;
                 if found >= GREGORIAN {
                     found
                 } else {
@@ -128,12 +131,6 @@ impl Calendar {
         let month = (1..=12).rev().find(|month| of_year >= start(*month)).unwrap_or(1);
         (year, month as i64, of_year - start(month) + 1)
     }
-}
-
-/// Returns the days from 1970-01-01 to the first day of a Gregorian year.
-fn gregorian_days(year: i64) -> i64 {
-    let y = year - 1;
-    y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) - 719_162
 }
 
 /// Returns the days from 1970-01-01 to the first day of a Julian year.

@@ -165,10 +165,10 @@ pub(super) enum Command {
     Head(HeadArgs),
     /// Describe a dataset or source as text, JSON or one HTML page.
     ///
-    /// Versions, sizes, columns with ranges, nulls and frequent values, drift, rejected records, lineage, pictures and
-    /// recordings. Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them;
-    /// distributions come from all records of small inputs, else from a sample of at most 65,536 records, and the
-    /// report says which. Ids of private datasets and the names of their sources are not shown.
+    /// Versions, sizes, columns with ranges, nulls and frequent values, drift, rejected records, lineage and pictures.
+    /// Counts, nulls and ranges are exact where the log, sidecars and Parquet footers state them; distributions come
+    /// from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
+    /// of private datasets and the names of their sources are not shown.
     Report(ReportArgs),
     /// Measure what a loader gets from a source and from its shards.
     ///

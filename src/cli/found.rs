@@ -2,7 +2,10 @@
 
 use std::io::Write;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::{
+    align::{GAP, padded},
     human::{clean, plural},
     json,
 };
@@ -132,16 +135,12 @@ impl<'a> Found<'a> {
     fn flush(&mut self) -> Result<()> {
         for line in &self.lines {
             for (width, cell) in self.widths.iter_mut().zip(line) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(cell.width());
             }
         }
         for line in self.lines.drain(..) {
-            let mut text = String::new();
-            for (cell, width) in line.iter().zip(&self.widths) {
-                text.push_str(cell);
-                text.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
-            }
-            writeln!(self.w, "{}", text.trim_end())?;
+            let cells = line.iter().zip(&self.widths).map(|(cell, width)| padded(cell, width + GAP));
+            writeln!(self.w, "{}", cells.collect::<String>().trim_end())?;
         }
         for note in self.notes.drain(..) {
             writeln!(self.w, "{note}")?;

@@ -7,10 +7,11 @@ use arrow::{
     datatypes::Field,
 };
 use serde_json::{Map, Value, json};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::{
     Session,
+    align::{GAP, cut, padded},
     args::HeadArgs,
     exit::Outcome,
     human::clean,
@@ -39,8 +40,6 @@ const MIN_CELL: usize = 16;
 const MIN_TYPE: usize = 6;
 /// Columns of the widest cell that is not the only one.
 const MAX_CELL: usize = 40;
-/// Columns between cells.
-const GAP: usize = 2;
 /// Characters of a value that are kept.
 const MAX_TEXT: usize = 1_000;
 /// Values of a tensor that are shown.
@@ -231,34 +230,6 @@ fn write_sample(w: &mut dyn Write, sample: &HeadSample, width: usize) -> Result<
     Ok(())
 }
 
-/// Returns text in exactly so many columns.
-fn padded(text: &str, width: usize) -> String {
-    let text = cut(&clean(text), width);
-    let space = width.saturating_sub(text.width());
-    text + &" ".repeat(space)
-}
-
-/// Returns as much of the text as fits; a cut is shown.
-fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    let mut used = 0;
-    for c in text.chars() {
-        let columns = c.width().unwrap_or(0);
-        if used + columns + 1 > width {
-            break;
-        }
-        out.push(c);
-        used += columns;
-    }
-    if width > 0 {
-        out.push('…');
-    }
-    out
-}
-
 /// Returns the type of a column; of tensors, element type and shape.
 fn type_of(field: &Field) -> String {
     match (tensor_shape(field), tensor_item(field)) {
@@ -391,19 +362,4 @@ fn whole_text(part: &HeadPart) -> Option<&str> {
     let is_whole = part.start.len() as u64 == part.bytes && !part.is_hidden;
     let is_text = matches!(media(part), "application/json" | "text/plain");
     std::str::from_utf8(&part.start).ok().filter(|_| is_whole && is_text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_cut_by_columns() {
-        assert_eq!(cut("abc", 3), "abc");
-        assert_eq!(cut("abcd", 3), "ab…");
-        assert_eq!(cut("日本語", 5), "日本…");
-        assert_eq!(cut("日本語", 4), "日…");
-        assert_eq!(padded("日", 4), "日  ");
-        assert_eq!(cut("x", 0), "");
-    }
 }

@@ -10,7 +10,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
     convert::{committed, convert},
-    inspect::inspect,
+    inspect::{inspect, sizes},
     plan::{nothing_planned, planned},
     table::{table, vacuumed},
     undo::{block, remove, revert},

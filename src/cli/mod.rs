@@ -3,10 +3,10 @@
 //! Arguments and `shardify.toml` become options, an operation runs, its report is rendered: for people on standard
 //! output, or with `--json` as one object per line. Everything that is not the answer goes to standard error.
 
+mod align;
 mod args;
 mod bench;
 mod bug;
-mod chart;
 mod check;
 mod config;
 mod exit;
@@ -117,11 +117,17 @@ fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
             let code = if e.use_stderr() { 2 } else { 0 };
             let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
             let text = e.render();
-            let text = if colour && !chart::plain() { text.ansi().to_string() } else { text.to_string() };
+            let text = if colour && !wants_plain() { text.ansi().to_string() } else { text.to_string() };
             // Where a suggestion was left out, its empty lines stay.
             Parsed::Text(text.replace("\n\n\n", "\n\n"), code)
         }
     })
+}
+
+/// Whether `TERM=dumb` or `NO_COLOR` asks for plain text.
+fn wants_plain() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_set("NO_COLOR") || std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Takes arguments apart as a run would, and does nothing.
@@ -347,7 +353,7 @@ impl Session<'_> {
         self.progress.stop();
         self.print(|w| {
             if !self.global.json {
-                return human::inspect(w, &report, chart::Style::of_terminal());
+                return human::inspect(w, &report);
             }
             report.formats.iter().try_for_each(|format| json::object(w, "format", format))?;
             report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;

@@ -2,10 +2,12 @@
 
 use std::io::Write;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::{
     Session,
+    align::{self, padded},
     args::ReportArgs,
-    chart::{Style, histogram},
     exit::Outcome,
     html,
     human::{self, clean, line, plural},
@@ -66,8 +68,6 @@ fn as_json(w: &mut dyn Write, report: &Report) -> Result<()> {
     report.rejects.groups.iter().try_for_each(|group| json::object(w, "reject", group))?;
     report.folders.iter().try_for_each(|folder| json::object(w, "source_folder", folder))?;
     report.media.pictures.iter().try_for_each(|picture| json::object(w, "picture", picture))?;
-    report.media.waves.iter().try_for_each(|wave| json::object(w, "recording", wave))?;
-    report.strips.iter().try_for_each(|strip| json::object(w, "array", strip))?;
     let mut summary = serde_json::to_value(report).unwrap_or_default();
     summary["rejects"] = serde_json::json!(report.rejects);
     json::summary(w, &summary)
@@ -93,10 +93,9 @@ fn text(w: &mut dyn Write, report: &Report) -> Result<()> {
     if report.damaged > 0 {
         line(w, "damaged", plural(report.damaged, "file"))?;
     }
-    let style = Style::of_terminal();
-    sizes(w, "sizes", &report.shard_sizes, style, "files")?;
+    sizes(w, "sizes", &report.shard_sizes, "files")?;
     let heading = format!("sizes of records, of {}", report.record_sizes_from);
-    sizes(w, &heading, &report.record_sizes, style, "records")?;
+    sizes(w, &heading, &report.record_sizes, "records")?;
     versions(w, report)?;
     columns(w, report)?;
     for part in &report.parts {
@@ -115,13 +114,13 @@ fn text(w: &mut dyn Write, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], style: Style, noun: &str) -> Result<()> {
+fn sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], noun: &str) -> Result<()> {
     if bins.is_empty() {
         return Ok(());
     }
     writeln!(w, "{heading}")?;
     let bucket = |bin: &SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
-    histogram(w, &bins.iter().map(bucket).collect::<Vec<_>>(), style, noun)
+    human::sizes(w, &bins.iter().map(bucket).collect::<Vec<_>>(), noun)
 }
 
 fn versions(w: &mut dyn Write, report: &Report) -> Result<()> {
@@ -154,15 +153,15 @@ fn columns(w: &mut dyn Write, report: &Report) -> Result<()> {
         let sample = if report.sample_is_all { "all records" } else { report.sample.as_str() };
         writeln!(w, "values in {sample}")?;
     }
-    let names = report.column_list.iter().map(|column| clean(&column.column).chars().count());
+    let names = report.column_list.iter().map(|column| clean(&column.column).width());
     let width = names.max().unwrap_or(0).min(NAME);
     for column in &report.column_list {
         let nulls = match column.null_share {
             0.0 => String::new(),
             share => format!("  {:.1}% null", share * 100.0),
         };
-        let name = cut(&column.column, NAME);
-        writeln!(w, "  {name:<width$}  {}{nulls}{}", clean(&column.data_type), range(column))?;
+        let name = padded(&column.column, width);
+        writeln!(w, "  {name}  {}{nulls}{}", clean(&column.data_type), range(column))?;
         let top: Vec<String> = column
             .top
             .iter()
@@ -194,14 +193,10 @@ fn range(column: &ColumnReport) -> String {
     }
 }
 
-/// Returns as many characters of a text as fit.
+/// Returns as much of a text as fits, on one line.
 fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
-    let text = clean(&text);
-    match text.char_indices().nth(width) {
-        Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
-        None => text.into_owned(),
-    }
+    align::cut(&clean(&text), width)
 }
 
 fn rejects(w: &mut dyn Write, report: &Report) -> Result<()> {

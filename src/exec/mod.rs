@@ -41,5 +41,6 @@ pub mod shuffle;
 pub mod sides;
 pub mod sort;
 pub mod source;
+mod spill;
 mod splice;
 pub mod types;

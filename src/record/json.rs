@@ -19,7 +19,7 @@ use arrow::{
 };
 
 use super::{
-    duration,
+    civil, duration,
     interval::{self, Interval},
 };
 use crate::codec::base64::base64;
@@ -352,7 +352,7 @@ fn duration_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
 
 /// Appends `YYYY-MM-DD`; years beyond four digits have a sign, as ISO 8601 requires.
 fn push_date(days: i64, out: &mut Vec<u8>) {
-    let (year, month, day) = civil_from_days(days);
+    let (year, month, day) = civil::date(days);
     match year {
         0..=9999 => push_digits(year.unsigned_abs(), 4, out),
         _ => {
@@ -399,24 +399,6 @@ fn push_digits(value: u64, width: usize, out: &mut Vec<u8>) {
         *digit = b"0123456789"[(rest % 10) as usize];
         rest /= 10;
     }
-}
-
-/// Converts a day, counted from 1970-01-01, to its proleptic Gregorian year, month and day.
-///
-/// The calendar repeats every 400 years (146,097 days); counted from the first of March, the leap day is the last day
-/// of the year, and month lengths follow the line `(153 * month + 2) / 5`.
-fn civil_from_days(days: i64) -> (i64, u64, u64) {
-    let shifted = i128::from(days) + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i128::from(month <= 2);
-    let small = |n: i128| u64::try_from(n).unwrap_or(0);
-    (i64::try_from(year).unwrap_or(i64::MAX), small(month), small(day))
 }
 
 /// Shortens a value so that it fits on a line.
@@ -522,7 +504,6 @@ mod tests {
         assert_eq!(text_of(&zoned, 2).unwrap(), "2023-11-14T22:13:20.000001Z");
         let nanos = TimestampNanosecondArray::from(vec![1]);
         assert_eq!(value(&nanos, 0), "\"1970-01-01T00:00:00.000000001\"");
-        assert_eq!(civil_from_days(i64::MAX).1, civil_from_days(i64::MAX).1.clamp(1, 12));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! is the number of records of the split.
 
 pub mod buffer_pool;
+pub mod civil;
 pub mod clutter;
 pub mod coded;
 pub mod dedup;

@@ -3,6 +3,8 @@
 
 use arrow::datatypes::TimeUnit;
 
+use super::civil;
+
 /// Seconds of a day.
 const DAY: i128 = 86_400;
 
@@ -161,29 +163,15 @@ fn split_date(text: &str) -> Option<(i128, &str)> {
     if !well_formed || month.len() != 2 {
         return None;
     }
-    let (year, month, day) = (sign * digits(year.as_bytes())?, digits(month.as_bytes())?, digits(day.as_bytes())?);
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let last = match month {
-        2 => 28 + i128::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    (1..=last).contains(&day).then(|| (days_from_civil(year, month, day), rest))
+    let year = sign * i64::try_from(digits(year.as_bytes())?).ok()?;
+    let two = |text: &str| i32::try_from(digits(text.as_bytes())?).ok();
+    let (month, day) = (two(month)?, two(day)?);
+    let is_known = (1..=civil::month_days(year, month)).contains(&day);
+    is_known.then(|| (civil::days(year, month, day).into(), rest))
 }
 
 fn digits(text: &[u8]) -> Option<i128> {
     text.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + i128::from(digit - b'0')))
-}
-
-/// Returns the days since 1970-01-01 of a proleptic Gregorian date, counted in years that begin in March, so that the
-/// leap day is the last.
-fn days_from_civil(year: i128, month: i128, day: i128) -> i128 {
-    let year = year - i128::from(month <= 2);
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
 #[cfg(test)]

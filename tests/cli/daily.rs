@@ -390,7 +390,7 @@ fn inspect_says_what_is_there_and_what_to_run_next() {
     a.csv
       csv        1 file, 1.2 KiB, 100 records
     sizes
-        1.0 KiB+           1 file  100 %   1.2 KiB  ################################
+        1.0 KiB+           1 file  100 %   1.2 KiB
     columns in 100 sampled records
       record_id   text  unique
       patient_id  text

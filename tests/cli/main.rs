@@ -56,6 +56,7 @@ mod mirror;
 mod mission;
 mod mistakes;
 mod names;
+mod numbers;
 mod plan_adopt;
 mod plan_compact;
 mod plans;

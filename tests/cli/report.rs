@@ -116,7 +116,7 @@ fn the_same_dataset_gives_the_same_page_on_any_number_of_threads() {
 }
 
 #[test]
-fn pictures_and_recordings_are_in_the_page() {
+fn pictures_are_in_the_page() {
     let folder = Folder::new();
     let source = testdata_path("files").display().to_string();
     for to in ["tar", "tfrecord", "parquet"] {
@@ -127,29 +127,11 @@ fn pictures_and_recordings_are_in_the_page() {
         for media in ["image/png", "image/jpeg", "image/webp"] {
             assert!(page.contains(&format!("src=\"data:{media};base64,")), "{source} {media}");
         }
-        let recordings = objects(&folder, source, "recording");
-        let wave = recordings.iter().find(|recording| recording["media"] == "audio/wav").unwrap();
-        assert!(wave["envelope"].as_array().unwrap().len() > 100, "{source}");
-        assert!(page.contains("class=\"wave\""), "{source}");
     }
     let sizes = objects(&folder, "tar", "record_sizes");
     let records = folder.run("report tar --json").ok().summary()["records"].clone();
     let counted: u64 = sizes.iter().map(|bin| bin["count"].as_u64().unwrap()).sum();
     assert_eq!(counted, records.as_u64().unwrap());
-}
-
-#[test]
-fn arrays_are_heat_strips() {
-    let folder = Folder::new();
-    let cube = testdata_path("arrays/cube.npy").display().to_string();
-    for to in ["parquet", "tar"] {
-        folder.run(&format!("convert {cube} --out {to} --to {to} --quiet")).ok();
-        let page = page(&folder, to);
-        assert!(page.contains("class=\"strip\""), "{to}");
-    }
-    let arrays = objects(&folder, &cube, "array");
-    assert!(!arrays.is_empty());
-    assert!(arrays.iter().all(|array| array["min"].as_f64() <= array["max"].as_f64()));
 }
 
 #[test]

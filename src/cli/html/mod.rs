@@ -560,7 +560,7 @@ fn parts(out: &mut String, report: &Report) {
 }
 
 fn media(out: &mut String, report: &Report) {
-    let (pictures, waves) = (&report.media.pictures, &report.media.waves);
+    let pictures = &report.media.pictures;
     if !pictures.is_empty() {
         let omitted = match report.pictures_omitted {
             0 => String::new(),
@@ -580,68 +580,6 @@ fn media(out: &mut String, report: &Report) {
         }
         out.push_str("</div></section>");
     }
-    if !waves.is_empty() {
-        heading(out, "Recordings", "The first channel; only WAV is decoded.");
-        out.push_str("<div class=\"grid\">");
-        for wave in waves {
-            let _ = write!(
-                out,
-                "<div class=\"card\"><div class=\"top\"><h3 class=\"mono\"><bdi>{}</bdi></h3><span class=\"type\">{}\
-                </span></div><p class=\"facts\">{}",
-                escape_some(&wave.name),
-                wave.media,
-                Size(wave.bytes)
-            );
-            let Some(found) = &wave.wave else {
-                out.push_str(" · not decoded</p></div>");
-                continue;
-            };
-            let first = if found.decoded_seconds < found.seconds {
-                format!(", the first {:.1} s drawn", found.decoded_seconds)
-            } else {
-                String::new()
-            };
-            let _ = write!(
-                out,
-                " · {:.2} s{first} · {} Hz · {}</p>{}</div>",
-                found.seconds,
-                grouped(found.sample_rate.into()),
-                plural(found.channels.into(), "channel"),
-                svg::wave(&found.envelope, &wave.name)
-            );
-        }
-        out.push_str("</div></section>");
-    }
-    strips(out, report);
-}
-
-fn strips(out: &mut String, report: &Report) {
-    if report.strips.is_empty() {
-        return;
-    }
-    heading(out, "Arrays", "Means of neighbouring values, dark is low; rows are all dimensions but the last.");
-    out.push_str("<div class=\"grid\">");
-    for strip in &report.strips {
-        let shape: Vec<String> = strip.shape.iter().map(ToString::to_string).collect();
-        let height = (strip.cells.len() * 12).clamp(28, 150);
-        let _ = write!(
-            out,
-            "<div class=\"card\"><div class=\"top\"><h3 class=\"mono\"><bdi>{}</bdi></h3><span class=\"type\">{} [{}]\
-             </span></div>\
-             <p class=\"facts\"><em>{}</em> to <em>{}</em></p><div style=\"height:{height}px\">{}</div></div>",
-            escape_some(&strip.name),
-            escape_some(&strip.data_type),
-            shape.join(" × "),
-            number(strip.min),
-            number(strip.max),
-            svg::strip(&strip.cells, (strip.min, strip.max), &strip.name).replacen(
-                "<svg ",
-                &format!("<svg height=\"{height}\" "),
-                1
-            )
-        );
-    }
-    out.push_str("</div></section>");
 }
 
 fn footer(out: &mut String, report: &Report) {

@@ -42,10 +42,6 @@ svg.bars g:hover path{fill:var(--other)}
 svg.bars g:hover .hit{fill:var(--soft)}
 svg.pairs .before{fill:var(--muted);opacity:.55}
 svg.pairs .after{fill:var(--accent)}
-svg.wave{height:64px}
-svg.wave path{fill:var(--accent)}
-svg.strip{border-radius:4px;background:var(--line);shape-rendering:crispEdges}
-.h0{fill:#0d0887}.h1{fill:#47039f}.h2{fill:#7301a8}.h3{fill:#9c179e}.h4{fill:#bd3786}.h5{fill:#d8576b}.h6{fill:#ed7953}.h7{fill:#fb9f3a}.h8{fill:#fdca26}
 .axis{display:flex;justify-content:space-between;gap:12px;color:var(--muted);font-size:11.5px;margin-top:3px}
 .axis span{overflow-wrap:anywhere;min-width:0}
 .axis span:last-child{text-align:right}

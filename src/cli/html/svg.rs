@@ -1,5 +1,4 @@
-//! Drawings as inline SVG, without a library: bars, pairs of bars, waves, heat strips and the graph of sources and
-//! versions.
+//! Drawings as inline SVG, without a library: bars, pairs of bars and the graph of sources and versions.
 //!
 //! Colours come from classes of the style sheet, so that drawings follow the scheme of light and dark. Drawings that
 //! are stretched to their place contain no text.
@@ -12,8 +11,6 @@ use crate::units::grouped;
 /// Width and height of a drawing of bars.
 const WIDTH: f64 = 240.0;
 const HEIGHT: f64 = 60.0;
-/// Number of colours of a heat strip.
-const LEVELS: usize = 9;
 
 /// A bar: its value, and what is said of it.
 pub(super) struct Bar {
@@ -71,49 +68,6 @@ pub(super) fn pairs(pairs: &[(f64, f64)], label: &str) -> String {
             );
         }
         out.push_str("\"/>");
-    }
-    out + "</svg>"
-}
-
-/// Draws an envelope of values from -1 to 1.
-pub(super) fn wave(envelope: &[(f32, f32)], label: &str) -> String {
-    let mut out = open("wave", envelope.len().max(1) as f64, 100.0, label);
-    out.push_str("<path d=\"M0 50");
-    let y = |value: f32| short(50.0 - f64::from(value) * 48.0);
-    for (at, (_, high)) in envelope.iter().enumerate() {
-        let _ = write!(out, "L{at} {}", y(high.max(0.004)));
-    }
-    for (at, (low, _)) in envelope.iter().enumerate().rev() {
-        let _ = write!(out, "L{at} {}", y(low.min(-0.004)));
-    }
-    out + "z\"/></svg>"
-}
-
-/// Draws a grid of values between two bounds, in a colour for each of nine parts of the range.
-pub(super) fn strip(cells: &[Vec<Option<f64>>], (min, max): (f64, f64), label: &str) -> String {
-    let width = cells.first().map_or(1, Vec::len);
-    let mut out = open("strip", width as f64, cells.len() as f64, label);
-    let level = |value: f64| {
-        let share = if max > min { (value / 2.0 - min / 2.0) / (max / 2.0 - min / 2.0) } else { 0.5 };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 8")]
-        let level = (share.clamp(0.0, 1.0) * (LEVELS - 1) as f64).round() as usize;
-        level
-    };
-    for wanted in 0..LEVELS {
-        let mut path = String::new();
-        for (y, row) in cells.iter().enumerate() {
-            let mut x = 0;
-            while x < row.len() {
-                let same = row[x..].iter().take_while(|cell| cell.is_some_and(|value| level(value) == wanted)).count();
-                if same > 0 {
-                    let _ = write!(path, "M{x} {y}h{same}v1h-{same}z");
-                }
-                x += same.max(1);
-            }
-        }
-        if !path.is_empty() {
-            let _ = write!(out, "<path class=\"h{wanted}\" d=\"{path}\"/>");
-        }
     }
     out + "</svg>"
 }
@@ -235,8 +189,6 @@ mod tests {
         let all = [
             bars(&[Bar { value: 1.0, title: hostile.into() }, Bar { value: 0.0, title: String::new() }], hostile),
             pairs(&[(0.5, 0.5), (0.0, f64::MIN_POSITIVE)], hostile),
-            wave(&[(-1.0, 1.0)], hostile),
-            strip(&[vec![Some(1.0), None]], (f64::MIN, f64::MAX), hostile),
             graph(&[node()], &[node(), node()], &edges, hostile),
         ];
         for drawing in &all {
@@ -248,11 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_colour_are_one_path() {
-        let drawing = strip(&[vec![Some(0.0), Some(0.0), Some(1.0)]], (0.0, 1.0), "");
-        assert!(
-            drawing.contains("class=\"h0\" d=\"M0 0h2v1h-2z\"") && drawing.contains("class=\"h8\" d=\"M2 0h1v1h-1z\"")
-        );
+    fn texts_are_short() {
         assert_eq!((short(2.50), short(100.0), short(0.004)), ("2.5".into(), "100".into(), "0".into()));
         assert_eq!(fitted("/data/a/b", 5), "…/a/b");
     }

@@ -4,14 +4,13 @@ use std::io::Write;
 
 use super::{clean, line, parent, plural, settings, table::inspected};
 use crate::{
-    cli::chart::{Style, histogram},
     error::Result,
-    ops::inspect::{Cost, InspectReport},
+    ops::inspect::{Bucket, Cost, InspectReport},
     units::{Size, grouped},
 };
 
 /// Writes what `inspect` found.
-pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: Style) -> Result<()> {
+pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
     writeln!(w, "{version}{}", clean(&report.source))?;
     for format in &report.formats {
@@ -40,7 +39,7 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: 
     }
     if report.files > 0 {
         writeln!(w, "sizes")?;
-        histogram(w, &report.sizes, style, "files")?;
+        sizes(w, &report.sizes, "files")?;
         if report.files > 1 {
             let (small, files) = (grouped(report.small_files), grouped(report.files));
             writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
@@ -65,6 +64,27 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport, style: 
         None => writeln!(w, "next\n  {}", clean(&report.advice))?,
     }
     report.cost.iter().try_for_each(|cost| writeln!(w, "  {}", estimate(cost)).map_err(Into::into))
+}
+
+/// Writes a line per bucket: its lower bound, and how many files, or of what else `noun` says, it has.
+pub(in crate::cli) fn sizes(w: &mut dyn Write, buckets: &[Bucket], noun: &str) -> Result<()> {
+    let all = buckets.iter().map(|bucket| bucket.files).sum();
+    for bucket in buckets {
+        let (from, bytes) = (Size(bucket.from).to_string(), Size(bucket.bytes).to_string());
+        let (files, share) = (grouped(bucket.files), share(bucket.files, all));
+        let noun = if bucket.files == 1 { format!("{} ", noun.trim_end_matches('s')) } else { noun.to_owned() };
+        writeln!(w, "  {from:>9}+ {files:>11} {noun} {share:>5} {bytes:>9}")?;
+    }
+    Ok(())
+}
+
+/// Returns a share in percent, without a claim that few are none or most are all.
+fn share(files: u64, all: u64) -> String {
+    match (u128::from(files) * 200 / u128::from(all.max(1))).div_ceil(2) {
+        0 if files > 0 => "< 1 %".to_owned(),
+        100 if files < all => "99 %".to_owned(),
+        percent => format!("{percent} %"),
+    }
 }
 
 /// Returns what the next command will take, in words.
@@ -116,4 +136,15 @@ fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_do_not_claim_none_or_all() {
+        let shares = [share(0, 0), share(1, 1_000), share(999, 1_000), share(1, 3), share(2, 3), share(7, 7)];
+        assert_eq!(shares, ["0 %", "< 1 %", "99 %", "33 %", "67 %", "100 %"]);
+    }
 }

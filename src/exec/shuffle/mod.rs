@@ -27,6 +27,7 @@ use super::{
     encode::Layout,
     gather::Gathered,
     ordered::{Ordered, ordered},
+    spill,
 };
 use crate::{
     error::{Error, Result},
@@ -200,27 +201,21 @@ impl<'a> Shuffler<'a> {
         runs: Vec<Run>,
         totals: &Totals,
     ) -> Result<Vec<Run>> {
-        let (mut files, held): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| matches!(run, Run::File(_)));
+        let (files, held): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| matches!(run, Run::File(_)));
         let records: u64 = totals.records.iter().sum();
         let block = totals.records_of(self.memory.block_bytes);
-        while files.len() > self.memory.fan_in {
-            let mut next = Vec::new();
-            let mut rest = files.into_iter().peekable();
-            while rest.peek().is_some() {
-                let some: Vec<Run> = rest.by_ref().take(self.memory.fan_in).collect();
-                let of_some: u64 = some.iter().map(Run::records).sum();
-                // These runs have only a part of the records of each cell.
-                let limit = totals.records_of(self.memory.interval_bytes);
-                let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
-                let intervals = totals.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
-                let mut writer = RunWriter::create(self.setup.store.location(), self.layout.schema())?;
-                for merged in self.merged(scope, some, intervals, (block, 0)) {
-                    merged?.batches.iter().try_for_each(|batch| writer.push(&self.layout, batch))?;
-                }
-                next.push(writer.finish()?);
+        let mut files = spill::reduce(files, self.memory.fan_in, |some| {
+            let of_some: u64 = some.iter().map(Run::records).sum();
+            // These runs have only a part of the records of each cell.
+            let limit = totals.records_of(self.memory.interval_bytes);
+            let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
+            let intervals = totals.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
+            let mut writer = RunWriter::create(self.setup.store.location(), self.layout.schema())?;
+            for merged in self.merged(scope, some, intervals, (block, 0)) {
+                merged?.batches.iter().try_for_each(|batch| writer.push(&self.layout, batch))?;
             }
-            files = next;
-        }
+            writer.finish()
+        })?;
         files.extend(held);
         Ok(files)
     }

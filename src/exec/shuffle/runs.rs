@@ -1,32 +1,26 @@
 //! Sorted runs of prepared records, in memory as long as there is room and in temporary files then, of which any
-//! interval of ranks can be read.
-//!
-//! ```text
-//! in memory   one batch
-//! in a file   Arrow's stream format: schema | block | block | ...     first keys and places of blocks in memory
-//! ```
-//!
-//! A block has so few records that an interval of many runs fits into memory.
+//! interval of ranks can be read. A run in a file is cut into blocks of so few records that an interval of many runs
+//! fits into memory; the first key of each block is in memory.
 
 use std::{
-    io::Write,
     ops::{Range, RangeInclusive},
     sync::Arc,
 };
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, UInt32Array},
-    buffer::Buffer,
     compute::{concat, take},
     datatypes::{SchemaRef, UInt8Type, UInt64Type},
-    ipc::{reader::StreamDecoder, writer::StreamWriter},
 };
 
 use crate::{
     error::{Error, Result},
-    exec::encode::Layout,
+    exec::{
+        encode::Layout,
+        spill::{SpillWriter, SpilledBatches},
+    },
     record::{shuffle::Rank, side::Side},
-    storage::{Location, Scratch, scratch},
+    storage::Location,
 };
 
 /// Where records belong in the order of all, apart from ties.
@@ -114,7 +108,7 @@ impl Run {
     pub(super) fn records(&self) -> u64 {
         match self {
             Self::Held(batch) => batch.num_rows() as u64,
-            Self::File(file) => file.records,
+            Self::File(file) => file.blocks.records(),
         }
     }
 
@@ -165,90 +159,43 @@ pub(super) fn sorted(layout: &Layout, batches: &[RecordBatch], dropped: usize) -
 /// A run in a temporary file, which is deleted on drop.
 #[derive(Debug)]
 pub(super) struct RunFile {
-    file: Scratch,
-    /// The schema in Arrow's stream format.
-    schema: Buffer,
-    /// First key and place of each block.
-    blocks: Vec<(Key, u64)>,
-    /// Where the last block ends.
-    end: u64,
-    /// Number of records.
-    records: u64,
+    blocks: SpilledBatches,
+    /// First key of each block.
+    firsts: Vec<Key>,
 }
 
 impl RunFile {
     /// Returns the blocks that may have records with such keys.
     fn read(&self, keys: &RangeInclusive<Key>) -> Result<Vec<RecordBatch>> {
         // The block before may end with records of the interval.
-        let from = self.blocks.partition_point(|(first, _)| first < keys.start()).saturating_sub(1);
-        let to = self.blocks.partition_point(|(first, _)| first <= keys.end());
-        let place = |block: usize| self.blocks.get(block).map_or(self.end, |(_, at)| *at);
-        if from >= to {
-            return Ok(Vec::new());
-        }
-        let bytes = self.file.read(place(from)..place(to))?;
-        let mut decoder = StreamDecoder::new();
-        decoder.decode(&mut self.schema.clone())?;
-        let (mut bytes, mut batches) = (Buffer::from_vec(bytes), Vec::with_capacity(to - from));
-        while let Some(batch) = decoder.decode(&mut bytes)? {
-            batches.push(batch);
-        }
-        Ok(batches)
-    }
-}
-
-/// Counts the bytes that are written.
-struct Counting<W> {
-    inner: W,
-    at: u64,
-}
-
-impl<W: Write> Write for Counting<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.at += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
+        let from = self.firsts.partition_point(|first| first < keys.start()).saturating_sub(1);
+        self.blocks.read(from..self.firsts.partition_point(|first| first <= keys.end()))
     }
 }
 
 /// Writes a run to a file, one block after the other.
 pub(super) struct RunWriter {
-    file: Scratch,
-    writer: StreamWriter<Counting<Box<dyn Write + Send>>>,
-    schema_bytes: u64,
-    blocks: Vec<(Key, u64)>,
-    records: u64,
+    writer: SpillWriter,
+    firsts: Vec<Key>,
 }
 
 impl RunWriter {
     /// Creates a file.
     pub(super) fn create(location: &Location, schema: &SchemaRef) -> Result<Self> {
-        let file = scratch(location)?;
-        let inner: Box<dyn Write + Send> = Box::new(file.create()?);
-        let writer = StreamWriter::try_new(Counting { inner, at: 0 }, schema)?;
-        let schema_bytes = writer.get_ref().at;
-        Ok(Self { file, writer, schema_bytes, blocks: Vec::new(), records: 0 })
+        Ok(Self { writer: SpillWriter::create(location, schema, None)?, firsts: Vec::new() })
     }
 
     /// Appends records that follow those before.
     pub(super) fn push(&mut self, layout: &Layout, block: &RecordBatch) -> Result<()> {
-        if block.num_rows() > 0 {
-            self.blocks.push((KeyColumns::of(layout, block).key(0), self.writer.get_ref().at));
-            self.writer.write(block)?;
-            self.records += block.num_rows() as u64;
+        if block.num_rows() == 0 {
+            return Ok(());
         }
-        Ok(())
+        self.firsts.push(KeyColumns::of(layout, block).key(0));
+        self.writer.push(block)
     }
 
     /// Finishes the file.
-    pub(super) fn finish(mut self) -> Result<Run> {
-        self.writer.flush()?;
-        let end = self.writer.get_ref().at;
-        let schema = self.file.read(0..self.schema_bytes)?.into();
-        Ok(Run::File(RunFile { file: self.file, schema, blocks: self.blocks, end, records: self.records }))
+    pub(super) fn finish(self) -> Result<Run> {
+        Ok(Run::File(RunFile { blocks: self.writer.finish()?, firsts: self.firsts }))
     }
 }

@@ -7,23 +7,16 @@
 //! ```
 
 use arrow::{
-    array::RecordBatch,
-    compute::interleave_record_batch,
-    datatypes::SchemaRef,
-    ipc::{
-        CompressionType,
-        reader::StreamReader,
-        writer::{IpcWriteOptions, StreamWriter},
-    },
-    row::Rows,
+    array::RecordBatch, compute::interleave_record_batch, datatypes::SchemaRef, ipc::CompressionType, row::Rows,
 };
 
 use super::keys::{Keys, prefix};
 use crate::{
     error::{Error, Result},
+    exec::spill::{self, SpillWriter, SpilledBatches},
     format::parquet::logical_bytes,
     record::BATCH_ROWS,
-    storage::{Location, Scratch, scratch},
+    storage::Location,
 };
 
 /// Batches in order, from any source.
@@ -37,11 +30,7 @@ pub(in crate::exec) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> us
 
 /// A sorted run in a temporary file, which is deleted on drop.
 #[derive(Debug)]
-pub(in crate::exec) struct Run {
-    file: Scratch,
-    /// Rows of each of its batches.
-    batch_rows: usize,
-}
+pub(in crate::exec) struct Run(SpilledBatches);
 
 impl Run {
     /// Writes batches that are already sorted; `None` if there are no rows.
@@ -50,19 +39,12 @@ impl Run {
         schema: &SchemaRef,
         batches: impl Iterator<Item = Result<RecordBatch>>,
     ) -> Result<Option<Self>> {
-        let file = scratch(location)?;
-        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?;
-        let mut writer = StreamWriter::try_new_with_options(file.create()?, schema, options)?;
-        let mut batch_rows = 0;
+        let mut writer = SpillWriter::create(location, schema, Some(CompressionType::LZ4_FRAME))?;
         for batch in batches {
-            let batch = batch?;
-            batch_rows = batch_rows.max(batch.num_rows());
-            writer.write(&batch)?;
+            writer.push(&batch?)?;
         }
-        writer.finish()?;
-        let mut written = writer.into_inner()?;
-        std::io::Write::flush(&mut written)?;
-        Ok((batch_rows > 0).then_some(Self { file, batch_rows }))
+        let run = Self(writer.finish()?);
+        Ok((run.0.records() > 0).then_some(run))
     }
 
     /// Sorts batches and writes them.
@@ -92,16 +74,6 @@ impl Run {
         };
         Self::write(location, schema, order.chunks(rows_of_batch).map(gather))
     }
-
-    /// Returns its batches; the file is deleted when they are dropped.
-    fn open(self) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-        let reader = StreamReader::try_new(self.file.open()?, None)?;
-        let file = self.file;
-        Ok(reader.map(move |batch| {
-            let _kept = &file;
-            Ok(batch?)
-        }))
-    }
 }
 
 /// Returns the row indexes in ascending order of their keys.
@@ -115,24 +87,18 @@ fn order(rows: &Rows) -> Result<Vec<u32>> {
 
 /// Merges runs until at most `fan_in` remain.
 pub(in crate::exec) fn reduce(
-    mut runs: Vec<Run>,
+    runs: Vec<Run>,
     fan_in: usize,
     location: &Location,
     schema: &SchemaRef,
     keys: &Keys,
     check: &(dyn Fn() -> Result<()> + Sync),
 ) -> Result<Vec<Run>> {
-    while runs.len() > fan_in {
-        let mut next = Vec::new();
-        let mut rest = runs.into_iter().peekable();
-        while rest.peek().is_some() {
-            let some: Vec<Run> = rest.by_ref().take(fan_in).collect();
-            let merged = Merged::new(keys, some, Vec::new())?;
-            next.extend(Run::write(location, schema, merged.map(|batch| check().and(batch)))?);
-        }
-        runs = next;
-    }
-    Ok(runs)
+    spill::reduce(runs, fan_in, |some| {
+        let merged = Merged::new(keys, some, Vec::new())?;
+        let run = Run::write(location, schema, merged.map(|batch| check().and(batch)))?;
+        run.ok_or_else(|| Error::internal("merged runs have no records"))
+    })
 }
 
 /// The next row of a run.
@@ -174,8 +140,8 @@ impl<'a> Merged<'a> {
     pub(in crate::exec) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
         let mut inputs: Vec<(Batches<'a>, usize)> = Vec::new();
         for run in runs {
-            let rows = run.batch_rows;
-            inputs.push((Box::new(run.open()?), rows));
+            let rows = run.0.batch_rows();
+            inputs.push((Box::new(run.0.into_batches()?), rows));
         }
         inputs.extend(sorted);
         let batch_rows = inputs.iter().map(|(_, rows)| *rows).min().unwrap_or(1).max(1);

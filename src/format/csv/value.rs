@@ -19,7 +19,10 @@
 use arrow::datatypes::{DataType, Field, TimeUnit};
 
 use super::digits;
-use crate::{record::typed, schema};
+use crate::{
+    record::{civil, typed},
+    schema,
+};
 
 /// Microseconds in a second.
 const SECOND: i64 = 1_000_000;
@@ -348,11 +351,7 @@ fn days(text: &[u8; 10]) -> Option<i32> {
     if (year == 0) | (day == 0) | (day > longest) {
         return None;
     }
-    // Years that start in March have their leap day last; 719468 days lie between 0000-03-01 and 1970-01-01.
-    let early = month <= 2;
-    let year = year - i32::from(early);
-    let month = if early { month + 9 } else { month - 3 };
-    Some(365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468)
+    Some(civil::small_days(year, month, day))
 }
 
 /// Returns eight bytes as a little-endian word.

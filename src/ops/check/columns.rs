@@ -30,12 +30,8 @@ use crate::{
     error::Result,
     exec::seen::{Seen, SeenMemory},
     format::parquet::ColumnFacts,
-    ops::report::{ValueRange, united_ranges},
-    record::{
-        extreme::{extreme, nans},
-        fingerprint::Fingerprinter,
-        json::text_of,
-    },
+    ops::columns::Extremes,
+    record::{extreme::nans, fingerprint::Fingerprinter, json::text_of},
     schema::nearest,
     units::grouped,
 };
@@ -134,10 +130,8 @@ impl<'r> ColumnCheck<'r> {
         tally.rows += rows;
         tally.present += rows;
         tally.nulls += nulls;
-        match &facts.range {
-            Some(range) if !facts.field.data_type().is_nested() => tally.widen(range),
-            _ => tally.has_no_range = true,
-        }
+        let range = facts.range.as_ref().filter(|_| !facts.field.data_type().is_nested());
+        tally.range.widen(range);
         true
     }
 
@@ -147,10 +141,7 @@ impl<'r> ColumnCheck<'r> {
         tally.present += values.len() as u64;
         tally.nulls += values.logical_null_count() as u64;
         if values.data_type().is_numeric() || values.data_type().is_temporal() {
-            match (extreme(values, false), extreme(values, true)) {
-                (Some(least), Some(greatest)) => tally.widen(&(least, greatest)),
-                _ => tally.has_no_range = true,
-            }
+            tally.range.add(values);
         }
         for (bound, above) in [(&self.min, false), (&self.max, true)] {
             let Some(bound) = bound else { continue };
@@ -395,9 +386,7 @@ pub(super) struct Tally {
     pub(super) present: u64,
     pub(super) nulls: u64,
     pub(super) distinct: u64,
-    range: Option<ValueRange>,
-    /// Whether the range of some values is not known.
-    has_no_range: bool,
+    pub(super) range: Extremes,
     below: Failures,
     above: Failures,
     unaccepted: Failures,
@@ -418,31 +407,12 @@ impl Tally {
         self.nulls += rows;
     }
 
-    fn widen(&mut self, range: &ValueRange) {
-        self.range = match &self.range {
-            None => Some(range.clone()),
-            Some(own) => {
-                let data_type = own.0.data_type().clone();
-                let same =
-                    |value: &ArrayRef| cast(value, &data_type).ok().filter(|v| v.null_count() == value.null_count());
-                match (same(&range.0), same(&range.1)) {
-                    (Some(least), Some(greatest)) => united_ranges(own, &(least, greatest)),
-                    _ => None,
-                }
-            }
-        };
-        self.has_no_range |= self.range.is_none();
-    }
-
     pub(super) fn merge(&mut self, other: Self) {
         self.rows += other.rows;
         self.present += other.present;
         self.nulls += other.nulls;
         self.distinct += other.distinct;
-        self.has_no_range |= other.has_no_range;
-        if let Some(range) = &other.range {
-            self.widen(range);
-        }
+        self.range.merge(&other.range);
         self.below.merge(other.below);
         self.above.merge(other.above);
         self.unaccepted.merge(other.unaccepted);
@@ -451,11 +421,6 @@ impl Tally {
         self.misfit = self.misfit.take().max(other.misfit);
         self.textless = self.textless.take().max(other.textless);
         self.unacceptable = self.unacceptable.take().max(other.unacceptable);
-    }
-
-    /// Returns least and greatest value as arrays of one, if they are known.
-    pub(super) fn range(&self) -> Option<&ValueRange> {
-        self.range.as_ref().filter(|(least, _)| !self.has_no_range && least.is_valid(0))
     }
 }
 

@@ -367,7 +367,7 @@ impl Check<'_> {
                 let name = column.get_ref();
                 report.column = Some(name.clone());
                 let tally = checks.iter().zip(&found.tallies).find(|(check, _)| check.name == name.as_str());
-                let range = tally.and_then(|(_, tally)| tally.range());
+                let range = tally.and_then(|(_, tally)| tally.range.get());
                 match range.and_then(|(_, greatest)| time_of(greatest)) {
                     Some(time) => time,
                     None => {
@@ -611,7 +611,7 @@ fn metrics(check: &ColumnCheck<'_>, tally: &Tally) -> ColumnMetrics {
         let number = is_number.then(|| cast(value, &DataType::Float64).ok()).flatten()?;
         Some(number.as_primitive::<Float64Type>().value(0)).filter(|number| number.is_finite())
     };
-    let range = tally.range().filter(|_| check.is_shown());
+    let range = tally.range.get().filter(|_| check.is_shown());
     ColumnMetrics {
         column: check.name.to_owned(),
         records: tally.rows,

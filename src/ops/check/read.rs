@@ -14,8 +14,7 @@ use std::{
 };
 
 use arrow::{
-    array::{ArrayRef, BooleanArray, LargeBinaryArray, RecordBatch},
-    compute::filter_record_batch,
+    array::{ArrayRef, LargeBinaryArray, RecordBatch},
     datatypes::{DataType, Field, Fields},
 };
 use rayon::prelude::*;
@@ -31,9 +30,8 @@ use crate::{
     format::{OutputFormat, parquet::RowGroupSize},
     ops::{
         Context,
-        columns::flat_columns,
+        columns::{Table, flat_columns, kept, row_count, tables},
         head::{HeadRecord, HeadSample, Hidden, first_records, shard_file},
-        report::{Table, tables},
     },
     record::{BATCH_ROWS, parts::KEY_COLUMN, side::side_of_path},
     schema::unite_lists,
@@ -120,8 +118,8 @@ impl<'a> Scan<'a> {
                 self.context.cancel.check()?;
                 let batch = batch?;
                 let rows = batch.num_rows() as u64;
-                let live = live_of(table, (0..rows).map(|row| first + row));
-                leaks.add_ids(&kept(batch, live)?, side)?;
+                let live: Vec<bool> = (first..first + rows).map(|row| table.is_live(row)).collect();
+                leaks.add_ids(&kept(batch, &live)?, side)?;
                 first += rows;
             }
             Ok(())
@@ -132,8 +130,8 @@ impl<'a> Scan<'a> {
         self.context.cancel.check()?;
         let file = table.open()?;
         let rows = file.rows();
-        let live = table.live.clone().unwrap_or_else(|| std::iter::once(0..rows).collect());
-        let live_rows: u64 = live.iter().map(|range| range.end - range.start).sum();
+        let live = table.live_rows(rows);
+        let live_rows = row_count(&live);
         let facts = file.facts()?;
         let mut tallies = vec![Tally::default(); self.checks.len()];
         let (mut roots, mut names) = (BTreeSet::new(), HashSet::new());
@@ -184,10 +182,7 @@ impl<'a> Scan<'a> {
         names: Option<&HashSet<&str>>,
         tallies: &mut [Tally],
     ) -> Result<()> {
-        let mut flat = flat_columns(batch)?;
-        let mut seen = HashSet::new();
-        // Of columns of one name, the first counts.
-        flat.retain(|column| seen.insert(column.name.clone()));
+        let flat = flat_columns(batch)?;
         let find = |name: &str| flat.iter().find(|column| column.name == name).map(|column| &column.values);
         for (check, tally) in self.checks.iter().zip(tallies) {
             if names.is_some_and(|names| !names.contains(check.name)) {
@@ -247,9 +242,9 @@ struct Records<'a> {
 }
 
 impl Records<'_> {
+    /// Returns whether a row is live, counted from 1.
     fn is_live(&self, row: u64) -> bool {
-        let ordinal = row.saturating_sub(1);
-        self.table.live.as_ref().is_none_or(|live| live.iter().any(|range| range.contains(&ordinal)))
+        self.table.is_live(row.saturating_sub(1))
     }
 
     fn add(&mut self, record: HeadRecord<'_>) -> Result<()> {
@@ -260,12 +255,11 @@ impl Records<'_> {
                     return Ok(());
                 }
                 let live = std::mem::take(&mut self.live);
-                let live = if live.iter().all(|live| *live) { None } else { Some(BooleanArray::from(live)) };
                 if self.fields != *batch.schema_ref().fields() {
                     self.fields = unite_lists(&self.fields, batch.schema_ref().fields());
                 }
                 self.counted(batch.num_rows());
-                let batch = kept(batch.clone(), live)?;
+                let batch = kept(batch.clone(), &live)?;
                 self.scan.batch(&batch, &self.shard.path, None, &mut self.tallies)
             }
             HeadRecord::Sample(sample) => {
@@ -317,27 +311,6 @@ impl Records<'_> {
         }
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, c)| (name, c, true)))?;
         self.scan.batch(&batch, &self.shard.path, None, &mut self.tallies)
-    }
-}
-
-/// Returns which of some rows of a shard are live; `None` if all are.
-fn live_of(table: &Table, rows: impl Iterator<Item = u64>) -> Option<BooleanArray> {
-    let live = table.live.as_ref()?;
-    let mut at = 0;
-    let is_live = |row: u64| {
-        while live.get(at).is_some_and(|range| range.end <= row) {
-            at += 1;
-        }
-        live.get(at).is_some_and(|range| range.contains(&row))
-    };
-    let mask: Vec<bool> = rows.map(is_live).collect();
-    if mask.iter().all(|live| *live) { None } else { Some(BooleanArray::from(mask)) }
-}
-
-fn kept(batch: RecordBatch, live: Option<BooleanArray>) -> Result<RecordBatch> {
-    match live {
-        Some(live) => Ok(filter_record_batch(&batch, &live)?),
-        None => Ok(batch),
     }
 }
 

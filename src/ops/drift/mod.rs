@@ -1,7 +1,7 @@
 //! `manifest --drift`: compares the distributions of values in two versions.
 //!
-//! Every shard of either version is read; shards of both are read once per pass. The first pass samples the rows of the
-//! older version, and the bins of each column are made from the sample; the second pass counts both versions exactly.
+//! The bins of each column are made from a sample of the older version, the rows that `report` describes, and the
+//! values of both versions are counted exactly: every shard of either is read once.
 //! Records of tar and TFRecord have no columns that could be read without all of their bytes, so the sizes of records
 //! are compared instead.
 //!
@@ -11,22 +11,26 @@
 
 mod profile;
 
-use std::collections::{BTreeMap, HashSet};
-
-use arrow::{
-    array::{BooleanArray, BooleanBufferBuilder, RecordBatch},
-    compute::filter_record_batch,
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+    sync::Arc,
 };
+
+use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use self::profile::{Bins, Column, Counted, Sample, columns_of};
-use super::Context;
+use self::profile::{Bins, Column, Counted, Sampled, columns_of};
+use super::{
+    Context,
+    columns::{Facts, Roots, Sample, Table, each_live_length, row_count, spread, tables},
+};
 use crate::{
-    dataset::{Run, ShardMeta, Snapshot, sidecar_batches},
+    dataset::{ShardMeta, Snapshot},
     error::{Error, Result},
     events::Event,
-    format::{OutputFormat, parquet},
+    format::OutputFormat,
     id::Version,
     plan::drift::psi,
     record::BATCH_ROWS,
@@ -58,7 +62,7 @@ pub struct ColumnDrift {
     pub kind: &'static str,
     /// Population stability index; absent if a version has no values.
     pub psi: Option<f64>,
-    /// Share of nulls in the older version; NaN counts as null.
+    /// Share of nulls in the older version; NaN is a value.
     pub nulls_before: f64,
     /// Share of nulls in the newer version.
     pub nulls_after: f64,
@@ -141,7 +145,7 @@ fn judge(
     let bins = bins.get(&column).unwrap_or(&none);
     let nulls = |side: usize| match records[side] {
         0 => 0.0,
-        all => 1.0 - sides[side].values as f64 / all as f64,
+        all => all.saturating_sub(sides[side].values) as f64 / all as f64,
     };
     let psi = psi(&sides[0].bins, &sides[1].bins);
     let (before, after) = (nulls(0), nulls(1));
@@ -234,57 +238,60 @@ impl Comparison<'_> {
     }
 
     /// Samples the columns of the older version; also returns the number of sampled rows.
-    fn sample(&self) -> Result<(BTreeMap<Column, Sample>, u64)> {
+    fn sample(&self) -> Result<(BTreeMap<Column, Sampled>, u64)> {
+        self.context.observer.event(Event::Phase { name: "sampling", bytes: None });
         let shards = self.older.shards()?;
-        let bytes = shards.iter().map(|s| s.bytes).sum();
-        self.context.observer.event(Event::Phase { name: "sampling", bytes: Some(bytes) });
-        let sampled = std::sync::Mutex::new(BTreeMap::<Column, Sample>::new());
-        let lock = || sampled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let runs = self.older.runs()?.by_shard(self.older.version());
-        let budget = self.context.memory.0 / 8 / (self.context.jobs as u64 + 1);
-        (0_u64..).zip(shards).collect::<Vec<_>>().into_par_iter().try_for_each(|(number, shard)| {
-            let mut own: BTreeMap<Column, Sample> = BTreeMap::new();
-            let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-            let mut row = 0;
-            self.batches(self.older, shard, runs, &mut |batch| {
-                let ranks = profile::ranks(number, row, batch.num_rows());
-                row += batch.num_rows() as u64;
-                let columns = columns_of(batch)?;
-                let limit = profile::sample_rows(budget, columns.len());
-                for (column, values) in columns {
-                    own.entry(column).or_insert_with(|| Sample::new(limit)).add(&ranks, &values);
-                }
-                Ok(())
-            })?;
-            let mut all = lock();
-            for (column, sample) in own {
-                all.entry(column).or_insert_with(|| Sample::new(sample.limit())).merge(sample);
+        let tables = tables(self.older, shards)?;
+        let add = |batch: &RecordBatch, own: &mut BTreeMap<Column, Sampled>| {
+            for values in columns_of(batch)? {
+                own.entry(values.column.clone()).or_default().add(&values);
             }
-            Ok::<(), Error>(())
-        })?;
-        let sampled = std::mem::take(&mut *lock());
-        let rows = sampled.values().map(|sample| sample.rows() as u64).max().unwrap_or(0);
-        Ok((sampled, rows))
+            Ok(())
+        };
+        let mut all = BTreeMap::<Column, Sampled>::new();
+        let mut merge = |own: BTreeMap<Column, Sampled>| {
+            own.into_iter().for_each(|(column, sampled)| all.entry(column).or_default().merge(sampled));
+        };
+        if self.older.entry().settings.shard_format == OutputFormat::Parquet {
+            let facts = Facts::read(self.context, &tables)?;
+            let sample = Sample::new(self.context, &tables, &facts);
+            sample.read(Roots::Small, &add, &mut merge)?;
+            sample.read(Roots::Large, &add, &mut merge)?;
+            return Ok((all, sample.rows(false)));
+        }
+        let live: Vec<Vec<Range<u64>>> =
+            shards.iter().zip(&tables).map(|(shard, table)| table.live_rows(shard.records)).collect();
+        let read = spread(&live, u64::MAX).into_par_iter().map(|(shard, ranges)| {
+            self.context.cancel.check()?;
+            let mut own = BTreeMap::new();
+            let store = self.older.dataset().store();
+            each_live_length(store, &shards[shard], &ranges, &mut |lengths| add(&sizes_of(lengths)?, &mut own))?;
+            Ok((own, row_count(&ranges)))
+        });
+        let read = read.collect::<Result<Vec<_>>>()?;
+        let rows = read.iter().map(|(_, rows)| rows).sum();
+        read.into_iter().for_each(|(own, _)| merge(own));
+        Ok((all, rows))
     }
 
     /// Counts the values of both versions in bins; a shard that both have is read once.
     fn count(&self, bins: &BTreeMap<Column, Bins>) -> Result<BTreeMap<Column, Sides>> {
-        let of = |snapshot: &Snapshot| -> Result<BTreeMap<String, (ShardMeta, Vec<Run>)>> {
-            let runs = snapshot.runs()?.by_shard(snapshot.version());
-            let runs_of = |path: &str| runs.get(path).into_iter().flatten().map(|run| (*run).clone()).collect();
-            Ok(snapshot.shards()?.iter().map(|s| (s.path.clone(), (s.clone(), runs_of(&s.path)))).collect())
+        let of = |snapshot: &Snapshot| -> Result<BTreeMap<String, (ShardMeta, Table)>> {
+            let shards = snapshot.shards()?;
+            let tables = tables(snapshot, shards)?;
+            Ok(shards.iter().zip(tables).map(|(shard, table)| (shard.path.clone(), (shard.clone(), table))).collect())
         };
         let (before, after) = (of(self.older)?, of(self.newer)?);
         let names: HashSet<&String> = before.keys().chain(after.keys()).collect();
-        let mut jobs: Vec<(&Snapshot, &ShardMeta, &[Run], [bool; 2])> = Vec::new();
+        let mut jobs: Vec<(&Snapshot, &ShardMeta, &Table, [bool; 2])> = Vec::new();
         for name in names {
             match (before.get(name), after.get(name)) {
-                (Some((shard, runs)), Some((_, others))) if same_rows(runs, others) => {
-                    jobs.push((self.newer, shard, runs, [true, true]));
+                (Some((_, same)), Some((shard, table))) if same.live == table.live => {
+                    jobs.push((self.newer, shard, table, [true, true]));
                 }
                 (one, other) => {
-                    jobs.extend(one.map(|(shard, runs)| (self.older, shard, runs.as_slice(), [true, false])));
-                    jobs.extend(other.map(|(shard, runs)| (self.newer, shard, runs.as_slice(), [false, true])));
+                    jobs.extend(one.map(|(shard, table)| (self.older, shard, table, [true, false])));
+                    jobs.extend(other.map(|(shard, table)| (self.newer, shard, table, [false, true])));
                 }
             }
         }
@@ -293,13 +300,12 @@ impl Comparison<'_> {
         let counted = std::sync::Mutex::new(BTreeMap::<Column, Sides>::new());
         let lock = || counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let none = Bins::default();
-        jobs.into_par_iter().try_for_each(|(snapshot, shard, runs, on)| {
+        jobs.into_par_iter().try_for_each(|(snapshot, shard, table, on)| {
             let mut own: BTreeMap<Column, Counted> = BTreeMap::new();
-            let runs: Vec<&Run> = runs.iter().collect();
-            self.batches(snapshot, shard, &runs, &mut |batch| {
-                for (column, values) in columns_of(batch)? {
-                    let bins = bins.get(&column).unwrap_or(&none);
-                    own.entry(column).or_insert_with(|| Counted::new(bins)).add(bins, &values);
+            self.batches(snapshot, shard, table, &mut |batch| {
+                for values in columns_of(batch)? {
+                    let bins = bins.get(&values.column).unwrap_or(&none);
+                    own.entry(values.column.clone()).or_insert_with(|| Counted::new(bins)).add(bins, &values);
                 }
                 Ok(())
             })?;
@@ -317,106 +323,32 @@ impl Comparison<'_> {
         Ok(counted)
     }
 
-    /// Reads the records of a shard, or their sizes for tar and TFRecord.
+    /// Reads the live records of a shard, or their sizes for tar and TFRecord.
     fn batches(
         &self,
         snapshot: &Snapshot,
         shard: &ShardMeta,
-        runs: &[&Run],
+        table: &Table,
         visit: &mut dyn FnMut(&RecordBatch) -> Result<()>,
     ) -> Result<()> {
-        let dataset = snapshot.dataset();
-        let mut batches: Box<dyn Iterator<Item = Result<RecordBatch>>> = if snapshot.entry().settings.shard_format
-            == OutputFormat::Parquet
-        {
-            let place = dataset.store().location().join(&shard.path).to_string();
-            Box::new(parquet::open(dataset.object(&shard.path, shard.bytes), &place)?.batches(BATCH_ROWS))
-        } else {
-            Box::new(sidecar_batches(dataset.store(), &shard.sidecar(), BATCH_ROWS)?.map(|batch| {
-                let batch = batch?;
-                let lengths = batch.column_by_name("length").cloned();
-                let lengths = lengths.ok_or_else(|| Error::integrity("expected lengths in a sidecar, found none"))?;
-                Ok(RecordBatch::try_from_iter([(profile::RECORD_BYTES, lengths)])?)
-            }))
-        };
-        // A row that is in no run is not a record any more.
-        let whole = runs.iter().map(|run| run.records).sum::<u64>() == shard.records;
-        let mut live = LiveRows { runs, ordinal: 0 };
-        batches.try_for_each(|batch| {
+        let live = table.live_rows(shard.records);
+        let mut visit = |batch: &RecordBatch| {
             self.context.cancel.check()?;
-            let mut batch = batch?;
-            let rows = batch.num_rows() as u64;
-            if !whole {
-                batch = filter_record_batch(&batch, &live.next(batch.num_rows()))?;
-            }
-            self.context
-                .observer
-                .event(Event::Read { bytes: shard.bytes * rows / shard.records.max(1), records: rows });
-            visit(&batch)
-        })
-    }
-}
-
-/// Masks of the live rows of a shard, batch by batch. Runs are in row order.
-struct LiveRows<'a> {
-    runs: &'a [&'a Run],
-    ordinal: u64,
-}
-
-impl LiveRows<'_> {
-    fn next(&mut self, rows: usize) -> BooleanArray {
-        let end = self.ordinal + rows as u64;
-        let mut live = BooleanBufferBuilder::new(rows);
-        while let Some(run) = self.runs.first().filter(|run| run.ordinal < end) {
-            let (from, to) = (run.ordinal.max(self.ordinal), (run.ordinal + run.records).min(end));
-            let till = |ordinal: u64| usize::try_from(ordinal - (end - rows as u64)).unwrap_or(rows);
-            live.append_n(till(from).saturating_sub(live.len()), false);
-            live.append_n(till(to.max(from)).saturating_sub(live.len()), true);
-            self.ordinal = self.ordinal.max(to);
-            if run.ordinal + run.records > end {
-                break;
-            }
-            self.runs = &self.runs[1..];
-        }
-        live.append_n(rows - live.len(), false);
-        self.ordinal = end;
-        BooleanArray::new(live.finish(), None)
-    }
-}
-
-/// Returns whether two versions have the same rows of a shard.
-fn same_rows(one: &[Run], other: &[Run]) -> bool {
-    let rows = |runs: &[Run]| runs.iter().map(|run| (run.ordinal, run.records)).collect::<Vec<_>>();
-    rows(one) == rows(other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_outside_all_runs_are_skipped() {
-        let run = |ordinal, records| Run {
-            first: 0,
-            records,
-            shard: "s".into(),
-            ordinal,
-            from: Version(1),
-            until: None,
-            since: None,
-            scattered: None,
-            beside: crate::dataset::Beside::nothing(),
+            let records = batch.num_rows() as u64;
+            let bytes = shard.bytes * records / row_count(&live).max(1);
+            self.context.observer.event(Event::Read { bytes, records });
+            visit(batch)
         };
-        let runs = [run(0, 3), run(3, 1), run(5, 12), run(18, 0), run(20, 2), run(30, 40)];
-        let runs: Vec<&Run> = runs.iter().collect();
-        let is_live = |row: u64| runs.iter().any(|run| run.ordinal <= row && row < run.ordinal + run.records);
-        for size in [1, 2, 4, 7, 16, 100] {
-            let mut live = LiveRows { runs: &runs, ordinal: 0 };
-            let found: Vec<bool> = (0..100_u64.div_ceil(size))
-                .flat_map(|_| live.next(usize::try_from(size).unwrap_or(0)).values().iter().collect::<Vec<_>>())
-                .collect();
-            let expected: Vec<bool> = (0..100_u64.div_ceil(size) * size).map(is_live).collect();
-            assert_eq!(found, expected, "{size}");
+        if snapshot.entry().settings.shard_format != OutputFormat::Parquet {
+            let store = snapshot.dataset().store();
+            return each_live_length(store, shard, &live, &mut |lengths| visit(&sizes_of(lengths)?));
         }
+        table.open()?.with_rows(&live).batches(BATCH_ROWS).try_for_each(|batch| visit(&batch?))
     }
+}
+
+/// Returns sizes of records as a column.
+fn sizes_of(lengths: &[u64]) -> Result<RecordBatch> {
+    let lengths: ArrayRef = Arc::new(UInt64Array::from(lengths.to_vec()));
+    Ok(RecordBatch::try_from_iter([(profile::RECORD_BYTES, lengths)])?)
 }

@@ -1,27 +1,21 @@
-//! Pictures and recordings: as many as a page can hold.
+//! Pictures: as many as a page can hold.
 
 use serde::Serialize;
-
-use super::wave::{Wave, wave};
 
 /// Maximum number of pictures.
 const MAX_PICTURES: usize = 24;
 /// Maximum number of bytes of a picture.
-const MAX_PICTURE_BYTES: u64 = 256 << 10;
+pub(super) const MAX_PICTURE_BYTES: u64 = 256 << 10;
 /// Maximum number of bytes of all pictures: base64 makes four of three.
 const MAX_BYTES: u64 = 700 << 10;
-/// Maximum number of recordings.
-const MAX_WAVES: usize = 8;
 /// Media types that every browser shows.
 const SHOWN: [&str; 3] = ["image/png", "image/jpeg", "image/webp"];
 
-/// Pictures and recordings of some records.
+/// Pictures of some records.
 #[derive(Debug, Clone, Default)]
 pub struct Media {
     /// Pictures.
     pub pictures: Vec<Picture>,
-    /// Recordings.
-    pub waves: Vec<Waveform>,
     /// Number of pictures that were too large or too many.
     pub omitted: u64,
 }
@@ -40,21 +34,7 @@ pub struct Picture {
     pub content: Vec<u8>,
 }
 
-/// A recording.
-#[derive(Debug, Clone, Serialize)]
-pub struct Waveform {
-    /// Record and part.
-    pub name: String,
-    /// Media type.
-    pub media: &'static str,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// What was decoded of it; absent if its format cannot be decoded.
-    #[serde(flatten)]
-    pub wave: Option<Wave>,
-}
-
-/// Collects pictures and recordings.
+/// Collects pictures.
 #[derive(Debug, Default)]
 pub(super) struct Gallery {
     media: Media,
@@ -64,19 +44,17 @@ pub(super) struct Gallery {
 impl Gallery {
     /// Adds a part of `bytes` bytes, of which `content` is the beginning.
     pub(super) fn add(&mut self, name: &str, media: &'static str, content: &[u8], bytes: u64) {
-        if SHOWN.contains(&media) {
-            let is_whole = content.len() as u64 == bytes;
-            let fits = is_whole && bytes <= MAX_PICTURE_BYTES && self.bytes + bytes <= MAX_BYTES;
-            if !fits || self.media.pictures.len() >= MAX_PICTURES {
-                self.media.omitted += 1;
-                return;
-            }
-            self.bytes += bytes;
-            let content = content.to_vec();
-            self.media.pictures.push(Picture { name: name.to_owned(), media, bytes, content });
-        } else if media.starts_with("audio/") && self.media.waves.len() < MAX_WAVES {
-            self.media.waves.push(Waveform { name: name.to_owned(), media, bytes, wave: wave(content) });
+        if !SHOWN.contains(&media) {
+            return;
         }
+        let is_whole = content.len() as u64 == bytes;
+        let fits = is_whole && bytes <= MAX_PICTURE_BYTES && self.bytes + bytes <= MAX_BYTES;
+        if !fits || self.media.pictures.len() >= MAX_PICTURES {
+            self.media.omitted += 1;
+            return;
+        }
+        self.bytes += bytes;
+        self.media.pictures.push(Picture { name: name.to_owned(), media, bytes, content: content.to_vec() });
     }
 
     pub(super) fn finish(self) -> Media {

@@ -12,9 +12,7 @@ mod media;
 mod profile;
 mod records;
 mod rejects;
-mod strips;
 mod table;
-mod wave;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,29 +21,22 @@ use serde::Serialize;
 
 pub use super::sizes::SizeBin;
 pub use lineage::SourceFolder;
-pub use media::{Media, Picture, Waveform};
+pub use media::{Media, Picture};
 pub use profile::{ColumnReport, HistogramBin, TopValue};
 pub use records::PartReport;
 pub use rejects::{RejectExample, RejectGroup, RejectsReport};
-pub use strips::Strip;
-pub use wave::Wave;
 
-pub(super) use profile::{Range as ValueRange, united_ranges};
-pub(super) use table::Table;
-
-use self::{
-    records::{Collected, Pick},
-    table::Source,
-};
+use self::records::{Collected, Pick};
 use super::{
     Context,
+    columns::{Source, Table, each_live_length, tables},
     drift::{DriftReport, Thresholds, drift},
     head::Hidden,
     inspect, manifest,
     sizes::Sizes,
 };
 use crate::{
-    dataset::{Counts, Entry, Operation, Run, ShardMeta, Snapshot, Totals, check_folders, each_length},
+    dataset::{Counts, Entry, Operation, ShardMeta, Snapshot, Totals, check_folders},
     error::{Error, Result},
     events::Event,
     format::OutputFormat,
@@ -164,12 +155,9 @@ pub struct Report {
     /// Comparison with another version.
     #[serde(skip)]
     pub drift: Option<DriftReport>,
-    /// Pictures and recordings.
+    /// Pictures.
     #[serde(skip)]
     pub media: Media,
-    /// Tensors.
-    #[serde(skip)]
-    pub strips: Vec<Strip>,
 }
 
 /// Reports on a dataset, a folder, a file or a glob.
@@ -240,7 +228,7 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
     }
     if !hidden.is_private && may_have_media(&report) {
         let collected = records::of_shards(context, snapshot, &hidden, Pick::media())?;
-        (report.pictures_omitted, report.strips) = (collected.media.omitted, collected.strips);
+        report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }
     if let Some(older) = older {
@@ -253,7 +241,7 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
 
 /// Returns whether records may hold pictures, recordings or arrays; columns of Parquet are known.
 fn may_have_media(report: &Report) -> bool {
-    let is_media = |column: &ColumnReport| matches!(column.kind, "bytes" | "list" | "other");
+    let is_media = |column: &ColumnReport| matches!(column.kind, "bytes" | "other");
     report.format != OutputFormat::Parquet.name() || report.column_list.iter().any(is_media)
 }
 
@@ -283,23 +271,6 @@ fn versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
     Ok((entries.iter().map(report).collect(), entries))
 }
 
-/// Returns the shards with their live rows.
-pub(super) fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
-    let dataset = snapshot.dataset();
-    let runs = snapshot.runs()?.by_shard(snapshot.version());
-    let live = |shard: &ShardMeta| -> Vec<std::ops::Range<u64>> {
-        let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-        let range = |run: &&Run| run.ordinal..run.ordinal.saturating_add(run.records);
-        table::joined(runs.iter().map(range))
-    };
-    let table = |shard: &ShardMeta| Table {
-        object: Source::Stored(dataset.object(&shard.path, shard.bytes)),
-        place: dataset.store().location().join(&shard.path).to_string(),
-        live: Some(live(shard)),
-    };
-    Ok(shards.iter().map(table).collect())
-}
-
 /// Counts the lengths of live records, from sidecars.
 fn lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report: &mut Report) -> Result<()> {
     let shards = snapshot.shards()?;
@@ -312,15 +283,11 @@ fn lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report:
         .par_iter()
         .map(|(shard, table)| {
             context.cancel.check()?;
-            let (mut sizes, mut first) = (Sizes::default(), 0_u64);
-            each_length(snapshot.dataset().store(), &shard.sidecar(), &mut |lengths| {
-                let end = first + lengths.len() as u64;
-                for range in table.live.iter().flatten().filter(|range| range.start < end && range.end > first) {
-                    let at = |row: u64| usize::try_from(row - first).unwrap_or(lengths.len());
-                    let rows = at(range.start.max(first))..at(range.end.min(end));
-                    lengths.get(rows).into_iter().flatten().for_each(|bytes| sizes.add(*bytes));
-                }
-                first = end;
+            let mut sizes = Sizes::default();
+            let live = table.live.as_deref().unwrap_or_default();
+            each_live_length(snapshot.dataset().store(), shard, live, &mut |lengths| {
+                lengths.iter().for_each(|bytes| sizes.add(*bytes));
+                Ok(())
             })?;
             Ok(sizes)
         })
@@ -384,7 +351,7 @@ fn of_source(context: &Context<'_>, source: &str) -> Result<Report> {
     }
     if may_have_media(&report) {
         let collected = records::of_files(context, &picked, Pick::media())?;
-        (report.pictures_omitted, report.strips) = (collected.media.omitted, collected.strips);
+        report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }
     Ok(report)

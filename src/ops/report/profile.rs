@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, AsArray},
-    compute::{cast, concat, kernels::length::length},
+    compute::cast,
     datatypes::{DataType, FieldRef, Fields, Float64Type},
 };
 use serde::Serialize;
@@ -12,11 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     error::Result,
-    ops::columns::as_number,
-    record::{
-        extreme::{extreme, nans},
-        json::text_of,
-    },
+    ops::columns::{Class, Extremes, Range, as_number, lengths},
+    record::{extreme::nans, json::text_of},
     schema::{file::print_type, unite_lists},
 };
 
@@ -57,7 +54,7 @@ pub struct ColumnReport {
     pub sampled_max: Option<String>,
     /// Number of values in the sample that are not null.
     pub sampled_values: u64,
-    /// Number of different ones; absent for bytes and lists.
+    /// Number of different ones, of which NaN is one and -0.0 is 0.0; absent for bytes and lists.
     pub sampled_distinct: Option<u64>,
     /// Frequent values of the sample, most frequent first; empty if none repeats.
     pub top: Vec<TopValue>,
@@ -88,54 +85,6 @@ pub struct HistogramBin {
     pub count: u64,
 }
 
-/// Kinds of columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Number,
-    Time,
-    Text,
-    Boolean,
-    Bytes,
-    List,
-    Other,
-}
-
-impl Kind {
-    fn of(data_type: &DataType) -> Self {
-        match data_type {
-            DataType::Boolean => Self::Boolean,
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
-            DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => Self::Bytes,
-            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => Self::List,
-            DataType::Interval(_) => Self::Other,
-            kind if kind.is_temporal() => Self::Time,
-            kind if kind.is_numeric() => Self::Number,
-            _ => Self::Other,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Number => "number",
-            Self::Time => "time",
-            Self::Text => "text",
-            Self::Boolean => "boolean",
-            Self::Bytes => "bytes",
-            Self::List => "list",
-            Self::Other => "other",
-        }
-    }
-}
-
-/// Least and greatest value as arrays of one value.
-pub(in crate::ops) type Range = (ArrayRef, ArrayRef);
-
-/// Unites two ranges of one type; `None` if it has no order.
-pub(in crate::ops) fn united_ranges(a: &Range, b: &Range) -> Option<Range> {
-    let of = |a: &ArrayRef, b: &ArrayRef, greatest| extreme(&concat(&[a.as_ref(), b.as_ref()]).ok()?, greatest);
-    Some((of(&a.0, &b.0, false)?, of(&a.1, &b.1, true)?))
-}
-
 /// What footers state of a column in all records.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stated {
@@ -150,13 +99,13 @@ pub(super) struct Stated {
 pub(super) struct Profile {
     pub(super) name: String,
     pub(super) field: FieldRef,
-    kind: Kind,
+    class: Class,
     rows: u64,
     nulls: u64,
     nans: u64,
     numbers: Vec<f64>,
     counts: HashMap<Box<str>, u64>,
-    range: Option<Range>,
+    range: Extremes,
 }
 
 impl Profile {
@@ -164,13 +113,13 @@ impl Profile {
         Self {
             name: name.to_owned(),
             field: Arc::clone(field),
-            kind: Kind::of(field.data_type()),
+            class: Class::of(field.data_type()),
             rows: 0,
             nulls: 0,
             nans: 0,
             numbers: Vec::new(),
             counts: HashMap::new(),
-            range: None,
+            range: Extremes::default(),
         }
     }
 
@@ -182,24 +131,21 @@ impl Profile {
             false => cast(values, self.field.data_type())?,
         };
         self.nulls += values.logical_null_count() as u64;
-        match self.kind {
-            Kind::Number | Kind::Time => {
+        match self.class {
+            Class::Number | Class::Time => {
                 let numbers = as_number(&values)?;
                 let numbers = numbers.as_primitive::<Float64Type>().iter().flatten();
                 self.numbers.extend(numbers.filter(|number| !number.is_nan()));
             }
-            Kind::Bytes if matches!(values.data_type(), DataType::FixedSizeBinary(_)) => {}
-            Kind::Bytes | Kind::List => {
-                let lengths = cast(&length(&values)?, &DataType::Float64)?;
-                self.numbers.extend(lengths.as_primitive::<Float64Type>().iter().flatten());
+            Class::Bytes if matches!(values.data_type(), DataType::FixedSizeBinary(_)) => {}
+            Class::Bytes | Class::List => {
+                self.numbers.extend(lengths(&values)?.as_primitive::<Float64Type>().iter().flatten());
             }
-            _ => {}
+            Class::Text | Class::Boolean | Class::Other => {}
         }
-        if matches!(self.kind, Kind::Number | Kind::Time | Kind::Text | Kind::Boolean) {
+        if self.class.is_plain() {
             self.count(&values);
-            if let (Some(least), Some(greatest)) = (extreme(&values, false), extreme(&values, true)) {
-                self.widen(&(least, greatest));
-            }
+            self.range.add(&values);
         }
         Ok(())
     }
@@ -211,11 +157,10 @@ impl Profile {
             let united = unite_lists(&own, &Fields::from(vec![Arc::clone(field)]));
             let united = united.first().filter(|united| united.data_type() != self.field.data_type());
             if let Some(united) = united {
-                let wider = |value: &ArrayRef| cast(value, united.data_type()).ok();
-                self.range = self.range.take().and_then(|(least, greatest)| Some((wider(&least)?, wider(&greatest)?)));
+                self.range.convert(united.data_type());
                 self.field = Arc::clone(united);
-                self.kind = Kind::of(self.field.data_type());
-                if !matches!(self.kind, Kind::Number | Kind::Time) {
+                self.class = Class::of(self.field.data_type());
+                if !matches!(self.class, Class::Number | Class::Time) {
                     self.numbers.clear();
                 }
             }
@@ -229,7 +174,8 @@ impl Profile {
             if nans.as_ref().is_some_and(|nans| nans.value(row)) {
                 self.nans += 1;
             } else if let Some(text) = text_of(values, row) {
-                let key = cut(&text);
+                // Zero has one value, whatever its sign.
+                let key = if text == "-0.0" && values.data_type().is_floating() { "0.0".into() } else { cut(&text) };
                 match self.counts.get_mut(&*key) {
                     Some(count) => *count += 1,
                     None => {
@@ -240,13 +186,6 @@ impl Profile {
         }
     }
 
-    fn widen(&mut self, range: &Range) {
-        self.range = match &self.range {
-            Some(own) => united_ranges(own, range),
-            None => Some(range.clone()),
-        };
-    }
-
     pub(super) fn merge(&mut self, other: Self) {
         self.rows += other.rows;
         self.nulls += other.nulls;
@@ -255,9 +194,7 @@ impl Profile {
         for (value, count) in other.counts {
             *self.counts.entry(value).or_default() += count;
         }
-        if let Some(range) = &other.range {
-            self.widen(range);
-        }
+        self.range.merge(&other.range);
     }
 
     /// Counts records that have no such column.
@@ -280,14 +217,15 @@ impl Profile {
         let nulls = if all { Some(self.nulls) } else { stated.nulls };
         let share = |nulls: u64, rows: u64| if rows == 0 { 0.0 } else { nulls as f64 / rows as f64 };
         let range_exact = all || stated.range.is_some();
-        let range = if all { self.range.as_ref() } else { stated.range.as_ref().or(self.range.as_ref()) };
+        let sampled = self.range.get();
+        let range = if all { sampled } else { stated.range.as_ref().or(sampled) };
         let text = |value: &ArrayRef| text_of(value, 0).map(|text| cut(&text).into_owned());
         let texts = |range: Option<&Range>| range.map_or((None, None), |(least, most)| (text(least), text(most)));
-        let ((min, max), (sampled_min, sampled_max)) = (texts(range), texts(self.range.as_ref()));
-        let counted = matches!(self.kind, Kind::Number | Kind::Time | Kind::Text | Kind::Boolean);
+        let ((min, max), (sampled_min, sampled_max)) = (texts(range), texts(sampled));
+        let distinct = self.counts.len() as u64 + u64::from(self.nans > 0);
         ColumnReport {
             data_type: print_type(&self.field),
-            kind: self.kind.name(),
+            kind: self.class.name(),
             nulls,
             null_share: match (all, stated.nulls) {
                 (false, Some(nulls)) => share(nulls, stated.records),
@@ -300,7 +238,7 @@ impl Profile {
             sampled_min,
             sampled_max,
             sampled_values: self.rows - self.nulls.min(self.rows),
-            sampled_distinct: counted.then_some(self.counts.len() as u64),
+            sampled_distinct: self.class.is_plain().then_some(distinct),
             top: self.top(),
             bins: bins(&mut self.numbers),
             stored_bytes: stated.stored_bytes,

@@ -2,15 +2,14 @@
 //!
 //! Files are chosen at even distances, and of each the first records are read.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use arrow::array::RecordBatch;
 use serde::Serialize;
 
 use super::{
-    media::{Gallery, Media},
+    media::{Gallery, MAX_PICTURE_BYTES, Media},
     profile::Profile,
-    strips::{Strip, Strips},
 };
 use crate::{
     dataset::Snapshot,
@@ -33,8 +32,6 @@ use crate::{
 
 /// Bytes of a part that are enough to tell its type.
 const START_BYTES: u64 = 512;
-/// Maximum number of bytes of a part from which pictures, waves and strips are made.
-pub(super) const MEDIA_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes of records that statistics are made from.
 const STATS_BYTES: u64 = 64 << 20;
 /// Maximum number of different extensions in a report.
@@ -64,7 +61,7 @@ pub(super) struct Pick {
     /// Records of each file; for media, of all of them.
     records: u64,
     part_bytes: u64,
-    /// Whether pictures, waves and strips are wanted, rather than statistics.
+    /// Whether pictures are wanted, rather than statistics.
     media: bool,
 }
 
@@ -77,7 +74,7 @@ impl Pick {
 
     /// Enough for galleries.
     pub(super) fn media() -> Self {
-        Self { files: 8, records: 48, part_bytes: MEDIA_BYTES, media: true }
+        Self { files: 8, records: 48, part_bytes: MAX_PICTURE_BYTES, media: true }
     }
 }
 
@@ -97,7 +94,6 @@ pub(super) struct Collected {
     pub(super) parts: Vec<PartReport>,
     pub(super) sizes: Sizes,
     pub(super) media: Media,
-    pub(super) strips: Vec<Strip>,
 }
 
 /// Reads records of some shards.
@@ -187,7 +183,6 @@ struct Collector {
     parts: BTreeMap<String, Parts>,
     sizes: Sizes,
     gallery: Gallery,
-    strips: Strips,
 }
 
 impl Collector {
@@ -203,7 +198,6 @@ impl Collector {
             parts: BTreeMap::new(),
             sizes: Sizes::default(),
             gallery: Gallery::default(),
-            strips: Strips::default(),
         }
     }
 
@@ -246,7 +240,6 @@ impl Collector {
                 let name = format!("{key}.{}", part.extension);
                 let media = media_type(&part.extension, &part.start);
                 self.gallery.add(&name, media, &part.start, part.bytes);
-                self.strips.add_npy(&name, &part.start);
             }
             return;
         }
@@ -269,8 +262,7 @@ impl Collector {
     fn add_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         (0..batch.num_rows()).for_each(|row| self.sizes.add(logical_bytes(&batch.slice(row, 1))));
         let before = self.columns.iter().map(Profile::rows).max().unwrap_or(0);
-        let mut seen = HashSet::new();
-        for column in flat_columns(batch)?.into_iter().filter(|column| seen.insert(column.name.clone())) {
+        for column in flat_columns(batch)? {
             let at = *self.known.entry(column.name.clone()).or_insert_with(|| {
                 let mut profile = Profile::new(&column.name, &column.field);
                 profile.add_absent(before);
@@ -291,9 +283,6 @@ impl Collector {
             let name = format!("{place} {}", field.name());
             if let Some(bytes) = bytes_of(column.as_ref(), row).filter(|_| column.is_valid(row)) {
                 self.gallery.add(&name, media_type("", bytes), bytes, bytes.len() as u64);
-                self.strips.add_npy(&name, bytes);
-            } else {
-                self.strips.add(&name, field, column, row);
             }
         }
     }
@@ -327,7 +316,6 @@ impl Collector {
             parts: self.parts.into_iter().map(part).collect(),
             sizes: self.sizes,
             media: self.gallery.finish(),
-            strips: self.strips.finish(),
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Text in columns of a terminal, of which a wide character takes two.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::human::clean;
+
+/// Columns between cells.
+pub(super) const GAP: usize = 2;
+
+/// Returns text in exactly so many columns.
+pub(super) fn padded(text: &str, width: usize) -> String {
+    let text = cut(&clean(text), width);
+    let space = width.saturating_sub(text.width());
+    text + &" ".repeat(space)
+}
+
+/// Returns as much of the text as fits; a cut is shown.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if used + columns + 1 > width {
+            break;
+        }
+        out.push(c);
+        used += columns;
+    }
+    if width > 0 {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_by_columns() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(padded("日", 4), "日  ");
+        assert_eq!(cut("x", 0), "");
+    }
+}
