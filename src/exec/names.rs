@@ -9,7 +9,8 @@ use bytes::Bytes;
 use super::encode::id_column;
 use crate::{
     error::{Error, Result},
-    plan::names::{Name, NameRules, Rule},
+    indexes::names::{Name, Rule},
+    plan::names::NameRules,
     record::{Payload, RecordBlock, Reject, Sample, key::escape_key},
 };
 

@@ -34,14 +34,15 @@ use crate::{
     events::Event,
     exec::{
         encode::{framing, id_column},
-        live,
         rewrite::verify_checksum,
     },
+    format::index,
     format::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
     id::{Version, run_of_folder, run_of_name},
+    indexes::version,
     record::{BATCH_ROWS, hash::row_hashes, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
@@ -286,7 +287,7 @@ impl Verification<'_> {
         if self.dataset.latest()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
             return Ok(());
         }
-        match live::stale(self.snapshot) {
+        match version::stale(self.snapshot) {
             Ok(found) => {
                 problems.extend(found.into_iter().map(|(object, problem)| Problem { object, problem }));
                 Ok(())
@@ -519,7 +520,7 @@ impl Verification<'_> {
         for version in self.snapshot.tags().values().filter(|v| **v < self.snapshot.readable_from()) {
             runs.extend(self.dataset.at(*version)?.runs()?.all().iter().cloned());
         }
-        let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
+        let stems: HashSet<&str> = runs.iter().map(|r| index::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");
         let plans = OpenPlans::of(self.dataset)?;

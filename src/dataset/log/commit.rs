@@ -34,6 +34,7 @@ use crate::{
         transaction::{Numbers, Transaction},
     },
     error::{Error, Kind, Result},
+    format::index::IndexKind,
     id::{TransactionId, Version, run_of_folder},
     schema::bound,
     storage::{NewEntry, Store},
@@ -132,6 +133,7 @@ pub(in crate::dataset) fn created_within(
         match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
+                IndexKind::check_built(&entry.settings.indexes)?;
                 let parent = Version(entry.version.0.saturating_sub(1));
                 check_fences(dataset, run, seen, parent)?;
                 seen = parent.max(seen);

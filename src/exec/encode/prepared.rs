@@ -27,7 +27,7 @@ use super::{
 use crate::{
     dataset::{IdHashes, IdKind, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
-    format::{Framing, parquet::batch_of_samples, tar::index::Members},
+    format::{Framing, parquet::batch_of_samples, tar::places::Members},
     record::{
         Payload,
         coded::plain,

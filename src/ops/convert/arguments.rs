@@ -46,7 +46,7 @@ pub(super) fn arguments(
     set("null", options.null.clone().unwrap_or_default());
     set("delimiter", options.delimiter.map_or_else(String::new, |d| char::from(d).to_string()));
     set("read", options.read.to_string());
-    let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
+    let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.files().name).collect();
     set("index", indexes.join(","));
     set("encoding", options.encoding.map_or_else(String::new, |e| e.to_string()));
     set("schema", prescribed.map_or_else(String::new, schema::file::print));

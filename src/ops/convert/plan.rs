@@ -39,12 +39,12 @@ use crate::{
         convert::infer_all,
         cut::ShardEnds,
         encode::{Encoder, RowsAs},
-        live, mirror,
         names::PartsGate,
         subjects::SubjectResolver,
     },
     format::{OutputFormat, files, parquet::schema_of_samples},
     id::Version,
+    indexes::{kind::Columns, version},
     ops::{
         inputs::Live,
         names::{Choices, Naming},
@@ -299,10 +299,11 @@ impl Named {
                 settings.units = job.units(&settings.units, sources)?;
             }
         }
-        live::check(job.dataset, job.snapshot, &settings.indexes)?;
+        version::check(job.dataset, job.snapshot, &settings.indexes)?;
         if !(inputs.give_samples() && job.options.media) {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
-            fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
+            let run = Columns { dataset: job.dataset, snapshot: job.snapshot, is_given: &is_given };
+            fields = version::fit(&run, &settings.indexes, fields)?;
         }
         let constants = inputs.constants(&live)?;
         job.check_constants(constants.as_ref())?;

@@ -26,8 +26,9 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{mirror, names::PartsGate},
+    exec::names::PartsGate,
     format::{files::SampleFiles, parquet::schema_of_samples},
+    indexes::{kind::Columns, version},
     ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
@@ -402,7 +403,9 @@ pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work,
     let fields = if work.of_samples && work.options.media {
         fields
     } else {
-        mirror::fit(dataset, dataset.latest()?.as_ref(), &work.settings.indexes, &fields, &is_given)?
+        let newest = dataset.latest()?;
+        let run = Columns { dataset, snapshot: newest.as_ref(), is_given: &is_given };
+        version::fit(&run, &work.settings.indexes, fields)?
     };
     publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
 }
