@@ -39,16 +39,14 @@ fn is_not_ascii(name: Name<'_>) -> bool {
 
 impl Index for Dali {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For NVIDIA DALI",
-                formats: &[OutputFormat::Tar, OutputFormat::TfRecord],
-                is_default: true,
-                lists_members: true,
-                rules: RULES,
-                renaming: Renaming { plain: true, ..Renaming::NONE },
-                ..About::NONE
-            }
+        &About {
+            help: "For NVIDIA DALI",
+            formats: &[OutputFormat::Tar, OutputFormat::TfRecord],
+            is_default: true,
+            lists_members: true,
+            rules: RULES,
+            renaming: Renaming { plain: true, ..Renaming::NONE },
+            ..About::NONE
         }
     }
 

@@ -20,9 +20,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use super::kind::{About, Difference, Index, OfVersion, Published};
+use super::kind::{About, Difference, Index, OfVersion};
 use crate::{
-    dataset::{Dataset, ShardMeta, Snapshot},
+    dataset::{Dataset, NewShard, ShardMeta, Snapshot},
     error::{Error, Result},
     format::OutputFormat,
     scan::folders_in,
@@ -53,12 +53,10 @@ pub(super) struct Hf;
 
 impl Index for Hf {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For Hugging Face datasets: a dataset card, README.md, with the live shards",
-                formats: &[OutputFormat::Parquet, OutputFormat::Tar],
-                ..About::NONE
-            }
+        &About {
+            help: "For Hugging Face datasets: a dataset card, README.md, with the live shards",
+            formats: &[OutputFormat::Parquet, OutputFormat::Tar],
+            ..About::NONE
         }
     }
 
@@ -86,9 +84,15 @@ impl OfVersion for Hf {
         }
     }
 
-    fn prepare(&mut self, run: &Published<'_>) -> Result<()> {
-        self.check(run.dataset, run.snapshot)?;
-        block(run.shards.iter().copied()).map(|_| ())
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        _adds: &[NewShard],
+        shards: &[&ShardMeta],
+    ) -> Result<()> {
+        self.check(dataset, snapshot)?;
+        block(shards.iter().copied()).map(|_| ())
     }
 
     fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {

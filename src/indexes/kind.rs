@@ -1,11 +1,12 @@
-//! The contract of a kind of index: what it is, the file beside a shard, and the files of a version.
+//! The contract of a kind of index: what it is, the file beside a shard, and the files of a version; and what kinds share
+//! whose files are replaced with each version.
 
 use arrow::datatypes::Fields;
 
 use super::names::{Renaming, Rule};
 use crate::{
     dataset::{Dataset, NewShard, SealingSink, ShardMeta, Snapshot},
-    error::Result,
+    error::{Error, Result},
     format::{OutputFormat, index::IndexKind, tar::places::Place},
     storage::{Staged, Store},
 };
@@ -145,22 +146,35 @@ pub trait OfVersion {
         Ok(())
     }
 
-    /// Returns the columns of a run with the types that the index has, where these hold all values without loss.
+    /// Returns the columns of a run with the types that the index has, where these hold all values without loss;
+    /// `is_given` tells whether the user gave the type of a column.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no such index can have;
     /// [`Kind::Input`](crate::error::Kind::Input) for one that the index has with another type.
-    fn fit(&self, _run: &Columns<'_>, fields: Fields) -> Result<Fields> {
+    fn fit(
+        &self,
+        _dataset: &Dataset,
+        _snapshot: Option<&Snapshot>,
+        fields: Fields,
+        _is_given: &dyn Fn(&str) -> bool,
+    ) -> Result<Fields> {
         Ok(fields)
     }
 
-    /// Checks that the index can describe the shards of a run, before they are committed, and keeps what the commit
-    /// needs.
+    /// Checks that the index can describe the shards of a run, which are published, but not committed: those that it
+    /// adds, and all of the new version. Keeps what the commit needs.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it cannot; as [`check`](Self::check).
-    fn prepare(&mut self, run: &Published<'_>) -> Result<()> {
-        self.check(run.dataset, run.snapshot)
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        _adds: &[NewShard],
+        _shards: &[&ShardMeta],
+    ) -> Result<()> {
+        self.check(dataset, snapshot)
     }
 
     /// Writes the files of a version that are not up to date. Returns what users must be told.
@@ -176,24 +190,46 @@ pub trait OfVersion {
     fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>>;
 }
 
-/// A run whose columns are not settled yet.
-pub struct Columns<'a> {
-    /// The dataset.
-    pub dataset: &'a Dataset,
-    /// Its newest version.
-    pub snapshot: Option<&'a Snapshot>,
-    /// Whether the user gave the type of a column.
-    pub is_given: &'a dyn Fn(&str) -> bool,
+/// Compares objects with the bytes that they should have.
+pub(super) fn differences(store: &dyn Store, expected: &[(&str, &[u8])]) -> Result<Vec<Difference>> {
+    let mut out = Vec::new();
+    for (path, bytes) in expected {
+        match store.get(path)? {
+            None => out.push(missing(path)),
+            Some(found) if found != *bytes => out.push((
+                (*path).to_owned(),
+                "the index belongs to another version; `shardify compact` or `convert` rewrites it".to_owned(),
+            )),
+            Some(_) => {}
+        }
+    }
+    Ok(out)
 }
 
-/// A run whose shards are published, but not committed.
-pub struct Published<'a> {
-    /// The dataset.
-    pub dataset: &'a Dataset,
-    /// Its newest version.
-    pub snapshot: Option<&'a Snapshot>,
-    /// The new shards.
-    pub adds: &'a [NewShard],
-    /// The shards of the newest version, then the new ones.
-    pub shards: &'a [&'a ShardMeta],
+/// Returns the difference of an object that does not exist.
+pub(super) fn missing(path: &str) -> Difference {
+    let what = "expected an index of the live shards, found none; `shardify compact` or `convert` rewrites it";
+    (path.to_owned(), what.to_owned())
+}
+
+/// Checks that a new dataset would replace no file of somebody else.
+pub(super) fn refuse_to_replace(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    kind: IndexKind,
+    paths: &[&str],
+) -> Result<()> {
+    if snapshot.is_some() {
+        return Ok(());
+    }
+    let store = dataset.store();
+    for path in paths {
+        // Another run may have made the dataset meanwhile.
+        if store.head(path)?.is_some() && dataset.latest()?.is_none() {
+            return Err(Error::usage(format!("expected no {path}, which the index {kind} would replace, found one"))
+                .at(store.location().join(path).to_string())
+                .hint(format!("move it away, name another dataset with --out, or leave {kind} out of --index")));
+        }
+    }
+    Ok(())
 }

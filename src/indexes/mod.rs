@@ -16,7 +16,6 @@ mod energon;
 mod hf;
 pub mod kind;
 pub mod names;
-mod replaced;
 pub mod shard;
 mod tfindex;
 pub mod version;

@@ -19,13 +19,11 @@ pub(super) struct TfIndex;
 
 impl Index for TfIndex {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For the Python package tfrecord",
-                formats: &[OutputFormat::TfRecord],
-                is_default: true,
-                ..About::NONE
-            }
+        &About {
+            help: "For the Python package tfrecord",
+            formats: &[OutputFormat::TfRecord],
+            is_default: true,
+            ..About::NONE
         }
     }
 

@@ -8,7 +8,7 @@
 
 use arrow::datatypes::Fields;
 
-use super::kind::{Columns, Difference, OfVersion, Published};
+use super::kind::{Difference, OfVersion};
 use crate::{
     dataset::{Dataset, NewShard, ShardMeta, Snapshot},
     error::{Effect, Result},
@@ -35,8 +35,14 @@ pub fn check(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]
 ///
 /// # Errors
 /// As [`OfVersion::fit`].
-pub fn fit(run: &Columns<'_>, kinds: &[IndexKind], fields: Fields) -> Result<Fields> {
-    of(kinds).try_fold(fields, |fields, (_, files)| files.fit(run, fields))
+pub fn fit(
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
+    kinds: &[IndexKind],
+    fields: Fields,
+    is_given: &dyn Fn(&str) -> bool,
+) -> Result<Fields> {
+    of(kinds).try_fold(fields, |fields, (_, files)| files.fit(dataset, snapshot, fields, is_given))
 }
 
 /// What is prepared before the commit, so that what an index cannot hold is detected in time.
@@ -51,9 +57,9 @@ impl Prepared {
     pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
         let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
         let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
-        let run = Published { dataset, snapshot, adds, shards: &shards };
-        let prepare = |(kind, mut files): (IndexKind, Box<dyn OfVersion>)| files.prepare(&run).map(|()| (kind, files));
-        Ok(Self(of(kinds).map(prepare).collect::<Result<_>>()?))
+        let mut all: Vec<_> = of(kinds).collect();
+        all.iter_mut().try_for_each(|(_, files)| files.prepare(dataset, snapshot, adds, &shards))?;
+        Ok(Self(all))
     }
 }
 

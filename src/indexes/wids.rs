@@ -10,9 +10,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    kind::{About, Difference, Index, OfVersion, ShardWithMd5},
+    kind::{self, About, Difference, Index, OfVersion, ShardWithMd5},
     names::{Name, Renaming, Rule},
-    replaced,
 };
 use crate::{
     codec::hex::hex,
@@ -41,16 +40,14 @@ const RULES: &[Rule] = &[Rule {
 
 impl Index for Wids {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For wids",
-                formats: &[OutputFormat::Tar],
-                needs_md5: true,
-                needs_all_beside: true,
-                rules: RULES,
-                renaming: Renaming { max_bytes: Some(NAME_BYTES), ..Renaming::NONE },
-                ..About::NONE
-            }
+        &About {
+            help: "For wids",
+            formats: &[OutputFormat::Tar],
+            needs_md5: true,
+            needs_all_beside: true,
+            rules: RULES,
+            renaming: Renaming { max_bytes: Some(NAME_BYTES), ..Renaming::NONE },
+            ..About::NONE
         }
     }
 
@@ -75,20 +72,20 @@ impl Index for Wids {
 
 impl OfVersion for Wids {
     fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
-        replaced::refuse_to_replace(dataset, snapshot, IndexKind::Wids, &[LIST])
+        kind::refuse_to_replace(dataset, snapshot, IndexKind::Wids, &[LIST])
     }
 
     fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
         let list = of_live(snapshot)?;
         let store = snapshot.dataset().store().as_ref();
-        if !replaced::differences(store, &[(LIST, &list)])?.is_empty() {
+        if !kind::differences(store, &[(LIST, &list)])?.is_empty() {
             store.put(LIST, list.into())?;
         }
         Ok(None)
     }
 
     fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
-        replaced::differences(snapshot.dataset().store().as_ref(), &[(LIST, &of_live(snapshot)?)])
+        kind::differences(snapshot.dataset().store().as_ref(), &[(LIST, &of_live(snapshot)?)])
     }
 }
 

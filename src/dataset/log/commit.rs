@@ -460,6 +460,18 @@ mod tests {
         assert!(waits.is_sorted() && waits[199] == Some(MAX_WAIT));
     }
 
+    /// A version would have indexes of an older one.
+    #[cfg(not(feature = "energon"))]
+    #[test]
+    fn versions_with_an_index_that_the_program_lacks_are_refused() {
+        let dataset = dataset();
+        let mut transaction = transaction(Vec::new(), &[], Numbers::Fresh(0));
+        transaction.settings.indexes = vec![IndexKind::Energon];
+        let refused = commit(&dataset, &transaction, Version(0)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Usage, "{refused}");
+        assert!(refused.message().contains("the feature `energon`") && dataset.latest().unwrap().is_none());
+    }
+
     #[test]
     fn missing_objects_are_not_committed() {
         let dataset = dataset();

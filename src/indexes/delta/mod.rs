@@ -35,7 +35,7 @@ use self::{
     schema::TableSchema,
     stats::Footer,
 };
-use super::kind::{About, Columns, Difference, Index, OfVersion, Published};
+use super::kind::{About, Difference, Index, OfVersion};
 use crate::{
     dataset::{Dataset, NewShard, Operation, Settings, ShardMeta, Snapshot},
     delta::{
@@ -69,12 +69,10 @@ pub(super) struct Delta;
 
 impl Index for Delta {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For readers of Delta tables: a log of the live shards",
-                formats: &[OutputFormat::Parquet],
-                ..About::NONE
-            }
+        &About {
+            help: "For readers of Delta tables: a log of the live shards",
+            formats: &[OutputFormat::Parquet],
+            ..About::NONE
         }
     }
 
@@ -88,19 +86,30 @@ impl Index for Delta {
 struct Footers(HashMap<String, Footer>);
 
 impl OfVersion for Footers {
-    fn fit(&self, run: &Columns<'_>, fields: Fields) -> Result<Fields> {
-        let state = newest_state(run.dataset, run.snapshot)?;
+    fn fit(
+        &self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        fields: Fields,
+        is_given: &dyn Fn(&str) -> bool,
+    ) -> Result<Fields> {
+        let state = newest_state(dataset, snapshot)?;
         match &state.foreign {
             Some(_) => Ok(fields),
             None => {
                 refuse_partition_columns(&state, &fields)?;
-                state.schema()?.fit(&fields, run.is_given)
+                state.schema()?.fit(&fields, is_given)
             }
         }
     }
 
-    fn prepare(&mut self, run: &Published<'_>) -> Result<()> {
-        let Published { dataset, snapshot, adds, .. } = *run;
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        adds: &[NewShard],
+        _shards: &[&ShardMeta],
+    ) -> Result<()> {
         if let Some(snapshot) = snapshot {
             // A run that was killed after its commit left the log behind.
             self.write(snapshot)?;

@@ -15,12 +15,9 @@ mod database;
 
 use std::{fmt::Write as _, io::Write as _};
 
-use super::{
-    kind::{About, Difference, FileBeside, Index, OfVersion, Published, StartedShard},
-    replaced,
-};
+use super::kind::{self, About, Difference, FileBeside, Index, OfVersion, StartedShard};
 use crate::{
-    dataset::{Dataset, PartRow, PartsWriter, SealingSink, ShardMeta, Snapshot},
+    dataset::{Dataset, NewShard, PartRow, PartsWriter, SealingSink, ShardMeta, Snapshot},
     error::Result,
     format::{OutputFormat, index::IndexKind, tar::places::Place},
     record::side::side_of_path,
@@ -42,14 +39,12 @@ const CRUDE: &str = "__module__: megatron.energon\n__class__: CrudeWebdataset\ns
 
 impl Index for Energon {
     fn about(&self) -> &'static About {
-        const {
-            &About {
-                help: "For Megatron-Energon",
-                formats: &[OutputFormat::Tar],
-                lists_members: true,
-                needs_all_beside: true,
-                ..About::NONE
-            }
+        &About {
+            help: "For Megatron-Energon",
+            formats: &[OutputFormat::Tar],
+            lists_members: true,
+            needs_all_beside: true,
+            ..About::NONE
         }
     }
 
@@ -98,12 +93,18 @@ struct Folder {
 
 impl OfVersion for Folder {
     fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
-        replaced::refuse_to_replace(dataset, snapshot, IndexKind::Energon, &[DATABASE, SPLIT, INFO, UUID])
+        kind::refuse_to_replace(dataset, snapshot, IndexKind::Energon, &[DATABASE, SPLIT, INFO, UUID])
     }
 
-    fn prepare(&mut self, run: &Published<'_>) -> Result<()> {
-        self.check(run.dataset, run.snapshot)?;
-        self.database = Some(Database::create(run.dataset.store().as_ref(), run.shards)?);
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        _adds: &[NewShard],
+        shards: &[&ShardMeta],
+    ) -> Result<()> {
+        self.check(dataset, snapshot)?;
+        self.database = Some(Database::create(dataset.store().as_ref(), shards)?);
         Ok(())
     }
 
@@ -132,9 +133,9 @@ impl OfVersion for Folder {
         let shards = snapshot.shards()?;
         let (info, split, uuid) = (info(shards), split(shards), uuid(shards));
         let expected = [(INFO, info.as_bytes()), (SPLIT, split.as_bytes()), (UUID, uuid.as_bytes())];
-        let mut out = replaced::differences(store, &expected)?;
+        let mut out = kind::differences(store, &expected)?;
         if store.head(DATABASE)?.is_none() {
-            out.push(replaced::missing(DATABASE));
+            out.push(kind::missing(DATABASE));
         }
         Ok(out)
     }

@@ -44,7 +44,7 @@ use crate::{
     },
     format::{OutputFormat, files, parquet::schema_of_samples},
     id::Version,
-    indexes::{kind::Columns, version},
+    indexes::version,
     ops::{
         inputs::Live,
         names::{Choices, Naming},
@@ -302,8 +302,7 @@ impl Named {
         version::check(job.dataset, job.snapshot, &settings.indexes)?;
         if !(inputs.give_samples() && job.options.media) {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
-            let run = Columns { dataset: job.dataset, snapshot: job.snapshot, is_given: &is_given };
-            fields = version::fit(&run, &settings.indexes, fields)?;
+            fields = version::fit(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
         }
         let constants = inputs.constants(&live)?;
         job.check_constants(constants.as_ref())?;

@@ -30,7 +30,7 @@ use crate::{
     },
     format::TypeMismatch,
     id::Writer,
-    indexes::{kind::Columns, version},
+    indexes::version,
     ops::inputs::Identity,
     record::interval::is_stored,
     scan::SourceFile,
@@ -164,8 +164,8 @@ pub(super) fn wider(
         false => wider,
     };
     let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);
-    let run = Columns { dataset: job.dataset, snapshot: job.snapshot, is_given: &is_given };
-    let fitted = version::fit(&run, &plan.settings.indexes, wider).map_err(|e| e.at(sources[source].file.uri()))?;
+    let fitted = version::fit(job.dataset, job.snapshot, &plan.settings.indexes, wider, &is_given)
+        .map_err(|e| e.at(sources[source].file.uri()))?;
     Ok(changed(fitted))
 }
 

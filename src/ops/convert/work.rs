@@ -28,7 +28,7 @@ use crate::{
     events::Event,
     exec::names::PartsGate,
     format::{files::SampleFiles, parquet::schema_of_samples},
-    indexes::{kind::Columns, version},
+    indexes::version,
     ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
@@ -404,8 +404,7 @@ pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work,
         fields
     } else {
         let newest = dataset.latest()?;
-        let run = Columns { dataset, snapshot: newest.as_ref(), is_given: &is_given };
-        version::fit(&run, &work.settings.indexes, fields)?
+        version::fit(dataset, newest.as_ref(), &work.settings.indexes, fields, &is_given)?
     };
     publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
 }
