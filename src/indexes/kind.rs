@@ -1,5 +1,5 @@
-//! The contract of a kind of index: what it is, the file beside a shard, and the files of a version; and what kinds share
-//! whose files are replaced with each version.
+//! The contract of a kind of index: what it is, the file beside a shard, and the files of a version; and what those
+//! kinds share whose files are replaced with each version.
 
 use arrow::datatypes::Fields;
 
