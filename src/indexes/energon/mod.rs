@@ -6,9 +6,9 @@
 //! .nv-meta/         .info.json  split.yaml  index.uuid  dataset.yaml  index.sqlite
 //! ```
 //!
-//! Training that reads shards from begin to end needs no `index.sqlite`; energon asks it for samples by their keys, as
-//! auxiliary data and mounted datasets do. [`database`] writes it, with the SQLite that the feature `energon` of cargo
-//! compiles. Without the feature, versions of datasets with this index are not written at all.
+//! Training that reads shards from beginning to end needs no `index.sqlite`; energon asks it for samples by their
+//! keys, as auxiliary data and mounted datasets do. `database.rs` writes it, with the SQLite that the feature `energon`
+//! of cargo compiles. Without the feature, versions of datasets with this index are not written at all.
 
 #[cfg(feature = "energon")]
 mod database;
