@@ -25,6 +25,7 @@ pub mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod id;
+pub mod indexes;
 pub mod ops;
 pub mod plan;
 pub mod record;

@@ -7,6 +7,7 @@ mod choices;
 mod convert;
 mod erase;
 mod head;
+mod indexes;
 mod manifest;
 mod plan;
 mod proof;

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{encode::framing, index::ShardIndexes};
+use super::encode::framing;
 use crate::{
     codec::Codec,
     dataset::{
@@ -38,6 +38,7 @@ use crate::{
         tfrecord::{IdFeatures, feature_names, scan_with},
     },
     id::{IdHash, Version},
+    indexes::{self, kind::StartedShard, shard::ShardIndexes},
     record::{BATCH_ROWS, hash::row_hashes, id_column, numbers::Numbers, parts::KEY_COLUMN},
     scan::SourceFile,
     schema,
@@ -124,7 +125,7 @@ impl Adopter<'_> {
         let uri = &candidate.file.uri();
         let (mut staged, copy) = self.link_or_copy(candidate)?;
         let copied = copy.is_some();
-        let stored = Arc::new(Mutex::new(Stored::new(copy, self.indexes.contains(&IndexKind::Wids))));
+        let stored = Arc::new(Mutex::new(Stored::new(copy, indexes::any(self.indexes, |about| about.needs_md5))));
         let mut indexes = self.start_indexes(candidate)?;
         let mut rows = Rows::new(self.store.as_ref(), candidate, self.pseudonymizer.clone(), self.suppress)?;
         let found = match self.format {
@@ -186,8 +187,9 @@ impl Adopter<'_> {
         if self.indexes.is_empty() {
             return Ok(None);
         }
-        let store = self.store.as_ref();
-        ShardIndexes::create(store, &candidate.path, &candidate.sidecar, self.format, self.indexes).map(Some)
+        let Candidate { path, sidecar, .. } = candidate;
+        let shard = StartedShard { store: self.store.as_ref(), path, sidecar, format: self.format };
+        ShardIndexes::create(&shard, self.indexes).map(Some)
     }
 
     /// Links a file that is outside the dataset, or starts a copy of it.

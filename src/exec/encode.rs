@@ -27,10 +27,10 @@ use crate::{
         Framed, Framing, Keyed, OutputFormat,
         index::IndexKind,
         parquet::{Noted, ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
-        tar::{TarFraming, index::Members},
+        tar::{TarFraming, places::Members},
         tfrecord::TfRecordFraming,
     },
-    plan::names::Renaming,
+    indexes::{self, names::Renaming},
     record::{
         Payload, buffer_pool::BufferPool, coded::plain, fingerprint::Fingerprint, id_column, key::escape_key,
         numbers::Numbers, parts::samples_of_rows, side::Side,
@@ -280,7 +280,8 @@ impl Encoder {
     /// Notes the members of records if one of the indexes of their shards lists them.
     #[must_use]
     pub fn noting_members_for(self, indexes: &[IndexKind], format: OutputFormat) -> Self {
-        Self { notes_members: indexes.iter().any(|kind| kind.lists_members(format)), ..self }
+        let notes_members = format == OutputFormat::Tar && indexes::any(indexes, |about| about.lists_members);
+        Self { notes_members, ..self }
     }
 
     /// Sets whether subject ids come from samples and sources because no column has them.

@@ -11,7 +11,6 @@
 pub mod adopt;
 pub mod arrange;
 pub mod budget;
-pub mod card;
 pub mod compact;
 mod compare;
 pub mod constants;
@@ -25,9 +24,6 @@ pub mod fetch;
 pub mod gates;
 pub mod gather;
 mod given;
-pub mod index;
-pub mod live;
-pub mod mirror;
 pub mod optimize;
 pub mod ordered;
 pub mod rejects;

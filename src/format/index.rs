@@ -1,120 +1,128 @@
-//! Indexes for training tools beside shards: kinds, supported formats, and locations.
-//!
-//! | kind | fits | place | read by |
-//! |---|---|---|---|
-//! | `dali` | uncompressed tar, TFRecord | `<tag>/000000.idx` | NVIDIA DALI |
-//! | `wids` | uncompressed tar | `shardindex.json`, of each folder and of the dataset | wids |
-//! | `energon` | uncompressed tar | `<tag>/000000.tar.idx`, `.nv-meta/` | Megatron-Energon |
-//! | `tfindex` | uncompressed TFRecord | `<tag>/000000.tfindex` | the `tfrecord` package |
-//! | `delta` | Parquet | `_delta_log/` | readers of Delta tables |
-//! | `hf` | Parquet, uncompressed tar | `README.md` | Hugging Face datasets |
+//! Which kinds of index for training tools there are, and what their files are called: all that datasets and listings
+//! know of them. What an index contains, and what it asks of a dataset, is in `indexes/`.
 
-use super::OutputFormat;
-use crate::{
-    codec::Codec,
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
 
-/// A kind of index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IndexKind {
+/// What the files of a kind of index are called.
+#[derive(Debug)]
+pub struct Files {
+    /// Name of the kind on the command line.
+    pub name: &'static str,
+    /// File beside each shard.
+    pub beside: Option<Beside>,
+    /// File in each folder of shards, which describes the shards that one commit put there.
+    pub of_folder: Option<&'static str>,
+    /// Objects that describe the newest version and are replaced with it; folders end with `/`.
+    pub of_version: &'static [&'static str],
+    /// Feature of cargo that writing the files needs and this program was built without.
+    pub lacks: Option<&'static str>,
+}
+
+/// Name of the file beside a shard.
+#[derive(Debug, Clone, Copy)]
+pub enum Beside {
+    /// The name of the shard up to its first dot, then this ending.
+    Stem(&'static str),
+    /// The whole name of the shard, then this ending.
+    Whole(&'static str),
+}
+
+const NO_FILES: Files = Files { name: "", beside: None, of_folder: None, of_version: &[], lacks: None };
+
+/// Makes the enumeration of the kinds of a list of their files.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident { $($field:ident: $value:expr),* };)*) => {
+        /// A kind of index.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum IndexKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl IndexKind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// Returns what its files are called.
+            pub const fn files(self) -> &'static Files {
+                match self {
+                    $(Self::$kind => const { &Files { $($field: $value,)* ..NO_FILES } },)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
     /// NVIDIA DALI: offsets of every part of a tar, or of every record of a TFRecord.
-    Dali,
+    Dali { name: "dali", beside: Some(Beside::Stem(".idx")) };
     /// wids: shards with counts and MD5 sums.
-    Wids,
+    Wids { name: "wids", of_folder: Some("shardindex.json"), of_version: &["shardindex.json"] };
     /// Megatron-Energon: offsets of samples, and a database of their keys.
-    Energon,
+    Energon {
+        name: "energon",
+        beside: Some(Beside::Whole(".idx")),
+        of_version: &[".nv-meta/"],
+        lacks: if cfg!(feature = "energon") { None } else { Some("energon") }
+    };
     /// The `tfrecord` package: offsets of every record.
-    TfIndex,
+    TfIndex { name: "tfindex", beside: Some(Beside::Stem(".tfindex")) };
     /// Readers of Delta tables: a log of the live shards.
-    Delta,
+    Delta { name: "delta", of_version: &["_delta_log/"] };
     /// Hugging Face datasets: a dataset card with the live shards.
-    Hf,
+    Hf { name: "hf", of_version: &["README.md"] };
 }
 
 impl IndexKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Dali, Self::Wids, Self::Energon, Self::TfIndex, Self::Delta, Self::Hf];
-
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dali => "dali",
-            Self::Wids => "wids",
-            Self::Energon => "energon",
-            Self::TfIndex => "tfindex",
-            Self::Delta => "delta",
-            Self::Hf => "hf",
-        }
-    }
-
-    /// Whether shards of this format and codec can have the index: offsets into compressed bytes are useless to the
-    /// tools that read tar and TFRecord. Parquet compresses its pages.
-    pub fn fits(self, format: OutputFormat, codec: Codec) -> bool {
-        let formats: &[OutputFormat] = match self {
-            Self::Dali => &[OutputFormat::Tar, OutputFormat::TfRecord],
-            Self::Wids | Self::Energon => &[OutputFormat::Tar],
-            Self::TfIndex => &[OutputFormat::TfRecord],
-            Self::Delta => &[OutputFormat::Parquet],
-            Self::Hf => &[OutputFormat::Parquet, OutputFormat::Tar],
-        };
-        (codec == Codec::None || format == OutputFormat::Parquet) && formats.contains(&format)
-    }
-
-    /// Whether the index lists the members of records in shards of this format.
-    pub fn lists_members(self, format: OutputFormat) -> bool {
-        format == OutputFormat::Tar && matches!(self, Self::Dali | Self::Energon)
-    }
-
-    /// Whether the index needs nothing beside the shards, so that shards which were adopted in place can have it.
-    pub fn needs_no_files(self) -> bool {
-        matches!(self, Self::Delta)
-    }
-
-    /// Returns the default kinds of index, which cost almost nothing. (wids requires an MD5 of every byte, energon a
-    /// database that is rewritten with every version.)
-    pub fn auto(format: OutputFormat, codec: Codec) -> Vec<Self> {
-        [Self::Dali, Self::TfIndex].into_iter().filter(|kind| kind.fits(format, codec)).collect()
-    }
-
-    /// Returns the path of the index file beside a shard, if the kind has one. It has the same name as the shard up to
-    /// the first dot.
+    /// Returns the path of the file beside a shard, if the kind has one.
     pub fn beside(self, shard: &str) -> Option<String> {
-        let name = shard.rfind('/').map_or(0, |slash| slash + 1);
-        let stem = &shard[..shard[name..].find('.').map_or(shard.len(), |dot| name + dot)];
-        match self {
-            Self::Dali => Some(format!("{stem}.idx")),
-            Self::Wids | Self::Delta | Self::Hf => None,
-            Self::Energon => Some(format!("{shard}.idx")),
-            Self::TfIndex => Some(format!("{stem}.tfindex")),
-        }
+        Some(match self.files().beside? {
+            Beside::Stem(ending) => format!("{}{ending}", stem(shard)),
+            Beside::Whole(ending) => format!("{shard}{ending}"),
+        })
     }
 
-    /// Fails on kinds that these shards cannot have.
+    /// Whether an object of a dataset is one that the kind replaces with each version.
+    pub fn has_of_version(self, path: &str) -> bool {
+        self.files().of_version.iter().any(|name| *name == path || name.ends_with('/') && path.starts_with(name))
+    }
+
+    /// Fails on kinds that this program was built without.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) that names the kinds that fit.
-    pub fn check(kinds: &[Self], format: OutputFormat, codec: Codec) -> Result<()> {
-        let Some(kind) = kinds.iter().find(|kind| !kind.fits(format, codec)) else { return Ok(()) };
-        let names = |codec| {
-            let fit: Vec<&str> = Self::ALL.iter().filter(|k| k.fits(format, codec)).map(|k| k.name()).collect();
-            fit.join(", ")
-        };
-        let hint = match (names(codec), names(Codec::None)) {
-            (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
-            (now, _) => format!("what fits is {now}"),
-        };
-        let is_plain = codec == Codec::None || format == OutputFormat::Parquet;
-        let packed = if is_plain { String::new() } else { format!(" compressed with {codec}") };
-        Err(Error::usage(format!("the index {} does not fit shards of {format}{packed}", kind.name())).hint(hint))
+    /// [`Kind::Usage`](crate::error::Kind::Usage) that says how to get a program that has them.
+    pub fn check_built(kinds: &[Self]) -> Result<()> {
+        let lacking = kinds.iter().find_map(|kind| Some((kind, kind.files().lacks?)));
+        let Some((kind, feature)) = lacking else { return Ok(()) };
+        Err(Error::usage(format!(
+            "expected a program built with the feature `{feature}`, which the index {kind} needs, found one without"
+        ))
+        .hint(format!("cargo install --path . --features {feature}"))
+        .hint("or install the Python package, whose program has it"))
     }
 }
 
 impl std::fmt::Display for IndexKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.files().name)
     }
+}
+
+/// Returns the path of a shard up to the first dot of its name.
+pub fn stem(shard: &str) -> &str {
+    let name = shard.rfind('/').map_or(0, |slash| slash + 1);
+    shard[name..].find('.').map_or(shard, |dot| &shard[..name + dot])
+}
+
+/// Returns the path without the ending that files beside shards have; `None` for other files.
+pub fn strip_beside(path: &str) -> Option<&str> {
+    let mut endings = IndexKind::ALL.iter().filter_map(|kind| kind.files().beside);
+    endings.find_map(|(Beside::Stem(ending) | Beside::Whole(ending))| path.strip_suffix(ending))
+}
+
+/// Returns the names of files that describe a folder of shards.
+pub fn of_folders() -> impl Iterator<Item = &'static str> {
+    IndexKind::ALL.iter().filter_map(|kind| kind.files().of_folder)
 }
 
 #[cfg(test)]
@@ -124,28 +132,30 @@ mod tests {
 
     #[test]
     fn tools_find_the_files_where_they_look() {
-        let places = |kind: IndexKind, shard: &str| kind.beside(shard).unwrap();
-        assert_eq!(places(IndexKind::Dali, "a.b/000001.tar"), "a.b/000001.idx");
-        assert_eq!(places(IndexKind::Energon, "a.b/000001.tar"), "a.b/000001.tar.idx");
-        assert_eq!(places(IndexKind::TfIndex, "t/000001.tfrecord"), "t/000001.tfindex");
-        assert_eq!(IndexKind::Wids.beside("t/000001.tar"), None);
-        assert_eq!(IndexKind::Delta.beside("t/000001.parquet"), None);
-        assert_eq!(IndexKind::Hf.beside("t/000001.parquet"), None);
+        for (kind, shard, place) in [
+            (IndexKind::Dali, "a.b/000001.tar", Some("a.b/000001.idx")),
+            (IndexKind::Energon, "a.b/000001.tar", Some("a.b/000001.tar.idx")),
+            (IndexKind::TfIndex, "t/000001.tfrecord", Some("t/000001.tfindex")),
+            (IndexKind::Wids, "t/000001.tar", None),
+            (IndexKind::Delta, "t/000001.parquet", None),
+            (IndexKind::Hf, "t/000001.parquet", None),
+        ] {
+            assert_eq!(kind.beside(shard).as_deref(), place);
+        }
+        assert_eq!(strip_beside("t/000001.tar.idx"), Some("t/000001.tar"));
+        assert_eq!(strip_beside("t/000001.tar"), None);
+        let replaced =
+            |path: &str| IndexKind::ALL.iter().copied().filter(|k| k.has_of_version(path)).collect::<Vec<_>>();
+        assert_eq!(replaced(".nv-meta/split.yaml"), [IndexKind::Energon]);
+        assert_eq!(replaced("README.md"), [IndexKind::Hf]);
+        assert_eq!(replaced("README.md.old"), []);
+        assert_eq!(replaced("t/shardindex.json"), []);
     }
 
     #[test]
-    fn kinds_that_do_not_fit_are_refused_with_those_that_do() {
-        let hint = |kind, format, codec| IndexKind::check(&[kind], format, codec).unwrap_err().hints()[0].clone();
-        assert_eq!(hint(IndexKind::TfIndex, OutputFormat::Tar, Codec::None), "what fits is dali, wids, energon, hf");
-        assert_eq!(
-            hint(IndexKind::Dali, OutputFormat::Tar, Codec::Gzip(6)),
-            "use --codec none, which dali, wids, energon, hf fit, or --index none"
-        );
-        assert_eq!(hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)), "what fits is delta, hf");
-        for format in [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord] {
-            for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6)] {
-                assert!(IndexKind::check(&IndexKind::auto(format, codec), format, codec).is_ok());
-            }
-        }
+    fn logs_and_the_command_line_have_the_same_names() {
+        let names = ["dali", "wids", "energon", "tfindex", "delta", "hf"];
+        assert_eq!(serde_json::to_value(IndexKind::ALL).unwrap(), serde_json::json!(names));
+        assert_eq!(IndexKind::ALL.iter().map(ToString::to_string).collect::<Vec<_>>(), names);
     }
 }

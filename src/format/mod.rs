@@ -32,7 +32,7 @@ use std::io::Read;
 use arrow::datatypes::{Fields, SchemaRef};
 
 pub use self::facts::ReaderFacts;
-use self::{arrays::ArraySource, tar::index::Members};
+use self::{arrays::ArraySource, tar::places::Members};
 use crate::{
     codec::Codec,
     error::{Error, Kind, Result},

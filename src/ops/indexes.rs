@@ -11,9 +11,11 @@ use crate::{
     codec::{Codec, stream::Frames},
     dataset::{ShardMeta, get_sealed, read_frames, read_sidecar},
     error::{Error, Result},
-    exec::index::WIDS_LIST,
-    format::{OutputFormat, index::IndexKind, tar::index::dali_head, tfrecord::index::push_record},
-    schema,
+    format::{
+        OutputFormat,
+        index::{self, IndexKind, stem},
+    },
+    indexes, schema,
     storage::Store,
 };
 
@@ -47,9 +49,9 @@ pub fn choose(
         }
         (_, Some(old)) => old.to_vec(),
         (Some(asked), None) => asked,
-        (None, None) => IndexKind::auto(format, codec),
+        (None, None) => indexes::default_kinds(format, codec),
     };
-    IndexKind::check(&kinds, format, codec)?;
+    indexes::check_kinds(&kinds, format, codec)?;
     Ok(kinds)
 }
 
@@ -58,21 +60,15 @@ pub fn text(kinds: &[IndexKind]) -> String {
     if kinds.is_empty() {
         return "none".to_owned();
     }
-    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
+    kinds.iter().map(|kind| kind.files().name).collect::<Vec<_>>().join(",")
 }
 
 /// Returns whether an object belongs to one of these shards: it is in the same folder and has the same name up to the
 /// first dot, or it is a list of all shards of their folder.
 pub fn belongs(path: &str, is_shard_stem: impl Fn(&str) -> bool, is_shard_folder: impl Fn(&str) -> bool) -> bool {
-    let name = path.rfind('/').map_or(0, |slash| slash + 1);
-    let stem = path[name..].find('.').map_or(path, |dot| &path[..name + dot]);
-    is_shard_stem(stem) || ([WIDS_LIST, schema::file::NAME].contains(&&path[name..]) && is_shard_folder(&path[..name]))
-}
-
-/// Path of a shard up to the first dot of its name, which all objects that belong to the shard share.
-pub fn stem(shard: &str) -> &str {
-    let name = shard.rfind('/').map_or(0, |slash| slash + 1);
-    shard[name..].find('.').map_or(shard, |dot| &shard[..name + dot])
+    let (folder, name) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+    let describes_folder = || name == schema::file::NAME || index::of_folders().any(|list| list == name);
+    is_shard_stem(stem(path)) || describes_folder() && is_shard_folder(folder)
 }
 
 /// Compares the indexes beside a shard, and the table of its units, with its sidecar; the shard itself is not read.
@@ -93,12 +89,7 @@ pub fn check_shard(store: &Arc<dyn Store>, shard: &ShardMeta, format: OutputForm
     for (kind, path) in beside {
         let at = |e: Error| e.at(store.location().join(&path).to_string());
         let bytes = get_sealed(store.as_ref(), &shard.beside_at(&path)?)?;
-        let sound = match (kind, format) {
-            (IndexKind::Energon, _) => offsets_agree(&bytes, &extents),
-            (_, OutputFormat::TfRecord) => bytes == record_lines(&extents),
-            _ => samples_agree(&bytes, &extents),
-        };
-        if !sound {
+        if !indexes::of(kind).agrees(&bytes, &extents, format) {
             return Err(at(Error::integrity(format!("the index {kind} does not agree with the sidecar")))
                 .hint("it belongs to other bytes: restore it from a copy, or convert the sources again"));
         }
@@ -116,43 +107,6 @@ fn extents(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<(u64, u64)>> {
         }
     }
     Ok(out)
-}
-
-fn offsets_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
-    let ends = extents.last().map(|(offset, length)| offset.saturating_add(*length));
-    let expected = extents.iter().map(|(offset, _)| *offset).chain([ends.unwrap_or_default()]);
-    bytes.chunks(8).map(<[u8]>::to_vec).eq(expected.map(|offset| offset.to_le_bytes().to_vec()))
-}
-
-fn record_lines(extents: &[(u64, u64)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    extents.iter().for_each(|(offset, length)| push_record(&mut out, *offset, *length));
-    out
-}
-
-/// Returns whether there is one line per record, with offsets and sizes inside the record.
-fn samples_agree(bytes: &[u8], extents: &[(u64, u64)]) -> bool {
-    let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let mut lines = text.lines();
-    let inside = |line: &str, (offset, length): (u64, u64)| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let number = |i: usize| fields.get(i).and_then(|field| field.parse::<u64>().ok());
-        !fields.is_empty()
-            && fields.len().is_multiple_of(4)
-            && (0..fields.len()).step_by(4).all(|i| match (number(i + 1), number(i + 2)) {
-                (Some(at), Some(size)) => {
-                    at > offset && at.checked_add(size).is_some_and(|end| end <= offset.saturating_add(length))
-                }
-                _ => false,
-            })
-    };
-    let ended = bytes.ends_with(b"\n");
-    let head = lines.next() == Some(dali_head(extents.len() as u64).trim_end());
-    let lines: Vec<&str> = lines.collect();
-    ended
-        && head
-        && lines.len() == extents.len()
-        && lines.iter().zip(extents).all(|(line, extent)| inside(line, *extent))
 }
 
 /// Returns an error unless the units of a compressed shard begin and end at record boundaries and a seek table lists

@@ -17,10 +17,9 @@ use crate::{
         CameFrom, IdQuery, Pseudonymizer, Replaced, Snapshot, SourceRow, check_folders, is_beside_shards,
         is_shard_name, orphaned, pseudonymizer_of,
     },
-    delta::log,
     error::{Error, Kind, Result},
     events::Event,
-    exec::{card::CARD, constants::ConstantSets, types},
+    exec::{constants::ConstantSets, types},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
     record::side::Sides,
@@ -146,7 +145,7 @@ pub struct Live {
     /// All shards that it has or had.
     known: HashSet<String>,
     /// Whether it keeps a dataset card.
-    has_card: bool,
+    indexes: Vec<IndexKind>,
     /// How its records are divided.
     split: Option<Sides>,
     /// Types of the columns that some of its shards have with other types.
@@ -191,7 +190,7 @@ impl Live {
             root: uri(""),
             folders: live.iter().filter_map(|uri| Some(uri.rsplit_once('/')?.0.to_owned())).collect(),
             live,
-            has_card: snapshot.entry().settings.indexes.contains(&IndexKind::Hf),
+            indexes: snapshot.entry().settings.indexes.clone(),
             split: snapshot.entry().settings.split.clone(),
             retyped: types::newest(&snapshot.entry().settings),
             known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
@@ -222,11 +221,12 @@ impl Live {
     }
 
     /// Removes shards that the newest version does not contain: shards that were compacted into others, and shards of
-    /// runs that never committed. Also removes the Delta log and the dataset card. Returns their number.
+    /// runs that never committed. Also removes the indexes of the live shards. Returns their number.
     pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
-        let log = format!("{}/", log::FOLDER);
-        let is_index = |path: &str| path.starts_with(&log) || self.has_card && path == CARD;
+        // A file may be the user's; what is in the folder of an index is no record, whoever wrote it.
+        let may_have = |kind: &IndexKind, path: &str| path.contains('/') || self.indexes.contains(kind);
+        let is_index = |path: &str| IndexKind::ALL.iter().any(|k| k.has_of_version(path) && may_have(k, path));
         files.retain(|file| !self.is_old(&file.uri()) && !self.path(&file.uri()).is_some_and(is_index));
         (before - files.len()) as u64
     }

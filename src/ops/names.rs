@@ -17,7 +17,8 @@ use crate::{
         files::{SampleFiles, Samples, TreeFile},
         index::IndexKind,
     },
-    plan::names::{Name, NameRules, OnMissing, OnName, Renaming, Rule},
+    indexes::names::{Name, Renaming, Rule},
+    plan::names::{NameRules, OnMissing, OnName},
     record::key_rule::part_of,
     scan::SourceFile,
 };

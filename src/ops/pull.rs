@@ -29,11 +29,9 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{
-        fetch::{BYTES_OF_THREAD, Fetcher, Wanted},
-        live::{Prepared, refresh, stale},
-    },
+    exec::fetch::{BYTES_OF_THREAD, Fetcher, Wanted},
     id::{TransactionId, Version},
+    indexes::version::{Prepared, refresh, stale},
     storage::{Listed, Location, SYSTEM_FOLDER, checked_path},
 };
 

@@ -26,11 +26,9 @@ use crate::{
         SourceRow, Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
     },
     error::{Error, Result},
-    exec::{
-        erase::AffectedShard,
-        live::{Prepared, refresh},
-    },
+    exec::erase::AffectedShard,
     id::{TransactionId, Version},
+    indexes::version::{Prepared, refresh},
     storage::Location,
 };
 

@@ -23,11 +23,9 @@ use crate::{
         SuppressList, Transaction, commit, sidecar_batches, tombstones,
     },
     error::Result,
-    exec::{
-        erase::AffectedShard,
-        live::{Prepared, refresh},
-    },
+    exec::erase::AffectedShard,
     id::{TransactionId, Version},
+    indexes::version::{Prepared, refresh},
     storage::Location,
 };
 

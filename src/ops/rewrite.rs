@@ -17,13 +17,13 @@ use crate::{
     exec::{
         constants,
         erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
-        index::wids_list,
         ordered::ordered,
         rewrite::Rewriter,
         shard::ShardNaming,
         types,
     },
     id::TransactionId,
+    indexes,
     plan::memory::MemoryPlan,
     storage::{Staged, Store},
 };
@@ -74,7 +74,7 @@ pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> 
     Rewriter { dataset: snapshot.dataset(), row_group, observer: context.observer, cancel: &context.cancel }
 }
 
-/// Stages the descriptions of the new shards' folders: wids lists, types of rows and constants. Returns them by folder.
+/// Stages the descriptions of the new shards' folders: indexes, types of rows and constants. Returns them by folder.
 ///
 /// # Errors
 /// When the old folders cannot be read or the store fails.
@@ -89,8 +89,9 @@ pub(super) fn describe<'v>(
     }
     let mut out = BTreeMap::new();
     for (folder, (was, members)) in folders {
-        let mut own: Vec<Staged> = Vec::new();
-        own.extend(wids_list(store, members.iter().filter_map(|i| rewritten[*i].finished.as_ref()))?);
+        let new = members.iter().filter_map(|i| rewritten[*i].finished.as_ref()).map(|one| (one.meta(), one.md5));
+        let kinds = members.first().map_or(&[][..], |i| affected_shards[*i].naming.indexes.as_slice());
+        let mut own = indexes::of_folders(store, kinds, new)?;
         own.extend(types::copy(store, was, folder)?);
         own.extend(constants::copy(store, was, folder)?);
         out.insert(folder, own);

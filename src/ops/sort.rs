@@ -13,13 +13,13 @@ use crate::{
     events::Event,
     exec::{
         constants::ConstantSets,
-        live::{Prepared, refresh},
         rewrite::Rewriter,
         shard::ShardNaming,
         sort::{Input, Sort, Sorted, Sorter, ranges},
     },
     format::OutputFormat,
     id::TransactionId,
+    indexes::version::{Prepared, refresh},
     plan::{
         compact::{CompactOptions, in_window},
         memory::MemoryPlan,

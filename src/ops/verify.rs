@@ -32,12 +32,14 @@ use crate::{
     },
     error::{Error, Kind, Result},
     events::Event,
-    exec::{encode::framing, live, rewrite::verify_checksum},
+    exec::{encode::framing, rewrite::verify_checksum},
+    format::index,
     format::{
         OutputFormat, Scanned, parquet,
         tfrecord::{IdFeatures, scan_with},
     },
     id::{Version, run_of_folder, run_of_name},
+    indexes::version,
     record::{BATCH_ROWS, hash::row_hashes, id_column, parts::KEY_COLUMN},
     storage::{Listed, Location, SYSTEM_FOLDER},
 };
@@ -282,7 +284,7 @@ impl Verification<'_> {
         if self.dataset.latest()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
             return Ok(());
         }
-        match live::stale(self.snapshot) {
+        match version::stale(self.snapshot) {
             Ok(found) => {
                 problems.extend(found.into_iter().map(|(object, problem)| Problem { object, problem }));
                 Ok(())
@@ -515,7 +517,7 @@ impl Verification<'_> {
         for version in self.snapshot.tags().values().filter(|v| **v < self.snapshot.readable_from()) {
             runs.extend(self.dataset.at(*version)?.runs()?.all().iter().cloned());
         }
-        let stems: HashSet<&str> = runs.iter().map(|r| indexes::stem(&r.shard)).collect();
+        let stems: HashSet<&str> = runs.iter().map(|r| index::stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");
         let plans = OpenPlans::of(self.dataset)?;

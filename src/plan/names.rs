@@ -6,16 +6,18 @@
 //! | first component `__x__` | webdataset and energon ignore it |
 //! | control characters, absolute paths, components `.` and `..` | tar readers |
 //! | no extension | webdataset and energon ignore it, wids and DALI split it differently |
-//! | blanks, non-ASCII characters | DALI's index, and the program that creates it |
-//! | more than 100 bytes | wids, which supports no longer names |
+//!
+//! Names that only an index cannot store are rules of that index, in `indexes/`.
 //!
 //! Only tar has names: in Parquet and TFRecord they are ordinary values. If every name has an extension, the three
 //! rules by which readers split names (webdataset's, DALI's, wids') agree, also for dots in folder names.
 
 use crate::{
     format::{OutputFormat, index::IndexKind},
-    id::IdHash,
-    record::key::{escape_extension, escape_plain},
+    indexes::{
+        self,
+        names::{Name, Renaming, Rule},
+    },
 };
 
 /// Action for a name that a reader cannot accept.
@@ -43,41 +45,12 @@ pub enum OnMissing {
     Keep,
 }
 
-/// Maximum bytes of a name that wids reads.
-const WIDS_BYTES: usize = 100;
-
-/// Name of a planned tar member.
-#[derive(Debug, Clone, Copy)]
-pub struct Name<'a> {
-    /// Name up to the first dot of the last component.
-    pub key: &'a str,
-    /// Rest of the name after that dot; empty if there is none.
-    pub extension: &'a str,
-}
-
-/// A kind of name that a reader cannot accept.
-#[derive(Debug)]
-pub struct Rule {
-    /// What is wrong with the name.
-    pub fault: &'static str,
-    /// The affected reader.
-    pub reader: &'static str,
-    /// The index that needs the rule; `None` if it applies to all tars.
-    pub index: Option<IndexKind>,
-    /// Whether the fault is acceptable without changing the key, so that it counts only under strict rules.
-    pub harmless: bool,
-    breaks: fn(Name<'_>) -> bool,
-}
-
-/// All rules, those of the format first.
-pub const RULES: [Rule; 7] = [
+/// Rules of all tars; those of an index are its own.
+const RULES: [Rule; 4] = [
     Rule { fault: "nothing before the dot", reader: "webdataset", index: None, harmless: false, breaks: has_no_stem },
     Rule { fault: "`__x__` means metadata", reader: "webdataset", index: None, harmless: false, breaks: is_metadata },
     Rule { fault: "not a plain path", reader: "tar", index: None, harmless: false, breaks: is_odd_path },
     Rule { fault: "no extension", reader: "webdataset", index: None, harmless: true, breaks: has_no_extension },
-    Rule { fault: "blanks", reader: "dali", index: Some(IndexKind::Dali), harmless: false, breaks: has_blanks },
-    Rule { fault: "not ASCII", reader: "dali", index: Some(IndexKind::Dali), harmless: false, breaks: is_not_ascii },
-    Rule { fault: "over 100 bytes", reader: "wids", index: Some(IndexKind::Wids), harmless: false, breaks: is_long },
 ];
 
 fn base(key: &str) -> &str {
@@ -109,18 +82,6 @@ fn has_no_extension(name: Name<'_>) -> bool {
     name.extension.is_empty()
 }
 
-fn has_blanks(name: Name<'_>) -> bool {
-    name.key.chars().chain(name.extension.chars()).any(char::is_whitespace)
-}
-
-fn is_not_ascii(name: Name<'_>) -> bool {
-    !name.key.is_ascii() || !name.extension.is_ascii()
-}
-
-fn is_long(name: Name<'_>) -> bool {
-    name.key.len() + 1 + name.extension.len() > WIDS_BYTES
-}
-
 /// The rules that apply to shards of a format with certain indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRules {
@@ -141,63 +102,17 @@ impl NameRules {
         if self.format != OutputFormat::Tar {
             return None;
         }
-        RULES.iter().find(|rule| {
-            rule.index.is_none_or(|kind| self.indexes.contains(&kind))
-                && (self.strict || !rule.harmless)
-                && (rule.breaks)(name)
-        })
+        let of_indexes = self.indexes.iter().flat_map(|kind| indexes::of(*kind).about().rules);
+        RULES.iter().chain(of_indexes).find(|rule| (self.strict || !rule.harmless) && (rule.breaks)(name))
     }
 
     /// Returns how names must be changed so that they break no rule.
     pub fn renaming(&self) -> Renaming {
-        let needs = |kind| self.format == OutputFormat::Tar && self.indexes.contains(&kind);
-        Renaming { plain: needs(IndexKind::Dali), max_bytes: needs(IndexKind::Wids).then_some(WIDS_BYTES) }
-    }
-}
-
-/// Changes to names, in addition to the escapes that every tar needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Renaming {
-    /// Whether blanks and non-ASCII characters are escaped.
-    plain: bool,
-    /// Maximum bytes of a name; longer names are truncated and made unique by a hash. `None` if unlimited.
-    max_bytes: Option<usize>,
-}
-
-impl Renaming {
-    /// Returns whether any name is changed.
-    pub fn is_active(self) -> bool {
-        self.plain || self.max_bytes.is_some()
-    }
-
-    /// Changes a key that is already escaped; `extension` is the length of the max_bytes extension that will follow.
-    pub fn key(self, key: String, extension: usize) -> String {
-        let key = if self.plain { escape_plain(&key) } else { key };
-        match self.max_bytes {
-            Some(max_bytes) if key.len() + 1 + extension > max_bytes => {
-                shorten(&key, max_bytes.saturating_sub(extension + 1))
-            }
-            _ => key,
+        if self.format != OutputFormat::Tar {
+            return Renaming::NONE;
         }
+        self.indexes.iter().map(|kind| indexes::of(*kind).about().renaming).fold(Renaming::NONE, Renaming::and)
     }
-
-    /// Changes an extension.
-    pub fn extension(self, extension: &str) -> String {
-        if self.plain { escape_extension(extension) } else { extension.to_owned() }
-    }
-}
-
-/// Truncates a key and appends a hash of the whole key.
-fn shorten(key: &str, max_bytes: usize) -> String {
-    let hash = format!("-{:016x}", IdHash::of(key).0);
-    let mut end = max_bytes.saturating_sub(hash.len()).min(key.len());
-    while !key.is_char_boundary(end) {
-        end -= 1;
-    }
-    let (folders, last) = key[..end].rsplit_once('/').map_or(("", &key[..end]), |(folders, last)| (folders, last));
-    let slash = if folders.is_empty() { "" } else { "/" };
-    // The rest of a truncated folder name may contain dots, which end a key.
-    format!("{folders}{slash}{}{hash}", last.replace('.', "_"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use rayon::prelude::*;
 
 use super::SourceFile;
-use crate::{array::CONSTANTS_FILE, record::key::ending, schema};
+use crate::{array::CONSTANTS_FILE, format::index, record::key::ending, schema};
 
 /// What was left out because it only describes other files.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub fn ignore_companions(found: &mut Vec<SourceFile>) -> Companions {
         .filter(|file| holds_shards(file.name()))
         .map(|file| file.name()[..folder(file.name())].to_owned())
         .collect();
-    let lists_shards = |name: &str| name == WIDS_FILE && !shards.is_empty();
+    let lists_shards = |name: &str| index::of_folders().any(|list| list == name) && !shards.is_empty();
     let is_ignored = |file: &SourceFile| {
         let (parent, last) = file.name().split_at(folder(file.name()));
         MARKERS.contains(&last)
@@ -50,15 +50,12 @@ pub fn ignore_companions(found: &mut Vec<SourceFile>) -> Companions {
 const MARKERS: [&str; 4] = ["_SUCCESS", "_metadata", "_common_metadata", CONSTANTS_FILE];
 
 fn is_companion(name: &str) -> bool {
-    [".idx", ".tfindex"].iter().any(|e| name.ends_with(e)) || name == schema::file::NAME
+    index::strip_beside(name).is_some() || name == schema::file::NAME
 }
 
 fn holds_shards(name: &str) -> bool {
     ending(name).split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
-
-/// Name of the list of shards that readers of wids look for.
-const WIDS_FILE: &str = "shardindex.json";
 
 /// A file in which a tool describes the records next to it.
 struct Metadata {

@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["format"],
     &["delta"],
     &["scan", "dataset"],
+    &["indexes"],
     &["plan"],
     &["exec"],
     &["ops"],

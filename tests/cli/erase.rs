@@ -179,7 +179,7 @@ fn origins_are_erased_and_found_around_the_hole() {
 
 #[test]
 fn files_of_an_erased_sample_are_forgotten() {
-    for (to, indexes) in [("tar", "dali,wids,energon"), ("tfrecord", "dali,tfindex"), ("parquet", "none")] {
+    for (to, indexes) in [("tar", support::TAR_INDEXES), ("tfrecord", "dali,tfindex"), ("parquet", "none")] {
         let folder = Folder::new();
         for i in 0..20 {
             folder.write(&format!("in/p{i:02}/scan.jpg"), format!("picture<{i:02}>"));

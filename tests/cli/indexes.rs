@@ -21,6 +21,7 @@ fn samples(folder: &Folder, options: &str) {
     }
 }
 
+#[cfg(feature = "energon")]
 #[test]
 fn indexes_do_not_depend_on_threads_and_follow_compaction() {
     let folder = Folder::new();
@@ -46,6 +47,7 @@ fn indexes_do_not_depend_on_threads_and_follow_compaction() {
     assert_eq!(info.matches(".tar\": 12").count(), 1, "{info}");
 }
 
+#[cfg(feature = "energon")]
 #[test]
 fn what_a_killed_run_left_behind_is_reported_and_written_anew() {
     let folder = Folder::new();
@@ -85,6 +87,9 @@ fn damaged_indexes_are_found() {
         ("--to tfrecord", ".idx", true),
         ("--index dali", ".idx", false),
     ] {
+        if !cfg!(feature = "energon") && options.contains("energon") {
+            continue;
+        }
         let folder = Folder::new();
         samples(&folder, options);
         let name = folder.shards("shards").into_iter().map(|(name, _)| name).find(|n| n.ends_with(extension)).unwrap();
@@ -126,6 +131,19 @@ fn a_dataset_keeps_its_indexes() {
     assert_eq!(summary["indexes"], serde_json::json!(["dali"]));
 }
 
+/// Nothing is written that lacks a file, and no version of a dataset that has the index.
+#[cfg(not(feature = "energon"))]
+#[test]
+fn an_index_that_the_program_was_built_without_is_refused() {
+    let folder = Folder::new();
+    folder.write("raw/a.jpg", "x");
+    let refused = folder.run("convert raw --index energon");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("the feature `energon`, which the index energon needs"), "{refused:?}");
+    assert!(refused.stderr.contains("--features energon") && !folder.path().join("shards").exists(), "{refused:?}");
+}
+
+#[cfg(feature = "energon")]
 #[test]
 fn keys_that_come_twice_are_refused_for_energon_before_the_commit() {
     let folder = Folder::new();
@@ -224,6 +242,7 @@ fn gnu_tar(folder: &str, files: &[(&str, usize)]) -> Vec<u8> {
 }
 
 /// DALI's index of a tar of samples of two files each, and the offsets of energon, by the `tar` crate.
+#[cfg(feature = "energon")]
 fn derived(bytes: &[u8]) -> (String, Vec<u8>) {
     let mut archive = tar::Archive::new(bytes);
     let (mut lines, mut offsets, mut end, mut files) = (String::new(), Vec::new(), 0, 0);
@@ -245,6 +264,7 @@ fn derived(bytes: &[u8]) -> (String, Vec<u8>) {
 
 const FOREIGN: [(&str, usize); 4] = [("p.jpg", 700), ("p.json", 3), ("q.jpg", 0), ("q.json", 512)];
 
+#[cfg(feature = "energon")]
 #[test]
 fn shards_that_are_linked_get_the_indexes_of_their_dataset() {
     use md5::Digest as _;
@@ -311,7 +331,7 @@ fn nothing_is_written_beside_shards_that_stay_in_place() {
     folder.run("verify shards --read-data").ok();
     folder.run("vacuum shards --retain 0s --force").ok();
     assert_eq!(std::fs::read(folder.path().join("shards/extra/x.idx")).unwrap(), b"mine");
-    for kind in ["wids", "energon"] {
+    for kind in ["wids", "energon"].into_iter().filter(|kind| cfg!(feature = "energon") || *kind != "energon") {
         folder.run(&format!("convert raw --out {kind} --index {kind}")).ok();
         folder.write(&format!("{kind}/extra/y.tar"), gnu_tar("two", &FOREIGN));
         let refused = folder.run(&format!("adopt {kind}"));
@@ -358,6 +378,7 @@ fn adopted_tfrecord_gets_offsets_of_its_records() {
     assert_eq!((&verified["unreferenced"], &verified["records"]), (&0.into(), &3.into()), "{verified}");
 }
 
+#[cfg(feature = "energon")]
 #[test]
 fn files_of_the_users_are_never_replaced() {
     for (path, kind) in [

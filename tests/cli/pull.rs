@@ -57,7 +57,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn the_copy_is_a_dataset_and_later_pulls_fetch_what_is_new() {
-    for to in ["parquet", "tar --index dali,wids,energon", "tfrecord --codec gzip", "tar --codec zstd"] {
+    for to in ["parquet", support::INDEXED_TAR, "tfrecord --codec gzip", "tar --codec zstd"] {
         let folder = dataset(&format!("--to {to}"));
         let first = pull(&folder, "copy");
         assert_eq!(
@@ -308,7 +308,7 @@ fn on_sides(rows: &[Value], sides: &[&str]) -> Vec<Value> {
 /// their ids alone.
 #[test]
 fn parts_of_a_divided_dataset_can_be_pulled() {
-    for to in ["parquet", "tar --index dali,wids,energon", "tfrecord", "tar --codec zstd"] {
+    for to in ["parquet", support::INDEXED_TAR, "tfrecord", "tar --codec zstd"] {
         let folder = divided(&format!("--to {to}"));
         let all = positions(&folder, "shards");
         let first = pull(&folder, "copy --split val,test");

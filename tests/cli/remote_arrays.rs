@@ -197,7 +197,7 @@ fn only_what_is_needed_is_downloaded() {
         let (records, given) = convert(name, options);
         assert!(records == expected && given < 16 * MIB + METADATA, "{name} {options}: {given}");
     }
-    let again = folder.run(&format!("convert {}/two.nc --out two.ncvarb --json", server.url)).ok().summary();
+    let again = folder.run(&format!("convert {}/two.nc --out two.ncreadvarb --json", server.url)).ok().summary();
     assert_eq!(again["sources_unchanged"], 1);
     assert!(server.given() < 2 * MIB);
 }

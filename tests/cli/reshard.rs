@@ -15,7 +15,7 @@ const FORMATS: [&str; 7] = [
     "tar --codec gzip",
     "tfrecord --codec none",
     "tfrecord --codec gzip",
-    "tar --write rows=parts --index dali,wids,energon",
+    support::INDEXED_PARTS,
 ];
 
 fn csv(name: &str, rows: std::ops::Range<usize>) -> String {

@@ -12,7 +12,7 @@ const FORMATS: [&str; 6] = [
     "parquet",
     "tar --codec none",
     "tar --codec zstd",
-    "tar --write rows=parts --index dali,wids,energon",
+    support::INDEXED_PARTS,
     "tfrecord --codec none",
     "tfrecord --codec gzip",
 ];

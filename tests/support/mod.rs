@@ -14,6 +14,18 @@ use serde_json::Value;
 #[path = "../../src/format/corpus.rs"]
 pub mod corpus;
 
+/// Every index of tar shards that this program has.
+pub const TAR_INDEXES: &str = if cfg!(feature = "energon") { "dali,wids,energon" } else { "dali,wids" };
+
+/// Values of `--to` for tar shards of rows with these indexes, as parts and as they are by default.
+pub const INDEXED_PARTS: &str = if cfg!(feature = "energon") {
+    "tar --rows parts --index dali,wids,energon"
+} else {
+    "tar --rows parts --index dali,wids"
+};
+pub const INDEXED_TAR: &str =
+    if cfg!(feature = "energon") { "tar --index dali,wids,energon" } else { "tar --index dali,wids" };
+
 /// Output and exit code of a run.
 #[derive(Debug)]
 pub struct Ran {

@@ -1,16 +1,20 @@
 //! Arguments of `convert`, a struct for each heading of its help.
 
 use arrow::datatypes::Field;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::{
-    LineageArgs, PrivateArgs, choices::SettingParser, codec, column_type, condition, count, size, subject_pattern,
+    LineageArgs, PrivateArgs,
+    choices::SettingParser,
+    codec, column_type, condition, count,
+    indexes::{IndexChoice, index_kinds},
+    size, subject_pattern,
 };
 use crate::{
     codec::Codec,
-    error::{Error, Result},
+    error::Result,
     exec::{cut::ShardEnds, gather::OnError},
-    format::{OutputFormat, index::IndexKind},
+    format::OutputFormat,
     ops::{
         convert::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, Write, WriteSetting},
         inputs::{Identity, OnChanged},
@@ -282,10 +286,7 @@ struct TypeArgs {
 struct IndexArgs {
     /// Indexes to write beside the shards, for training tools.
     ///
-    /// `dali`, `wids` and `energon` are for uncompressed tar shards, `dali` and `tfindex` for uncompressed TFRecord
-    /// shards. `delta` keeps a Delta log of Parquet shards, so that readers of Delta tables read the live records. `hf`
-    /// keeps a dataset card (README.md) of Parquet or uncompressed tar shards, so that `datasets.load_dataset` reads
-    /// the live records. The default is that of the dataset; a new dataset has `auto`.
+    /// All shards of a dataset have the same kinds. The default is that of the dataset; a new dataset has `auto`.
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', value_enum, hide_short_help = true)]
     index: Vec<IndexChoice>,
     /// How to treat names that a reader of the shards cannot handle.
@@ -336,48 +337,6 @@ fn dedup_choice(text: &str) -> Result<DedupChoice, String> {
 
 fn side_by(text: &str) -> Result<SideBy, String> {
     text.parse()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum IndexChoice {
-    /// The inexpensive ones: dali for tar, dali and tfindex for TFRecord
-    Auto,
-    /// No index
-    None,
-    /// For NVIDIA DALI
-    Dali,
-    /// For wids
-    Wids,
-    /// For Megatron-Energon
-    Energon,
-    /// For the Python package tfrecord
-    #[value(name = "tfindex")]
-    TfIndex,
-    /// For readers of Delta tables: a log of the live shards
-    Delta,
-    /// For Hugging Face datasets: a dataset card with the live shards
-    Hf,
-}
-
-/// Returns the kinds of index to write; `None` means auto.
-fn index_kinds(choices: &[IndexChoice]) -> Result<Option<Vec<IndexKind>>> {
-    let alone = |choice| choices.contains(&choice);
-    if choices.is_empty() || choices == [IndexChoice::Auto] {
-        return Ok(None);
-    }
-    if choices.len() > 1 && (alone(IndexChoice::Auto) || alone(IndexChoice::None)) {
-        return Err(Error::usage("expected `auto` or `none` alone in --index, found other kinds beside it"));
-    }
-    let kind = |choice: &IndexChoice| match choice {
-        IndexChoice::Auto | IndexChoice::None => None,
-        IndexChoice::Dali => Some(IndexKind::Dali),
-        IndexChoice::Wids => Some(IndexKind::Wids),
-        IndexChoice::Energon => Some(IndexKind::Energon),
-        IndexChoice::TfIndex => Some(IndexKind::TfIndex),
-        IndexChoice::Delta => Some(IndexKind::Delta),
-        IndexChoice::Hf => Some(IndexKind::Hf),
-    };
-    Ok(Some(choices.iter().filter_map(kind).collect()))
 }
 
 impl OutputArgs {

@@ -33,6 +33,7 @@ use crate::{
         transaction::{Numbers, Transaction},
     },
     error::{Error, Kind, Result},
+    format::index::IndexKind,
     id::{TransactionId, Version, run_of_folder},
     schema::bound,
     storage::{NewEntry, Store},
@@ -122,6 +123,7 @@ pub(in crate::dataset) fn created_within(
         match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
+                IndexKind::check_built(&entry.settings.indexes)?;
                 let parent = Version(entry.version.0.saturating_sub(1));
                 check_fences(dataset, run, seen, parent)?;
                 seen = parent.max(seen);
@@ -425,6 +427,19 @@ mod tests {
             dataset.store().put(&sidecar_at(&shard.meta.path), "".into()).unwrap();
         }
         super::commit(dataset, transaction, planned_on)
+    }
+
+    #[test]
+    /// A version would have indexes of an older one.
+    #[cfg(not(feature = "energon"))]
+    #[test]
+    fn versions_with_an_index_that_the_program_lacks_are_refused() {
+        let dataset = dataset();
+        let mut transaction = transaction(Vec::new(), &[], Numbers::Fresh(0));
+        transaction.settings.indexes = vec![IndexKind::Energon];
+        let refused = commit(&dataset, &transaction, Version(0)).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Usage, "{refused}");
+        assert!(refused.message().contains("the feature `energon`") && dataset.latest().unwrap().is_none());
     }
 
     #[test]

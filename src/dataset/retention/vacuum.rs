@@ -42,9 +42,7 @@ use crate::{
         table::{
             self,
             list::ListRef,
-            paths::{
-                OF_FOLDER, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path, table_path,
-            },
+            paths::{self, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path, table_path},
             sealed::Sealed,
         },
     },
@@ -396,7 +394,7 @@ impl References {
         let is_own = is_own_folder(path);
         if is_own {
             self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
-            self.beside.extend(OF_FOLDER.iter().map(|name| format!("{}{name}", folder_prefix(path))));
+            self.beside.extend(paths::of_folder().map(|name| format!("{}{name}", folder_prefix(path))));
         }
         self.folders.insert(folder_prefix(path).to_owned());
         self.stems.insert(stem(path).to_owned());
@@ -415,7 +413,7 @@ impl References {
     }
 
     fn with(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
-        shards.into_iter().for_each(|shard| self.add_shard(shard, &IndexKind::ALL));
+        shards.into_iter().for_each(|shard| self.add_shard(shard, IndexKind::ALL));
         self.objects.extend(others);
         self
     }
@@ -454,7 +452,8 @@ enum Place {
 
 fn kind_of(path: &str) -> Place {
     let Some(below) = path.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.strip_prefix('/')) else {
-        let live = LIVE_OBJECTS.contains(&path) || LIVE_FOLDERS.iter().any(|folder| path.starts_with(folder));
+        // Indexes describe the newest version and are replaced with it.
+        let live = IndexKind::ALL.iter().any(|kind| kind.has_of_version(path));
         return if live { Place::Permanent } else { Place::Outside };
     };
     Place::System(match below.split_once('/').map(|(folder, _)| folder) {
@@ -480,10 +479,6 @@ fn kind_outside(path: &str) -> ObjectKind {
 fn run_of(path: &str) -> Option<&str> {
     path.split('/').skip(2).find_map(|part| run_of_folder(part).or_else(|| run_of_name(part)))
 }
-
-/// Objects that describe the newest version and are replaced with it.
-const LIVE_OBJECTS: [&str; 2] = ["shardindex.json", "README.md"];
-const LIVE_FOLDERS: [&str; 2] = [".nv-meta/", "_delta_log/"];
 
 /// Commits the entry that must precede the deletion of the objects found: which versions can no longer be read, and
 /// which runs must no longer commit. Shards and records do not change; runs that only expired versions contain move

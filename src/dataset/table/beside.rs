@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    paths::{OF_FOLDER, folder_prefix, index_stem, numbers_beside, parts_beside, stem},
+    paths::{self, folder_prefix, index_stem, numbers_beside, parts_beside, stem},
     sealed::Sealed,
 };
 use crate::{
@@ -127,7 +127,7 @@ impl Beside {
         note(PARTS, &parts_beside(&self.at));
         note(NUMBERS, &numbers_beside(&self.at));
         let (folder, stem) = (folder_prefix(shard), stem(shard));
-        for name in OF_FOLDER {
+        for name in paths::of_folder() {
             note(name, &format!("{folder}{name}"));
         }
         for (path, _) in seals.range(stem..).take_while(|(path, _)| path.starts_with(stem)) {
@@ -173,7 +173,7 @@ pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
     let path = |name: &str| match name {
         PARTS => parts_beside(&beside.at),
         NUMBERS => numbers_beside(&beside.at),
-        name if OF_FOLDER.contains(&name) => format!("{folder}{name}"),
+        name if paths::of_folder().any(|known| known == name) => format!("{folder}{name}"),
         ending => format!("{stem}{ending}"),
     };
     let others = beside.seals.iter().map(|(name, seal)| Sealed::new(path(name), *seal));

@@ -2,13 +2,16 @@
 
 use crate::{
     array::CONSTANTS_FILE,
+    format::index,
     id::{TransactionId, run_of_folder},
     schema,
     storage::SYSTEM_FOLDER,
 };
 
-/// Names of objects that describe a folder of shards.
-pub(in crate::dataset) const OF_FOLDER: [&str; 3] = [schema::file::NAME, CONSTANTS_FILE, "shardindex.json"];
+/// Returns the names of objects that describe a folder of shards.
+pub(in crate::dataset) fn of_folder() -> impl Iterator<Item = &'static str> {
+    [schema::file::NAME, CONSTANTS_FILE].into_iter().chain(index::of_folders())
+}
 
 /// Ending of tables below the system folder. They are Parquet, but readers that are given the folder of a dataset
 /// choose files by their endings, and would take the rows of a `.parquet` for records.
@@ -106,13 +109,13 @@ pub(in crate::dataset) fn stem(path: &str) -> &str {
 
 /// Returns the stem of the shard that the file would be an index of; `None` for other files.
 pub(in crate::dataset) fn index_stem(path: &str) -> Option<&str> {
-    [".idx", ".tfindex"].iter().find_map(|e| path.strip_suffix(e)).map(stem)
+    index::strip_beside(path).map(stem)
 }
 
 /// Whether an object describes a folder of shards.
 pub(in crate::dataset) fn describes_folder(path: &str) -> bool {
     let folder = folder_prefix(path);
-    !folder.is_empty() && OF_FOLDER.contains(&&path[folder.len()..])
+    !folder.is_empty() && of_folder().any(|name| name == &path[folder.len()..])
 }
 
 /// Returns the folder of a path; empty for objects in the root.

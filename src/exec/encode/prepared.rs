@@ -28,7 +28,7 @@ use crate::{
     dataset::{IdHashes, IdKind, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
     exec::source::SourceName,
-    format::{Framing, parquet::batch_of_samples, tar::index::Members},
+    format::{Framing, parquet::batch_of_samples, tar::places::Members},
     record::{
         Payload,
         coded::plain,

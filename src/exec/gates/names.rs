@@ -8,7 +8,8 @@ use crate::{
     dataset::IdKind,
     error::{Error, Result},
     exec::source::SourceFacts,
-    plan::names::{Name, NameRules, Rule},
+    indexes::names::{Name, Rule},
+    plan::names::NameRules,
     record::{Payload, Sample, key::escape_key},
 };
 

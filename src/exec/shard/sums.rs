@@ -7,7 +7,7 @@ use md5::{Digest as _, Md5};
 use super::finished::ShardNaming;
 use crate::{
     error::Result,
-    format::index::IndexKind,
+    indexes,
     storage::{Sink, Staged, Store},
 };
 
@@ -51,7 +51,7 @@ pub(super) struct Hashed {
 
 impl HashingSink {
     pub(super) fn create(store: &dyn Store, path: &str, naming: &ShardNaming) -> Result<Self> {
-        let md5 = naming.indexes.contains(&IndexKind::Wids).then(Md5::new);
+        let md5 = indexes::any(&naming.indexes, |about| about.needs_md5).then(Md5::new);
         let sums = Sums { blake3: Box::new(blake3::Hasher::new()), md5 };
         Ok(Self { inner: store.create(path)?, sums, bytes: 0 })
     }

@@ -138,7 +138,7 @@ mod tests {
         format::{
             Framed, Framing as _, Keyed, OutputFormat,
             index::IndexKind,
-            tar::{TarFraming, index::Members},
+            tar::{TarFraming, places::Members},
         },
         record::{Part, Payload, Sample},
         storage::{LocalStore, Store as _},

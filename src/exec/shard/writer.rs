@@ -22,12 +22,13 @@ use crate::{
         sidecar_path,
     },
     error::{Error, Result},
-    exec::{encode::Piece, index::ShardIndexes},
+    exec::encode::Piece,
     format::{
         Framing,
         parquet::{GroupNote, ParquetEncoder, ParquetShard, RowGroup},
     },
     id::Version,
+    indexes::{kind::StartedShard, shard::ShardIndexes},
     storage::Store,
 };
 
@@ -45,7 +46,8 @@ impl Beside {
         let indexes = if naming.indexes.is_empty() {
             None
         } else {
-            Some(ShardIndexes::create(store, &path, &sidecar_path(&path), naming.format, &naming.indexes)?)
+            let shard = StartedShard { store, path: &path, sidecar: &sidecar_path(&path), format: naming.format };
+            Some(ShardIndexes::create(&shard, &naming.indexes)?)
         };
         Ok(Self { path, codec, sidecar, indexes })
     }

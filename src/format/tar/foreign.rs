@@ -14,7 +14,7 @@ use std::io::Read;
 use super::{
     entry::{self, Entry, Found, Kind},
     header::{BLOCK, padding},
-    index::Place,
+    places::Place,
     read::{group_of, part_name, shown},
     scan::key_of,
 };

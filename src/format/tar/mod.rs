@@ -18,8 +18,8 @@ mod corpus;
 mod entry;
 mod foreign;
 mod header;
-pub mod index;
 mod links;
+pub mod places;
 mod read;
 mod scan;
 mod splits;
@@ -30,7 +30,7 @@ use arrow::array::RecordBatch;
 
 use self::{
     header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, pad, padding, push_member_header, seal},
-    index::Place,
+    places::Place,
 };
 pub use self::{
     links::Reopen,
@@ -100,7 +100,7 @@ impl Framing for TarFraming {
 /// As [`Framing::scan_foreign`], and when a name is one that readers of WebDataset pass over.
 pub fn scan_foreign_files(
     input: &mut dyn Read,
-    files: &mut dyn FnMut(index::Place<'_>) -> Result<()>,
+    files: &mut dyn FnMut(places::Place<'_>) -> Result<()>,
     visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
 ) -> Result<Extent> {
     foreign::scan(input, Some(files), visit)

@@ -13,7 +13,6 @@ mod decode;
 mod double;
 mod example;
 mod ids;
-pub mod index;
 mod read;
 mod sum;
 

@@ -32,20 +32,19 @@ use crate::{
     },
     dataset::{
         Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, Operation, PrivateChoice, Pseudonymizer,
-        Publication, Revision, SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, Snapshot, SourceRow,
-        SuppressList, Transaction, adopted_sidecar_path, choose_private, is_shard_name, record_beside, sidecar_path,
+        Publication, Revision, SegmentRef, SegmentWriter, Segments, Settings, Snapshot, SourceRow, SuppressList,
+        Transaction, adopted_sidecar_path, choose_private, is_shard_name, record_beside, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
     exec::{
         adopt::{Adopted, Adopter, Candidate},
-        index::{wids_list_of, wids_path},
-        live,
         ordered::ordered,
         shard::ShardNaming,
     },
     format::{OutputFormat, index::IndexKind, tar},
     id::{TransactionId, Version, Writer},
+    indexes::{self, version},
     record::key_rule::KeyRule,
     scan::{self, Found, ScanOptions, SourceFile, TableFormat},
     storage::{Location, Staged},
@@ -521,9 +520,8 @@ impl<'a> Adoption<'a> {
     fn check_indexes(&self, file: &SourceFile, codec: Codec, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
         let unfit = match self.options.out {
-            Some(_) => kinds.iter().find(|kind| !kind.fits(settings.shard_format, codec)),
-            // These two list all live shards, from what lies beside each; the Delta log needs only the shards.
-            None => kinds.iter().find(|kind| matches!(kind, IndexKind::Wids | IndexKind::Energon)),
+            Some(_) => kinds.iter().find(|kind| !indexes::fits(**kind, settings.shard_format, codec)),
+            None => kinds.iter().find(|kind| indexes::of(**kind).about().needs_all_beside),
         };
         let Some(kind) = unfit else { return Ok(()) };
         let (problem, hint) = match self.options.out {
@@ -592,10 +590,10 @@ impl<'a> Adoption<'a> {
         let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
         let writer = publication.id().clone().into();
         let Folded { staged, adds, segments, sources, counts } =
-            self.fold(adopted, &writer, (settings.hashes, pseudonymizer.as_ref()))?;
+            self.fold(adopted, &writer, (&settings, pseudonymizer.as_ref()))?;
         self.context.cancel.check()?;
         publication.publish(staged)?;
-        let indexes = live::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
+        let indexes = version::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
         let transaction = Transaction {
             arguments: self.arguments(&settings),
             revisions: self.revisions(pseudonymizer.as_ref()),
@@ -608,7 +606,7 @@ impl<'a> Adoption<'a> {
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());
-        live::refresh(&snapshot, indexes, self.context.observer)
+        version::refresh(&snapshot, indexes, self.context.observer)
     }
 
     /// Collects the objects to be published, and the additions to the dataset; counts are added to the report.
@@ -616,9 +614,9 @@ impl<'a> Adoption<'a> {
         &mut self,
         adopted: Vec<(SourceFile, Adopted)>,
         writer: &Writer,
-        (hashes, pseudonymizer): (HashWidth, Option<&Pseudonymizer>),
+        (settings, pseudonymizer): (&Settings, Option<&Pseudonymizer>),
     ) -> Result<Folded> {
-        let plan = HashPlan::new(hashes);
+        let plan = HashPlan::new(settings.hashes);
         let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, &plan, writer.clone());
         let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
         let mut staged: Vec<Staged> = Vec::new();
@@ -651,20 +649,10 @@ impl<'a> Adoption<'a> {
         self.report.counts = counts;
         let segments = Segments::finish(segments)?;
         staged.extend(segments.staged);
-        staged.extend(self.wids_lists(&adds, &sums)?);
+        let shards = adds.iter().map(|shard| &shard.meta).zip(sums);
+        staged.extend(indexes::of_folders(self.dataset.store().as_ref(), self.indexes_beside(settings), shards)?);
         record_beside(adds.iter_mut(), &staged);
         Ok(Folded { staged, adds, segments: segments.refs, sources, counts })
-    }
-
-    /// Stages the wids lists: one for each folder with new shards.
-    fn wids_lists(&self, adds: &[NewShard], sums: &[Option<[u8; 16]>]) -> Result<Vec<Staged>> {
-        type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
-        let mut folders: BTreeMap<String, WithMd5<'_>> = BTreeMap::new();
-        for (shard, md5) in adds.iter().zip(sums) {
-            folders.entry(wids_path(&shard.meta.path)).or_default().push((&shard.meta, *md5));
-        }
-        let store = self.dataset.store().as_ref();
-        folders.into_values().filter_map(|shards| wids_list_of(store, shards).transpose()).collect()
     }
 
     fn count(&mut self, one: &Adopted) {

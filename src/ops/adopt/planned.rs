@@ -18,8 +18,8 @@ use crate::{
         PrivateChoice, Pseudonymizer, Publication, Revision, Settings, Transaction, claim, delete_plan, stage_sources,
     },
     error::{Error, Result},
-    exec::live,
     format::OutputFormat,
+    indexes::version,
     ops::{
         Context,
         stacked::Stacked,
@@ -188,7 +188,7 @@ fn run_task(
     let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
     let Folded { mut staged, adds, segments, sources, counts } =
-        adoption.fold(adopted, &writer, (work.settings.hashes, pseudonymizer.as_ref()))?;
+        adoption.fold(adopted, &writer, (&work.settings, pseudonymizer.as_ref()))?;
     let store = dataset.store().as_ref();
     let (table, list) = stage_sources(store, &writer, sources.into_iter())?.unzip();
     staged.extend(table);
@@ -263,7 +263,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         // Shards that are added or compacted later use the codec of the existing ones.
         settings.codec = stacked.adds.first().map_or(settings.codec, |first| first.meta.codec);
     }
-    let indexes = live::Prepared::new(dataset, newest.as_ref(), &stacked.adds, &settings.indexes)?;
+    let indexes = version::Prepared::new(dataset, newest.as_ref(), &stacked.adds, &settings.indexes)?;
     let publication = Publication::begin(dataset, &record.id, Operation::Adopt, record.base)?;
     let transaction = Transaction {
         arguments: arguments(work.in_place, &settings),
@@ -271,7 +271,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
         ..stacked.transaction(record, settings, Operation::Adopt)
     };
     let committed = publication.commit(&transaction)?;
-    live::refresh(&committed, indexes, context.observer)?;
+    version::refresh(&committed, indexes, context.observer)?;
     // What is left of the plan is deleted by `vacuum` if this fails.
     let _ = delete_plan(dataset, &record.id, false);
     report.version = Some(committed.version());

@@ -8,14 +8,15 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, Dataset, NewShard, Publication, SegmentMerge, Settings, ShardMeta, Snapshot, Transaction, commit,
-        folder_of, record_beside,
+        Counts, Dataset, NewShard, Publication, SegmentMerge, Settings, Snapshot, Transaction, commit, folder_of,
+        record_beside,
     },
     error::{Kind, Result},
-    exec::{constants::ConstantSets, index::wids_list_of, types},
+    exec::{constants::ConstantSets, types},
     format::OutputFormat,
     id::Version,
-    storage::{Staged, Store},
+    indexes,
+    storage::Staged,
     units::Size,
 };
 
@@ -115,10 +116,11 @@ impl Replacing<'_> {
         Err(all_gone())
     }
 
-    /// Stages the descriptions of the new shards' folders: wids lists, types of rows, and constants.
+    /// Stages the descriptions of the new shards' folders: indexes, types of rows, and constants.
     fn descriptions(&self, all: &[Replacement]) -> Result<Vec<Staged>> {
         let store = self.dataset().store().as_ref();
-        let mut staged = wids_lists(store, all)?;
+        let new = all.iter().map(|one| (&one.product.shard.meta, one.product.md5));
+        let mut staged = indexes::of_folders(store, &self.settings.indexes, new)?;
         staged.extend(self.types(all)?);
         let mut folders = BTreeSet::new();
         for one in all {
@@ -182,14 +184,4 @@ impl Replacing<'_> {
 /// Returns the groups of new shards: several shards may have one.
 fn groups_of(all: &[Replacement]) -> BTreeSet<usize> {
     all.iter().map(|one| one.product.group).collect()
-}
-
-/// Stages the wids lists: one for each folder.
-fn wids_lists(store: &dyn Store, all: &[Replacement]) -> Result<Vec<Staged>> {
-    type WithMd5<'a> = Vec<(&'a ShardMeta, Option<[u8; 16]>)>;
-    let mut folders: BTreeMap<&str, WithMd5<'_>> = BTreeMap::new();
-    for Replacement { product, .. } in all {
-        folders.entry(folder_of(&product.shard.meta.path)).or_default().push((&product.shard.meta, product.md5));
-    }
-    folders.into_values().filter_map(|shards| wids_list_of(store, shards).transpose()).collect()
 }

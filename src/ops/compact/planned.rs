@@ -24,13 +24,10 @@ use crate::{
         Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
-    exec::{
-        constants::ConstantSets,
-        live::{Prepared, refresh},
-        shard::ShardNaming,
-    },
+    exec::{constants::ConstantSets, shard::ShardNaming},
     format::parquet::Tally,
     id::TransactionId,
+    indexes::version::{Prepared, refresh},
     ops::{
         Context,
         rewrite::partition,

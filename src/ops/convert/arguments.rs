@@ -45,7 +45,7 @@ pub(super) fn arguments(
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
     options.read.given().for_each(|(key, value)| set(&format!("read.{key}"), value.to_owned()));
     options.write.given().for_each(|(key, value)| set(&format!("write.{key}"), value.to_owned()));
-    let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.name()).collect();
+    let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.files().name).collect();
     set("index", indexes.join(","));
     set("schema", prescribed.map_or_else(String::new, schema::file::print));
     set("on-name", options.on_name.map_or_else(String::new, word));

@@ -14,7 +14,8 @@ use crate::{
         Transaction, record_beside,
     },
     error::Result,
-    exec::{constants, convert::Converted, gather::Tally, index::wids_list, live, shard::FinishedShard, types},
+    exec::{constants, convert::Converted, gather::Tally, shard::FinishedShard, types},
+    indexes::{self, version},
     ops::{inputs::tell_left_out, lineage, revision},
     schema::bound,
     storage::{Staged, Store},
@@ -59,7 +60,7 @@ pub(super) fn commit(
     job.context.cancel.check()?;
     record_beside(adds.iter_mut(), &staged);
     publication.publish(staged)?;
-    let indexes = live::Prepared::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
+    let indexes = version::Prepared::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
@@ -81,7 +82,7 @@ pub(super) fn commit(
     report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(counts.shards_added);
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
-    live::refresh(&snapshot, indexes, job.context.observer)?;
+    version::refresh(&snapshot, indexes, job.context.observer)?;
     if !plan.replaced.is_empty() {
         tell_left_out(job.context, &snapshot)?;
     }
@@ -123,9 +124,8 @@ pub(super) fn fold(
 ) -> Result<Folded> {
     let Converted { shards, records, segments, places, staged: placed, .. } = converted;
     let mut staged: Vec<Staged> = Vec::new();
-    for of_folder in shards.chunk_by(|a, b| a.folder() == b.folder()) {
-        staged.extend(wids_list(store, of_folder)?);
-    }
+    let finished = shards.iter().map(|finished| (finished.meta(), finished.md5));
+    staged.extend(indexes::of_folders(store, &plan.settings.indexes, finished)?);
     let fields = plan.fields_to_keep();
     let folders: BTreeSet<&str> = shards.iter().map(FinishedShard::folder).collect();
     for folder in folders {

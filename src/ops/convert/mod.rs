@@ -70,8 +70,9 @@ use super::Context;
 use crate::{
     dataset::{Dataset, Operation, Publication, Settings, Snapshot},
     error::{Error, Result},
-    exec::{live, shard::ShardNaming},
+    exec::shard::ShardNaming,
     id::TransactionId,
+    indexes::version,
     storage::{self, Location},
     units::Size,
 };
@@ -132,7 +133,7 @@ fn with_needs(error: Error, bytes: u64) -> Error {
 fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Result<ConvertReport> {
     job.indexes(settings)?;
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
-        live::refresh(snapshot, live::Prepared::default(), job.context.observer)?;
+        version::refresh(snapshot, version::Prepared::default(), job.context.observer)?;
     }
     Ok(ConvertReport::new(job, settings, skipped, faults))
 }

@@ -40,10 +40,10 @@ use crate::{
         cut::ShardEnds,
         encode::{Encoder, RowsAs},
         gates::{IdColumns, names::PartsGate, subjects::SubjectResolver},
-        live, mirror,
     },
     format::{OutputFormat, files, parquet::schema_of_samples},
     id::Version,
+    indexes::version,
     ops::{
         inputs::Live,
         names::{Choices, Naming},
@@ -298,10 +298,10 @@ impl Named {
                 settings.units = job.units(&settings.units, sources)?;
             }
         }
-        live::check(job.dataset, job.snapshot, &settings.indexes)?;
+        version::check(job.dataset, job.snapshot, &settings.indexes)?;
         if !(inputs.give_samples() && job.options.write.media()) {
             let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
-            fields = mirror::fit(job.dataset, job.snapshot, &settings.indexes, &fields, &is_given)?;
+            fields = version::fit(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
         }
         let constants = inputs.constants(&live)?;
         job.check_constants(constants.as_ref())?;

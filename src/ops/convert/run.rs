@@ -20,13 +20,13 @@ use crate::{
         cut::ShardEnds,
         gates::Gates,
         gather::{OnError, Tally},
-        mirror,
         rejects::RejectsFile,
         shard::ShardNaming,
         source::{SourceFacts, SourceName},
     },
     format::TypeMismatch,
     id::Writer,
+    indexes::version,
     ops::inputs::Identity,
     record::interval::is_stored,
     scan::SourceFile,
@@ -160,7 +160,7 @@ pub(super) fn wider(
         false => wider,
     };
     let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);
-    let fitted = mirror::fit(job.dataset, job.snapshot, &plan.settings.indexes, &wider, &is_given)
+    let fitted = version::fit(job.dataset, job.snapshot, &plan.settings.indexes, wider, &is_given)
         .map_err(|e| e.at(sources[source].file.uri()))?;
     Ok(changed(fitted))
 }

@@ -20,7 +20,8 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{convert::infer_all, gather::OnError, live, rejects::RejectsFile},
+    exec::{convert::infer_all, gather::OnError, rejects::RejectsFile},
+    indexes::version,
     ops::{
         Context,
         stacked::Stacked,
@@ -81,7 +82,7 @@ fn commit_once(
     report.set_splits(&work.settings, &stacked.adds);
     context.cancel.check()?;
     publication.publish(joined.into_iter().collect())?;
-    let indexes = live::Prepared::new(dataset, snapshot.as_ref(), &stacked.adds, &work.settings.indexes)?;
+    let indexes = version::Prepared::new(dataset, snapshot.as_ref(), &stacked.adds, &work.settings.indexes)?;
     let fields = (!work.of_samples).then_some(&work.fields);
     let transaction = Transaction {
         arguments: work.arguments.clone(),
@@ -92,7 +93,7 @@ fn commit_once(
     let committed = publication.commit(&transaction)?;
     report.counts = committed.entry().counts;
     report.version = Some(committed.version());
-    live::refresh(&committed, indexes, context.observer)?;
+    version::refresh(&committed, indexes, context.observer)?;
     report.note_shares(&work.settings, None, context.observer);
     // What is left of the plan is deleted by `vacuum` if this fails.
     let _ = delete_plan(dataset, &record.id, false);

@@ -26,8 +26,9 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{gates::names::PartsGate, mirror},
+    exec::gates::names::PartsGate,
     format::{files::SampleFiles, parquet::schema_of_samples},
+    indexes::version,
     ops::{names::Choices, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
@@ -402,7 +403,8 @@ pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work,
     let fields = if work.of_samples && work.options.write.media() {
         fields
     } else {
-        mirror::fit(dataset, dataset.latest()?.as_ref(), &work.settings.indexes, &fields, &is_given)?
+        let newest = dataset.latest()?;
+        version::fit(dataset, newest.as_ref(), &work.settings.indexes, fields, &is_given)?
     };
     publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
 }

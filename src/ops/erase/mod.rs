@@ -42,12 +42,9 @@ use crate::{
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
-    exec::{
-        erase::{AffectedShard, Eraser},
-        live::{Prepared, refresh},
-    },
-    format::index::IndexKind,
+    exec::erase::{AffectedShard, Eraser},
     id::{IdHash, TransactionId, Version},
+    indexes::version::{Prepared, refresh},
     storage::{Location, Lock},
 };
 
@@ -584,7 +581,7 @@ impl<'a> Attempt<'a> {
             next_record: self.newest.entry().next_record,
             sources: gone.clone(),
         };
-        let listed = self.newest.entry().settings.indexes.contains(&IndexKind::Wids);
+        let listed = self.newest.entry().settings.indexes.iter().any(|kind| kind.files().of_folder.is_some());
         work.discard_outdated(affected_shards, &segments.chain(lists).collect(), wanted, listed)
     }
 

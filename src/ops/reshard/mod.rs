@@ -38,8 +38,6 @@ use crate::{
     exec::{
         constants,
         cut::{ShardEnds, ShardSize},
-        index::wids_list_of,
-        live::{Prepared, refresh},
         ordered::ordered,
         reshard::{
             CutShard, NewCut, Part, Resharder, Stock,
@@ -50,6 +48,10 @@ use crate::{
     },
     format::OutputFormat,
     id::{TransactionId, Version, Writer},
+    indexes::{
+        self,
+        version::{Prepared, refresh},
+    },
     plan::reshard::{Cut, Share, marks, parts, place, settle, shards_of},
     record::filter::Filter,
     storage::{Location, Staged, Store},
@@ -311,7 +313,7 @@ impl Run<'_> {
         }
         for (folder, members) in folders {
             let shards = members.iter().map(|number| (&made.shards[*number].meta, made.md5[*number]));
-            made.staged.extend(wids_list_of(store, shards)?);
+            made.staged.extend(indexes::of_folders(store, &self.snapshot.entry().settings.indexes, shards)?);
             let Some(group) = groups.iter().find(|group| group.folder == folder) else { continue };
             let (schema, of_constants) = &group.descriptions;
             let types = schema.as_ref().map(|bytes| types::stage_as_read(store, &folder, bytes));

@@ -27,8 +27,8 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::live::{Prepared, refresh},
     id::{TransactionId, Version, run_of_folder},
+    indexes::version::{Prepared, refresh},
     storage::{Location, Lock, SYSTEM_FOLDER},
 };
 

@@ -1,16 +1,8 @@
-//! Indexes of tar shards for training tools: pure encoders, and the header scanner that feeds them.
+//! Places of members in tar shards, for indexes: those that framing noted, or that a scanner of headers finds.
 //!
-//! ```text
-//! DALI     "v1.2 <samples>\n"  [ext offset size name]+ "\n"     a line per sample; offsets are those of the content
-//! energon  u64 little-endian per sample, and one more           offset of its first header; the end of the last
-//! wids     {"__kind__", "wids_version", "shardlist": [{"url", "md5sum", "nsamples", "filesize"}], "name"}
-//! ```
-//!
-//! The tools group neighbours by the name up to the first dot of its last component, as does [`MemberScanner`].
+//! Readers group neighbours by the name up to the first dot of its last component, as does [`MemberScanner`].
 
-use std::{io::Write as _, ops::Range};
-
-use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 use super::{
     entry::{self, Found, Kind},
@@ -196,78 +188,6 @@ impl MemberScanner {
     }
 }
 
-/// Returns the first line of DALI's index.
-pub fn dali_head(samples: u64) -> String {
-    format!("v1.2 {samples}\n")
-}
-
-/// Appends a member to DALI's index; `begins` means that it is the first of the shard. Each sample is a line; the
-/// caller ends the last one.
-///
-/// # Errors
-/// If the name contains whitespace, which the format cannot quote, or the extension is empty.
-pub fn push_dali(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
-    if place.name.bytes().any(|b| b.is_ascii_whitespace()) || place.extension().is_empty() {
-        return Err(Error::input(format!("the index of DALI cannot hold the name `{}`", place.name))
-            .hint("escape such names with --on-name rename, or omit the index with --index none"));
-    }
-    if !begins {
-        out.push(if place.first { b'\n' } else { b' ' });
-    }
-    // Writing to memory cannot fail.
-    let _ = write!(out, "{} {} {} {}", place.extension(), place.content, place.size, place.name);
-    Ok(())
-}
-
-/// A shard in a wids list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WidsShard {
-    /// Path relative to the list.
-    pub url: String,
-    /// MD5 of the whole file in hexadecimal.
-    pub md5sum: String,
-    /// Samples in it.
-    pub nsamples: u64,
-    /// Bytes of the file.
-    pub filesize: u64,
-}
-
-/// A wids list: all shards of a folder, or of a dataset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WidsList {
-    #[serde(rename = "__kind__")]
-    kind: String,
-    wids_version: u32,
-    /// The shards, in the order of their records.
-    pub shardlist: Vec<WidsShard>,
-}
-
-impl WidsList {
-    /// Creates a list of shards; its order determines how readers number the samples.
-    pub fn new(shards: Vec<WidsShard>) -> Self {
-        Self { kind: "wids-shard-index-v1".to_owned(), wids_version: 1, shardlist: shards }
-    }
-
-    /// Returns the bytes of the file.
-    ///
-    /// # Errors
-    /// Never in practice.
-    pub fn encode(&self) -> Result<Vec<u8>> {
-        let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding a list failed").cause(e))?;
-        bytes.push(b'\n');
-        Ok(bytes)
-    }
-
-    /// Parses a file.
-    ///
-    /// # Errors
-    /// If it is not such a list.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|e| Error::integrity("the list of wids is damaged").cause(e))
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
@@ -276,7 +196,7 @@ mod tests {
     use arrow::array::{ArrayRef, RecordBatch, StringArray};
 
     use super::{
-        super::{TRAILER, TarFraming, header::push_member_header, scan::members},
+        super::{TRAILER, TarFraming, scan::members},
         *,
     };
     use crate::{
@@ -361,38 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_of_dali_has_a_line_per_sample() {
-        let mut scanner = MemberScanner::default();
-        let mut out = Vec::new();
-        let mut bytes = Vec::new();
-        for (name, size) in [("a.cls", 0), ("a.jpg", 3), ("d/b.X.png", 512)] {
-            push_member_header(&mut bytes, name, size);
-            bytes.extend(vec![0; usize::try_from(size.div_ceil(512) * 512).unwrap()]);
-        }
-        scanner.feed(&bytes, &mut |place| push_dali(&mut out, &place, place.header == 0)).unwrap();
-        assert_eq!(dali_head(scanner.samples()), "v1.2 2\n");
-        assert_eq!(out, b"cls 512 0 a.cls jpg 1024 3 a.jpg\nX.png 2048 512 d/b.X.png");
-    }
-
-    #[test]
-    fn names_that_an_index_cannot_hold_are_errors() {
-        for name in ["a b.jpg", "a.j\tpg"] {
-            let mut bytes = Vec::new();
-            push_member_header(&mut bytes, name, 0);
-            let pushed = MemberScanner::default().feed(&bytes, &mut |place| push_dali(&mut Vec::new(), &place, true));
-            assert!(pushed.is_err(), "{name}");
-        }
+    fn the_end_of_an_archive_is_no_member() {
         assert!(MemberScanner::default().feed(&TRAILER, &mut |_| Ok(())).is_err());
-    }
-
-    #[test]
-    fn lists_of_wids_are_read_back_in_order() {
-        let shard = |url: &str| WidsShard { url: url.into(), md5sum: "0".repeat(32), nsamples: 2, filesize: 10 };
-        let list = WidsList::new(vec![shard("b.tar"), shard("a.tar")]);
-        assert_eq!(list.shardlist[0].url, "b.tar", "in the order of their records");
-        let text = String::from_utf8(list.encode().unwrap()).unwrap();
-        assert!(text.starts_with("{\n  \"__kind__\": \"wids-shard-index-v1\",\n  \"wids_version\": 1,"), "{text}");
-        assert_eq!(WidsList::decode(text.as_bytes()).unwrap(), list);
-        assert!(WidsList::decode(b"{}").is_err());
     }
 }

@@ -35,6 +35,7 @@ use self::{
     schema::TableSchema,
     stats::Footer,
 };
+use super::kind::{About, Difference, Index, OfVersion};
 use crate::{
     dataset::{Dataset, NewShard, Operation, Settings, ShardMeta, Snapshot},
     delta::{
@@ -42,7 +43,7 @@ use crate::{
         log::{FOLDER, LogFiles, checkpoint_path, commit_path, version_of},
     },
     error::{Error, Result},
-    format::index::IndexKind,
+    format::OutputFormat,
     id::Version,
     scan::folders_in,
     storage::PutOutcome,
@@ -63,72 +64,108 @@ const LEGACY_FEATURES: [&str; 2] = ["appendOnly", "invariants"];
 /// Maximum times that another process may write the next commit first, without being seen to.
 const RACES: usize = 100;
 
-/// Footers of shards that were read before the commit, by path.
-#[derive(Debug, Default)]
-pub struct Footers(HashMap<String, Footer>);
+/// The index for readers of Delta tables.
+pub(super) struct Delta;
 
-/// Returns the columns of a run with the types that the Delta log has, where these hold all values without loss.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no Delta table can have, and where another program's
-/// log is; [`Kind::Input`](crate::error::Kind::Input) for a column that the table has with another type.
-pub fn fit(
-    dataset: &Dataset,
-    snapshot: Option<&Snapshot>,
-    kinds: &[IndexKind],
-    fields: &Fields,
-    given: &dyn Fn(&str) -> bool,
-) -> Result<Fields> {
-    if !kinds.contains(&IndexKind::Delta) {
-        return Ok(fields.clone());
-    }
-    let state = newest_state(dataset, snapshot)?;
-    match &state.foreign {
-        Some(_) => Ok(fields.clone()),
-        None => {
-            refuse_partition_columns(&state, fields)?;
-            state.schema()?.fit(fields, given)
+impl Index for Delta {
+    fn about(&self) -> &'static About {
+        &About {
+            help: "For readers of Delta tables: a log of the live shards",
+            formats: &[OutputFormat::Parquet],
+            ..About::NONE
         }
     }
+
+    fn of_version(&self) -> Option<Box<dyn OfVersion>> {
+        Some(Box::new(Footers::default()))
+    }
 }
 
-/// Checks that the log can list the shards of a run, before they are committed. Their footers are kept for the commit.
-///
-/// # Errors
-/// As [`fit`]; also fails if a shard cannot be read, or the store fails.
-pub fn prepare(
-    dataset: &Dataset,
-    snapshot: Option<&Snapshot>,
-    adds: &[NewShard],
-    kinds: &[IndexKind],
-) -> Result<Footers> {
-    if !kinds.contains(&IndexKind::Delta) {
-        return Ok(Footers::default());
+/// Footers of shards that were read before the commit, by path.
+#[derive(Debug, Default)]
+struct Footers(HashMap<String, Footer>);
+
+impl OfVersion for Footers {
+    fn fit(
+        &self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        fields: Fields,
+        is_given: &dyn Fn(&str) -> bool,
+    ) -> Result<Fields> {
+        let state = newest_state(dataset, snapshot)?;
+        match &state.foreign {
+            Some(_) => Ok(fields),
+            None => {
+                refuse_partition_columns(&state, &fields)?;
+                state.schema()?.fit(&fields, is_given)
+            }
+        }
     }
-    if let Some(snapshot) = snapshot {
-        // A run that was killed after its commit left the log behind.
-        catch_up(snapshot, &Footers::default())?;
+
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        adds: &[NewShard],
+        _shards: &[&ShardMeta],
+    ) -> Result<()> {
+        if let Some(snapshot) = snapshot {
+            // A run that was killed after its commit left the log behind.
+            self.write(snapshot)?;
+        }
+        let read = |shard: &NewShard| Ok((shard.meta.path.clone(), Footer::read(dataset, &shard.meta)?));
+        self.0 = adds.par_iter().map(read).collect::<Result<_>>()?;
+        let state = newest_state(dataset, snapshot)?;
+        if state.foreign.is_none() {
+            let shards: Vec<&ShardMeta> = adds.iter().map(|shard| &shard.meta).collect();
+            let version = snapshot.map_or(Version(1), |snapshot| snapshot.version().next());
+            Table::of(&state)?.add(&shards, &self.of(dataset, &shards)?, version)?;
+        }
+        Ok(())
     }
-    let read = |shard: &NewShard| Ok((shard.meta.path.clone(), Footer::read(dataset, &shard.meta)?));
-    let footers = Footers(adds.par_iter().map(read).collect::<Result<_>>()?);
-    let state = newest_state(dataset, snapshot)?;
-    if state.foreign.is_none() {
-        let shards: Vec<&ShardMeta> = adds.iter().map(|shard| &shard.meta).collect();
-        let version = snapshot.map_or(Version(1), |snapshot| snapshot.version().next());
-        Table::of(&state)?.add(&shards, &footers.of(dataset, &shards)?, version)?;
+
+    /// Writes a commit for each version that the log does not have yet, and deletes files that no reader may use any
+    /// more. Users are told if a commit of another program has ended the mirror.
+    fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
+        catch_up(snapshot, self)
     }
-    Ok(footers)
+
+    /// Compares the log with the newest version. It may lag behind by versions that change no shards, such as tags: the
+    /// next version brings their commits.
+    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+        let mirror = Mirror::of(snapshot)?;
+        let state = mirror.log.read(None)?;
+        let goal = delta_version(snapshot.version());
+        let differs = |object: String, what: &str| (object, what.to_owned());
+        if let Some(object) = state.foreign {
+            let ended = "expected a commit of this dataset's Delta log, found one of another program, where the mirror \
+                         has ended; delete that commit and later ones if their changes are not wanted; shardify never \
+                         does";
+            let kept = "expected no bounds of values of versions that cannot be read any more, found some; delete \
+                        `_delta_log` if its changes are not wanted: the next version writes it anew";
+            let kept = mirror.older_files()?.into_iter().map(|object| differs(object, kept));
+            return Ok(std::iter::once(differs(object, ended)).chain(kept).collect());
+        }
+        let is_right = lists_live_shards(&state, snapshot)?;
+        let what = match state.version {
+            _ if is_right => None,
+            Some(version) if version > goal => None,
+            Some(version) if version == goal => {
+                Some("expected the live shards in the Delta log, found others; the next version corrects it")
+            }
+            _ => Some(
+                "expected a Delta commit for the newest version, found none; `shardify compact` or `convert` writes it",
+            ),
+        };
+        let older = "expected no Delta versions that cannot be read any more, found one; `shardify compact` or \
+                     `convert` deletes it";
+        let older = mirror.older_files()?.into_iter().map(|object| differs(object, older));
+        Ok(what.map(|what| differs(commit_path(goal), what)).into_iter().chain(older).collect())
+    }
 }
 
-/// Writes a commit for each version that the log does not have yet, and deletes files that no reader may use any more.
-/// Returns what users must be told if a commit of another program has ended the mirror.
-///
-/// # Errors
-/// When the log is damaged, a version cannot be mirrored, or the store fails.
-pub fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
-    if !snapshot.entry().settings.indexes.contains(&IndexKind::Delta) {
-        return Ok(None);
-    }
+fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
     let mirror = Mirror::of(snapshot)?;
     let mut state = mirror.log.read(None)?;
     let goal = delta_version(snapshot.version());
@@ -168,56 +205,6 @@ pub fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>
     Ok(Some(format!(
         "{commit} was written by another program: the Delta log is not continued{kept}, see `shardify verify`"
     )))
-}
-
-/// A difference between the log and the newest version.
-#[derive(Debug)]
-pub struct Difference {
-    /// The object of the log.
-    pub object: String,
-    /// What was expected, and found.
-    pub what: &'static str,
-    /// What corrects it.
-    pub remedy: &'static str,
-}
-
-/// Returns how the log differs from the newest version. It may lag behind by versions that change no shards, such as
-/// tags: the next version brings their commits.
-///
-/// # Errors
-/// When the log is damaged, or the store fails.
-pub fn differences(snapshot: &Snapshot) -> Result<Vec<Difference>> {
-    let mut out = Vec::new();
-    if !snapshot.entry().settings.indexes.contains(&IndexKind::Delta) {
-        return Ok(out);
-    }
-    let mirror = Mirror::of(snapshot)?;
-    let state = mirror.log.read(None)?;
-    let rewritten = "`shardify compact` or `convert` writes it";
-    let goal = delta_version(snapshot.version());
-    if let Some(object) = state.foreign {
-        let what =
-            "expected a commit of this dataset's Delta log, found one of another program, where the mirror has ended";
-        let remedy = "delete that commit and later ones if their changes are not wanted; shardify never does";
-        out.push(Difference { object, what, remedy });
-        let what = "expected no bounds of values of versions that cannot be read any more, found some";
-        let remedy = "delete `_delta_log` if its changes are not wanted: the next version writes it anew";
-        out.extend(mirror.older_files()?.into_iter().map(|object| Difference { object, what, remedy }));
-        return Ok(out);
-    }
-    let is_right = lists_live_shards(&state, snapshot)?;
-    if !is_right && state.version.is_none_or(|version| version < goal) {
-        let what = "expected a Delta commit for the newest version, found none";
-        out.push(Difference { object: commit_path(goal), what, remedy: rewritten });
-    } else if !is_right && state.version == Some(goal) {
-        let what = "expected the live shards in the Delta log, found others";
-        out.push(Difference { object: commit_path(goal), what, remedy: "the next version corrects it" });
-    }
-    for object in mirror.older_files()? {
-        let what = "expected no Delta versions that cannot be read any more, found one";
-        out.push(Difference { object, what, remedy: "`shardify compact` or `convert` deletes it" });
-    }
-    Ok(out)
 }
 
 fn lists_live_shards(state: &State, snapshot: &Snapshot) -> Result<bool> {

@@ -18,21 +18,19 @@
 //! Only the lines between the marks are ever replaced. A `README.md` without them is the user's: it is left alone, and
 //! users are told.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Write as _},
-};
+use std::{collections::BTreeMap, fmt::Write as _};
 
+use super::kind::{About, Difference, Index, OfVersion};
 use crate::{
-    dataset::{Dataset, ShardMeta, Snapshot},
+    dataset::{Dataset, NewShard, ShardMeta, Snapshot},
     error::{Error, Result},
-    format::index::IndexKind,
+    format::OutputFormat,
     scan::folders_in,
     storage::PutOutcome,
 };
 
 /// Name of the card in a dataset.
-pub const CARD: &str = "README.md";
+const CARD: &str = "README.md";
 
 /// First and last line of what is replaced.
 const BEGIN: &str = "# shardify: begin (written with every version; other lines are kept)";
@@ -50,92 +48,87 @@ const TRAIN: &str = "train";
 /// Names that `datasets` reserves.
 const RESERVED: [&str; 1] = ["all"];
 
-/// Difference between the card and the live shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Difference {
-    /// There is no card.
-    Missing,
-    /// It lists other shards.
-    Outdated,
-    /// It was not written by shardify.
-    Foreign,
-}
+/// The index for Hugging Face datasets.
+pub(super) struct Hf;
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => {
-                "expected an index of the live shards, found none; `shardify compact` or `convert` writes it"
-            }
-            Self::Outdated => "the index belongs to another version; `shardify compact` or `convert` rewrites it",
-            Self::Foreign => {
-                "expected the lines of shardify in its YAML, found none; add a line `# shardify: begin` and a line \
-                 `# shardify: end` to it, or move the file away, and `shardify compact` or `convert` writes them"
-            }
-        })
+impl Index for Hf {
+    fn about(&self) -> &'static About {
+        &About {
+            help: "For Hugging Face datasets: a dataset card, README.md, with the live shards",
+            formats: &[OutputFormat::Parquet, OutputFormat::Tar],
+            ..About::NONE
+        }
+    }
+
+    fn of_version(&self) -> Option<Box<dyn OfVersion>> {
+        Some(Box::new(Self))
     }
 }
 
-/// Checks that a new dataset can have a card, before any work is done.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if the folder has a `README.md` that is not ours; if the store fails.
-pub fn check(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]) -> Result<()> {
-    if snapshot.is_some() || !kinds.contains(&IndexKind::Hf) {
-        return Ok(());
+impl OfVersion for Hf {
+    fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
+        if snapshot.is_some() {
+            return Ok(());
+        }
+        match dataset.store().get(CARD)? {
+            Some(found) if replaced(&found, "").is_none() => Err(Error::usage(format!(
+                "expected no {CARD}, or one with a line `{BEGIN_MARK}` and a line `{END}`, found another"
+            ))
+            .at(dataset.store().location().join(CARD).to_string())
+            .hint(
+                "add the two lines to its YAML, between `---` and `---`: what is between them is replaced, nothing \
+                 else",
+            )
+            .hint("or name another dataset with --out, or leave hf out of --index")),
+            _ => Ok(()),
+        }
     }
-    match dataset.store().get(CARD)? {
-        Some(found) if replaced(&found, "").is_none() => Err(Error::usage(format!(
-            "expected no {CARD}, or one with a line `{BEGIN_MARK}` and a line `{END}`, found another"
-        ))
-        .at(dataset.store().location().join(CARD).to_string())
-        .hint("add the two lines to its YAML, between `---` and `---`: what is between them is replaced, nothing else")
-        .hint("or name another dataset with --out, or leave hf out of --index")),
-        _ => Ok(()),
-    }
-}
 
-/// Checks that the card can list these shards, before they are committed.
-///
-/// # Errors
-/// As [`check`]; [`Kind::Input`](crate::error::Kind::Input) for a split that `datasets` does not accept.
-pub fn prepare(
-    dataset: &Dataset,
-    snapshot: Option<&Snapshot>,
-    shards: &[&ShardMeta],
-    kinds: &[IndexKind],
-) -> Result<()> {
-    if !kinds.contains(&IndexKind::Hf) {
-        return Ok(());
+    fn prepare(
+        &mut self,
+        dataset: &Dataset,
+        snapshot: Option<&Snapshot>,
+        _adds: &[NewShard],
+        shards: &[&ShardMeta],
+    ) -> Result<()> {
+        self.check(dataset, snapshot)?;
+        block(shards.iter().copied()).map(|_| ())
     }
-    check(dataset, snapshot, kinds)?;
-    block(shards.iter().copied()).map(|_| ())
-}
 
-/// Writes the card of a version unless it is up to date. Returns what users must be told.
-///
-/// # Errors
-/// If the store fails.
-pub fn refresh(snapshot: &Snapshot) -> Result<Option<String>> {
-    if !snapshot.entry().settings.indexes.contains(&IndexKind::Hf) {
-        return Ok(None);
+    fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
+        let store = snapshot.dataset().store();
+        let block = block(snapshot.shards()?)?;
+        let card = match store.get(CARD)? {
+            Some(found) => match replaced(&found, &block) {
+                Some(card) if card != found => card,
+                Some(_) => return Ok(None),
+                None => return Ok(Some(foreign())),
+            },
+            None => match store.put_if_absent(CARD, format!("---\n{block}---\n").into())? {
+                PutOutcome::Created => return Ok(None),
+                // Another run was faster; it is up to date, or this run writes it again.
+                PutOutcome::Exists => return refresh_existing(snapshot, &block),
+            },
+        };
+        store.put(CARD, card.into())?;
+        Ok(None)
     }
-    let store = snapshot.dataset().store();
-    let block = block(snapshot.shards()?)?;
-    let card = match store.get(CARD)? {
-        Some(found) => match replaced(&found, &block) {
-            Some(card) if card != found => card,
-            Some(_) => return Ok(None),
-            None => return Ok(Some(foreign())),
-        },
-        None => match store.put_if_absent(CARD, format!("---\n{block}---\n").into())? {
-            PutOutcome::Created => return Ok(None),
-            // Another run was faster; it is up to date, or this run writes it again.
-            PutOutcome::Exists => return refresh_existing(snapshot, &block),
-        },
-    };
-    store.put(CARD, card.into())?;
-    Ok(None)
+
+    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+        let block = block(snapshot.shards()?)?;
+        let what = match snapshot.dataset().store().get(CARD)? {
+            None => "expected an index of the live shards, found none; `shardify compact` or `convert` writes it",
+            Some(found) => match replaced(&found, &block) {
+                Some(card) if card == found => return Ok(Vec::new()),
+                Some(_) => "the index belongs to another version; `shardify compact` or `convert` rewrites it",
+                None => {
+                    "expected the lines of shardify in its YAML, found none; add a line `# shardify: begin` and a line \
+                     `# shardify: end` to it, or move the file away, and `shardify compact` or `convert` writes them"
+                }
+            },
+        };
+        Ok(vec![(CARD.to_owned(), what.to_owned())])
+    }
 }
 
 fn refresh_existing(snapshot: &Snapshot, block: &str) -> Result<Option<String>> {
@@ -149,23 +142,6 @@ fn refresh_existing(snapshot: &Snapshot, block: &str) -> Result<Option<String>> 
 
 fn foreign() -> String {
     format!("{CARD} was not written by shardify, and is left as it is: see `shardify verify`")
-}
-
-/// Returns how the card differs from the live shards, if it does.
-///
-/// # Errors
-/// If the store fails.
-pub fn difference(snapshot: &Snapshot) -> Result<Option<Difference>> {
-    if !snapshot.entry().settings.indexes.contains(&IndexKind::Hf) {
-        return Ok(None);
-    }
-    let block = block(snapshot.shards()?)?;
-    let Some(found) = snapshot.dataset().store().get(CARD)? else { return Ok(Some(Difference::Missing)) };
-    Ok(match replaced(&found, &block) {
-        None => Some(Difference::Foreign),
-        Some(card) if card != found => Some(Difference::Outdated),
-        Some(_) => None,
-    })
 }
 
 /// Returns a card with other lines between the marks; `None` if it has no marks in its YAML.
