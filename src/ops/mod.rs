@@ -43,9 +43,10 @@ use std::{borrow::Cow, io::Read, path::PathBuf, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    dataset::{Attempts, Dataset, IdKey, Snapshot},
+    dataset::{Attempts, Dataset, IdKey, Settings, Snapshot},
     error::{Effect, Error, Kind, Result},
     events::{Cancel, Event, Observer},
+    plan::memory::MemoryPlan,
     storage::{self, Location, StoreSettings},
     units::Size,
 };
@@ -71,6 +72,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Returns the sizes that keep a run on a dataset within the memory limit.
+    fn memory_plan(&self, settings: &Settings) -> MemoryPlan {
+        MemoryPlan::of(self.memory, self.jobs, settings)
+    }
+
     /// Returns the dataset at a location.
     ///
     /// # Errors

@@ -24,7 +24,6 @@ use crate::{
     },
     id::TransactionId,
     indexes,
-    plan::memory::MemoryPlan,
     storage::{Staged, Store},
 };
 
@@ -56,21 +55,16 @@ pub(super) fn write(
     affected_shards: &[AffectedShard],
 ) -> Result<Vec<RewrittenShard>> {
     check_folders(dataset.store().as_ref(), affected_shards.iter().map(|affected| &affected.shard))?;
-    let concurrent = memory(context, settings).concurrent_rewrites(settings.shard_format, context.jobs);
+    let concurrent = context.memory_plan(settings).concurrent_rewrites(settings.shard_format, context.jobs);
     std::thread::scope(|scope| {
         let input = affected_shards.iter().map(Ok);
         ordered(scope, input, concurrent, concurrent, &context.cancel, move |affected| eraser.erase(affected)).collect()
     })
 }
 
-/// Returns the memory plan of a rewrite.
-pub(super) fn memory(context: &Context<'_>, settings: &Settings) -> MemoryPlan {
-    MemoryPlan::new(context.memory, context.jobs, settings.shard_format, settings.target_shard, settings.row_group)
-}
-
 /// Returns how shards of a snapshot are rewritten.
 pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> Rewriter<'a> {
-    let row_group = memory(context, &snapshot.entry().settings).unit_bytes;
+    let row_group = context.memory_plan(&snapshot.entry().settings).unit_bytes;
     Rewriter { dataset: snapshot.dataset(), row_group, observer: context.observer, cancel: &context.cancel }
 }
 
@@ -171,14 +165,8 @@ pub(super) fn affected_shard(
     rows: Vec<u64>,
 ) -> AffectedShard {
     let settings = &snapshot.entry().settings;
-    let naming = ShardNaming {
-        // The leading folder is named when the shard is written.
-        tag: partition(&shard.path).clone(),
-        format: settings.shard_format,
-        codec: shard.codec,
-        indexes: settings.indexes.clone(),
-        fingerprints: settings.has_fingerprints(),
-    };
+    // The leading folder is named when the shard is written.
+    let naming = ShardNaming { codec: shard.codec, ..ShardNaming::of(settings, partition(&shard.path)) };
     let runs = runs.iter().map(|run| (*run).clone()).collect();
     AffectedShard { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }
 }

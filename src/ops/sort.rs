@@ -22,7 +22,6 @@ use crate::{
     indexes::version::{Prepared, refresh},
     plan::{
         compact::{CompactOptions, in_window},
-        memory::MemoryPlan,
         sort::{SortCandidate, SortGroup, SortMemory, SortOptions, SortPlan, plan, undecided},
     },
     storage::Staged,
@@ -133,20 +132,14 @@ impl Sorting<'_> {
     fn sort(&self, plan: &SortPlan, report: &mut CompactReport) -> Result<()> {
         let context = self.context;
         let transaction = TransactionId::fresh();
-        let naming = ShardNaming {
-            tag: transaction.tag().to_owned(),
-            format: OutputFormat::Parquet,
-            codec: self.settings.codec,
-            indexes: self.settings.indexes.clone(),
-            fingerprints: self.settings.has_fingerprints(),
-        };
+        let naming = ShardNaming::of(&self.settings, transaction.tag());
         let dataset = self.snapshot.dataset();
         dataset.test_store()?;
         let publication = Publication::begin(dataset, &transaction, Operation::Compact, self.snapshot.version())?;
         let total = plan.groups.iter().map(|g| g.bytes).sum();
         context.observer.event(Event::Phase { name: "sorting", bytes: Some(total) });
-        let (target, row_group) = (self.settings.target_shard, self.settings.row_group);
-        let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Parquet, target, row_group);
+        let target = self.settings.target_shard;
+        let memory = context.memory_plan(&self.settings);
         let sorter = Sorter {
             rewriter: Rewriter {
                 dataset,

@@ -10,7 +10,7 @@
 //! writing    [framed unit] x write_window, and one that is written
 //! ```
 
-use crate::{format::OutputFormat, units::Size};
+use crate::{dataset::Settings, format::OutputFormat, units::Size};
 
 /// Default memory limit. It is a constant, because a default derived from the machine would make shards depend on the
 /// machine.
@@ -48,6 +48,11 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// Divides `memory` among the stages of a run that writes shards of a dataset.
+    pub fn of(memory: Size, jobs: usize, settings: &Settings) -> Self {
+        Self::new(memory, jobs, settings.shard_format, settings.target_shard, settings.row_group)
+    }
+
     /// Divides `memory` among the stages.
     pub fn new(memory: Size, jobs: usize, format: OutputFormat, target: Size, row_group: Size) -> Self {
         // The rest is for the id index, sidecars, and free buffers that the allocator keeps.

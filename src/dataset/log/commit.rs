@@ -429,7 +429,6 @@ mod tests {
         super::commit(dataset, transaction, planned_on)
     }
 
-    #[test]
     /// A version would have indexes of an older one.
     #[cfg(not(feature = "energon"))]
     #[test]

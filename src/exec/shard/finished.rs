@@ -2,7 +2,7 @@
 
 use crate::{
     codec::Codec,
-    dataset::{NewShard, ShardMeta, folder_of},
+    dataset::{NewShard, Settings, ShardMeta, folder_of},
     format::{OutputFormat, index::IndexKind},
     storage::Staged,
 };
@@ -23,6 +23,17 @@ pub struct ShardNaming {
 }
 
 impl ShardNaming {
+    /// Returns how the shards of a dataset are made, in a folder.
+    pub fn of(settings: &Settings, folder: impl Into<String>) -> Self {
+        Self {
+            tag: folder.into(),
+            format: settings.shard_format,
+            codec: settings.codec,
+            indexes: settings.indexes.clone(),
+            fingerprints: settings.has_fingerprints(),
+        }
+    }
+
     /// Returns the naming for a folder below: `partition` follows the tag, `/` or `/key=value/`.
     pub fn within(&self, partition: &str) -> Self {
         let tag = format!("{}{partition}", self.tag);

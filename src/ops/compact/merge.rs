@@ -89,10 +89,7 @@ impl<'a> Merging<'a> {
         let context = self.context;
         let total = groups.iter().map(|group| group.bytes).sum();
         context.observer.event(Event::Phase { name: "compacting", bytes: Some(total) });
-        let memory = |limit| {
-            let Settings { target_shard, row_group, .. } = *self.settings;
-            MemoryPlan::new(limit, context.jobs, naming.format, target_shard, row_group)
-        };
+        let memory = |limit| MemoryPlan::of(limit, context.jobs, self.settings);
         // While one merge of Parquet waits for its input, another one uses the processor.
         let max = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
         let concurrent = memory(context.memory).concurrent_rewrites(naming.format, max);

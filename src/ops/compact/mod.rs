@@ -255,13 +255,7 @@ impl Compaction<'_> {
     fn run(&self, plan: &CompactPlan, report: &mut CompactReport) -> Result<()> {
         let Self { context, snapshot, settings, constants, options } = self;
         let transaction = TransactionId::fresh();
-        let naming = ShardNaming {
-            tag: transaction.tag().to_owned(),
-            format: settings.shard_format,
-            codec: settings.codec,
-            indexes: settings.indexes.clone(),
-            fingerprints: settings.has_fingerprints(),
-        };
+        let naming = ShardNaming::of(settings, transaction.tag());
         let dataset = snapshot.dataset();
         dataset.test_store()?;
         let mut publication = Publication::begin(dataset, &transaction, Operation::Compact, snapshot.version())?;

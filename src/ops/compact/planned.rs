@@ -199,13 +199,7 @@ fn run_task(
     let snapshot = at_base(dataset, record)?;
     let (numbers, groups): (Vec<u64>, Vec<Group>) = groups_of(dataset, record, task)?.into_iter().unzip();
     let writer = claim(dataset, &record.id, task, record.tasks.len())?;
-    let naming = ShardNaming {
-        tag: writer.folder(),
-        format: work.settings.shard_format,
-        codec: work.settings.codec,
-        indexes: work.settings.indexes.clone(),
-        fingerprints: work.settings.has_fingerprints(),
-    };
+    let naming = ShardNaming::of(&work.settings, writer.folder());
     let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact, record.base)?;
     let merging = Merging {
         context,

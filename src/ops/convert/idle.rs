@@ -11,7 +11,6 @@ use crate::{
     error::{Error, Result},
     events::Event,
     id::Version,
-    plan::memory::MemoryPlan,
     record::{dedup::DedupChoice, filter::Filter, path::field_at},
     schema,
 };
@@ -83,9 +82,7 @@ fn check_columns(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Res
 
 /// Returns the options that no earlier run had, and that this one cannot apply.
 fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Result<Vec<String>> {
-    let context = job.context;
-    let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
-    let memory = MemoryPlan::new(context.memory, context.jobs, format, target, row_group);
+    let memory = job.context.memory_plan(settings);
     let all = arguments(job.options, settings, None, memory);
     let old = arguments(&super::ConvertOptions::default(), &snapshot.entry().settings, None, memory);
     // The size of row groups is a setting of the dataset, which is told of by itself.

@@ -162,24 +162,13 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
         return Ok(report);
     }
     let transaction = TransactionId::fresh();
-    let naming = naming(&plan.settings, &transaction);
+    let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let mut report = report_of(job, &plan);
     job.dataset.test_store()?;
     let publication = Publication::begin(job.dataset, &transaction, Operation::Convert, plan.base)?;
     let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
     report.columns = plan.columns();
     commit::commit(job, &plan, &naming.tag, publication, made, report)
-}
-
-/// Returns how the shards of a run are named and made.
-fn naming(settings: &Settings, transaction: &TransactionId) -> ShardNaming {
-    ShardNaming {
-        tag: transaction.tag().to_owned(),
-        format: settings.shard_format,
-        codec: settings.codec,
-        indexes: settings.indexes.clone(),
-        fingerprints: settings.has_fingerprints(),
-    }
 }
 
 /// Returns the report of a plan that has not been carried out yet.

@@ -245,9 +245,7 @@ impl Opened {
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = job.indexes(&self.settings)?;
         let settings = &self.settings;
-        let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
-        let memory = MemoryPlan::new(job.context.memory, job.context.jobs, format, target, row_group)
-            .divided(settings.split.as_ref().map_or(1, Sides::count));
+        let memory = job.context.memory_plan(settings).divided(settings.split.as_ref().map_or(1, Sides::count));
         let shuffles = settings.shuffle.is_some() && matches!(self.inputs, Inputs::Records(_));
         let memory = if shuffles { memory.shuffled() } else { memory };
         let files = match &self.inputs {
@@ -500,9 +498,7 @@ fn with_named_columns(
     }
     let (context, observer) = (job.context, job.context.observer);
     observer.event(Event::Phase { name: "looking for columns", bytes: None });
-    let (format, target, row_group) = (settings.shard_format, settings.target_shard, settings.row_group);
-    let memory = MemoryPlan::new(context.memory, context.jobs, format, target, row_group);
-    let seen = infer_all(sources, memory, context.jobs, observer, &context.cancel)?;
+    let seen = infer_all(sources, context.memory_plan(settings), context.jobs, observer, &context.cancel)?;
     let names = columns::names_of(sources, &seen);
     match missing(&names, &seen) {
         Some(column) => Err(columns::unknown_column(&column, &names)),

@@ -122,13 +122,7 @@ impl<'a> TaskRunner<'a> {
         let job = self.job()?;
         let plan = self.plan(&job, task)?;
         let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
-        let naming = ShardNaming {
-            tag: writer.folder(),
-            format: plan.settings.shard_format,
-            codec: plan.settings.codec,
-            indexes: plan.settings.indexes.clone(),
-            fingerprints: plan.settings.has_fingerprints(),
-        };
+        let naming = ShardNaming::of(&plan.settings, writer.folder());
         let publication = Publication::begin_as(self.dataset, writer.clone(), Operation::Convert, self.record.base)?;
         match run_once(&job, &plan, &naming, &writer).map_err(|error| plan.given.explain(error))? {
             Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
@@ -236,14 +230,8 @@ impl<'a> TaskRunner<'a> {
         let files = tasks::reopen(self.context, rows)?;
         let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
-        let memory = MemoryPlan::new(
-            work.memory,
-            self.context.jobs,
-            settings.shard_format,
-            settings.target_shard,
-            settings.row_group,
-        )
-        .divided(settings.split.as_ref().map_or(1, Sides::count));
+        let memory = MemoryPlan::of(work.memory, self.context.jobs, &settings)
+            .divided(settings.split.as_ref().map_or(1, Sides::count));
         let mut inputs = self.inputs(job, files, &given, &decisions)?;
         if let Inputs::Records(sources) = &mut inputs {
             for (source, part) in sources.iter_mut().zip(&parts) {

@@ -11,7 +11,6 @@ use super::{
     inputs::Inputs,
     job::Job,
     listing::{Listing, STDIN, Skipped},
-    naming,
     options::ConvertOptions,
     plan::{ConvertPlan, Decision, decide},
     report::Estimate,
@@ -20,6 +19,7 @@ use super::{
 use crate::{
     dataset::Dataset,
     error::{Error, Result},
+    exec::shard::ShardNaming,
     id::TransactionId,
     ops::Context,
     scan::{First, RecordSource, SourceFile},
@@ -80,7 +80,7 @@ pub(in crate::ops) fn trial(
     let opening = started.elapsed();
     let started = Instant::now();
     let transaction = TransactionId::fresh();
-    let naming = naming(&plan.settings, &transaction);
+    let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let (plan, made) = run::carry_out(&job, *plan, &naming, &transaction.into())?;
     let converting = started.elapsed();
     let read = match &plan.inputs {
@@ -148,7 +148,7 @@ pub(super) fn whole(job: Job<'_>, plan: ConvertPlan) -> Result<(ConvertPlan, Est
     let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
     let job = Job { dataset: &dataset, ..job };
     let transaction = TransactionId::fresh();
-    let naming = naming(&plan.settings, &transaction);
+    let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let (plan, made) = run::carry_out(&job, plan, &naming, &transaction.into())?;
     let estimate = Estimate {
         records: made.converted.records,

@@ -256,7 +256,7 @@ impl Run<'_> {
     fn write(&self, resharder: &Resharder<'_>, cuts: &[NewCut<'_>]) -> Result<Vec<CutShard>> {
         let context = self.context;
         let settings = &self.snapshot.entry().settings;
-        let memory = rewrite::memory(context, settings);
+        let memory = context.memory_plan(settings);
         let concurrent = memory.concurrent_rewrites(settings.shard_format, context.jobs);
         std::thread::scope(|scope| {
             let input = cuts.iter().map(Ok);
@@ -276,7 +276,7 @@ impl Run<'_> {
         let cut = self.options.cut.unwrap_or(Cut::Target(settings.target_shard));
         let shares: Vec<Share> = groups.iter().map(|group| share_of(group, stocks)).collect();
         let shards = shards_of(&shares, cut)?;
-        let memory = rewrite::memory(self.context, &settings);
+        let memory = self.context.memory_plan(&settings);
         let order = Order { seed, memory, jobs: self.context.jobs, writer: &Writer::from(id.clone()) };
         let mut out = Vec::new();
         for (group, shards) in groups.iter().zip(shards) {
