@@ -7,6 +7,9 @@
 //! [convert]
 //! sources = ["raw"]
 //! subject = "person_id"
+//!
+//! [convert.read]              # settings of formats, which win one by one
+//! delimiter = ";"
 //! ```
 //!
 //! A file is turned into arguments, so that it means exactly what the same words on the command line mean.
@@ -20,6 +23,9 @@ use crate::{
     error::{Error, Result},
     scan::CONFIG_FILE,
 };
+
+/// Options that hold a setting each time they are given, of which the last value counts.
+const OF_FORMATS: [&str; 2] = ["read", "write"];
 
 /// The configuration: that of the folder before that of the user; empty when there are no files.
 #[derive(Debug, Default)]
@@ -123,7 +129,8 @@ impl File {
                 let Some(option) = of(command).or_else(|| of(cli)) else {
                     return Err(self.unknown(command, name, key));
                 };
-                if !given.contains(&option) {
+                // Settings of formats win one by one: those of the command line come later.
+                if !given.contains(&option) || OF_FORMATS.contains(&key.as_str()) {
                     self.option(&format!("--{key}"), value, &mut extra)?;
                 }
             }
@@ -162,6 +169,15 @@ impl File {
             toml::Value::Array(values) => {
                 for value in values {
                     out.push(format!("{long}={}", self.text(long, value)?).into());
+                }
+            }
+            toml::Value::Table(settings) if OF_FORMATS.iter().any(|name| long.ends_with(name)) => {
+                for (key, value) in settings {
+                    let value = match value {
+                        toml::Value::Boolean(is_on) => if *is_on { "yes" } else { "no" }.to_owned(),
+                        value => self.text(key, value)?,
+                    };
+                    out.push(format!("{long}={key}={value}").into());
                 }
             }
             value => out.push(format!("{long}={}", self.text(long, value)?).into()),
@@ -225,7 +241,7 @@ mod tests {
     #[test]
     fn options_of_the_file_come_first_and_the_command_line_wins() {
         let toml =
-            "[convert]\nsubject = \"person_id\"\ntarget-shard = \"1MiB\"\nno-header = true\ninclude = [\"a\", \"b\"]\n";
+            "[convert]\nsubject = \"person_id\"\ntarget-shard = \"1MiB\"\nproofs = true\ninclude = [\"a\", \"b\"]\n";
         let arguments = merged(toml, &["shardify", "convert", "--target-shard", "2MiB", "x"]).unwrap();
         assert_eq!(
             arguments,
@@ -234,8 +250,7 @@ mod tests {
                 "convert",
                 "--include=a",
                 "--include=b",
-                "--read",
-                "header=no",
+                "--proofs",
                 "--subject=person_id",
                 "--target-shard",
                 "2MiB",
@@ -243,6 +258,16 @@ mod tests {
             ]
         );
         assert_eq!(merged(toml, &["shardify", "compact"]).unwrap(), ["shardify", "compact"]);
+    }
+
+    #[test]
+    fn settings_of_formats_win_one_by_one() {
+        let toml = "[convert.read]\ndelimiter = \";\"\nheader = false\n\n[convert]\nwrite = [\"media=hf\"]\n";
+        let given = ["shardify", "convert", "--read", "header=yes", "x"];
+        let [first, command, rest @ ..] = given;
+        let file = ["--read=delimiter=;", "--read=header=no", "--write=media=hf"];
+        assert_eq!(merged(toml, &given).unwrap(), [[first, command].as_slice(), &file, &rest].concat());
+        assert!(merged("[convert.include]\na = 1\n", &given).is_err());
     }
 
     #[test]

@@ -19,9 +19,9 @@ pub const TAR_INDEXES: &str = if cfg!(feature = "energon") { "dali,wids,energon"
 
 /// Values of `--to` for tar shards of rows with these indexes, as parts and as they are by default.
 pub const INDEXED_PARTS: &str = if cfg!(feature = "energon") {
-    "tar --rows parts --index dali,wids,energon"
+    "tar --write rows=parts --index dali,wids,energon"
 } else {
-    "tar --rows parts --index dali,wids"
+    "tar --write rows=parts --index dali,wids"
 };
 pub const INDEXED_TAR: &str =
     if cfg!(feature = "energon") { "tar --index dali,wids,energon" } else { "tar --index dali,wids" };
