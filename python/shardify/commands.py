@@ -37,10 +37,20 @@ from .reports import (
 )
 
 Path = Union[str, "os.PathLike[str]"]
-Option = Union[None, bool, int, str, "os.PathLike[str]", Iterable[str], Mapping[str, str]]
+Setting = bool | int | str | Iterable[str] | Mapping[str, int]
+Option = Union[None, bool, int, str, "os.PathLike[str]", Iterable[str], Mapping[str, str], Mapping[str, Setting]]
 
 # Options whose values are separated by commas; those of the others are repeated.
-_JOINED = frozenset({"id", "index", "patch", "stride", "var"})
+_JOINED = frozenset({"id", "index"})
+
+
+def _setting(value: Setting) -> str:
+    """The value of a setting in a dictionary, such as `read={"header": False, "patch": {"lat": 64, "lon": 64}}`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={one}" for key, one in value.items())
+    return str(value) if isinstance(value, (str, int)) else ",".join(value)
 
 
 def flags(options: Mapping[str, Option]) -> list[str]:
@@ -55,7 +65,7 @@ def flags(options: Mapping[str, Option]) -> list[str]:
         elif isinstance(value, (str, int, os.PathLike)):
             words.append(f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
         else:
-            given = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else list(value)
+            given = [f"{key}={_setting(one)}" for key, one in value.items()] if isinstance(value, Mapping) else list(value)
             if name in _JOINED and given:
                 words.append(f"{flag}={','.join(given)}")
             else:

@@ -65,6 +65,7 @@ class Commands(Folder):
                 "codec": None,
                 "jobs": 3,
                 "from_": "csv",
+                "read": {"delimiter": ";", "header": False, "patch": {"lat": 64, "lon": 32}, "var": ["a", "b"]},
             }
         )
         self.assertEqual(
@@ -78,6 +79,10 @@ class Commands(Folder):
                 "--dry-run",
                 "--jobs=3",
                 "--from=csv",
+                "--read=delimiter=;",
+                "--read=header=no",
+                "--read=patch=lat=64,lon=32",
+                "--read=var=a,b",
             ],
         )
 
