@@ -18,7 +18,7 @@ use std::{collections::HashSet, ffi::OsString, path::Path};
 
 use clap::{Arg, ArgAction, Command, parser::ValueSource};
 
-use super::trust;
+use super::{shorthand, trust};
 use crate::{
     error::{Error, Result},
     scan::CONFIG_FILE,
@@ -91,7 +91,12 @@ impl Config {
     ///
     /// # Errors
     /// When a key is not an option, or a value has no meaning as one.
-    pub(super) fn merge(&self, cli: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+    pub(super) fn merge(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+        let place = arguments.iter().position(|word| word == "convert").map(|place| place + 1);
+        if let Some(place) = place.filter(|_| named(cli, &arguments).as_deref() == Some("convert")) {
+            let settings = shorthand::expand(&arguments[place..]);
+            arguments.splice(place.., settings);
+        }
         self.files.iter().try_fold(arguments, |arguments, file| file.merge(cli, arguments))
     }
 }

@@ -48,16 +48,11 @@ const OTHER_COMMANDS: [(&[&str], &str); 11] = [
 ];
 
 /// Options of other tools, the commands where they are likely (all if there are none), and what is meant.
-const OTHER_OPTIONS: [(&[&str], &[&str], &str); 15] = [
+const OTHER_OPTIONS: [(&[&str], &[&str], &str); 14] = [
     (&["--format"], &["convert"], "'--to' is the format of the shards, '--from' that of the inputs"),
-    (
-        &["--delimiter", "--delim", "--sep", "--separator"],
-        &["convert"],
-        "'--read delimiter=CHAR' is the delimiter of delimited text",
-    ),
-    (&["--encoding", "--charset"], &["convert"], "'--read encoding=NAME' is the encoding of text"),
-    (&["--no-header", "--header"], &["convert"], "'--read header=no' takes the first row of delimited text as data"),
-    (&["--row-group", "--row-group-size"], &["convert"], "'--write row-group=SIZE' is the size of a row group"),
+    (&["--delim", "--sep", "--separator"], &["convert"], "'--delimiter' is the delimiter of delimited text"),
+    (&["--charset"], &["convert"], "'--encoding' is the encoding of text"),
+    (&["--row-group-size"], &["convert"], "'--row-group' is the size of a row group"),
     (&["--workers", "--threads", "--num-workers", "--processes"], &[], "'--jobs' is the number of threads"),
     (
         &["--output-dir", "--outdir", "--dest", "--destination", "--dataset"],

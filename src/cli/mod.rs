@@ -27,6 +27,7 @@ mod prove;
 mod pull;
 mod report;
 mod reshard;
+mod shorthand;
 mod trust;
 
 use std::{

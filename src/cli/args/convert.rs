@@ -109,6 +109,8 @@ struct InputArgs {
     filter: Option<String>,
     /// Setting of an input format; may be repeated, and the last value of a setting counts.
     ///
+    /// A setting may be an option of its own: --delimiter tab is --read delimiter=tab, --raw is --read raw=yes.
+    ///
     /// Arrays are split along an unlimited dimension, else the first that the variables share.
     ///
     /// By the standard reading of delimited text (RFC 4180), the first line is the header and every other line a
