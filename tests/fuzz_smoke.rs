@@ -110,8 +110,8 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
             b"struct<a: decimal(38,10), b: list<fixed_list<timestamp, 3>>, c: map<text, binary>>".to_vec(),
         ],
         "arguments" => vec![
-            b"convert\na.csv\n--out\nd\n--target-shard\n1.5GiB\n--codec\nzstd:3\n--type\na=list<int8>\n--read\npatch=x=3,\
-                 y=4\n--read\nflatten=yes".to_vec(),
+            b"convert\na.csv\n--out\nd\n--target-shard\n1.5GiB\n--codec\nzstd:3\n--type\na=list<int8>\n\
+                --read\npatch=x=3,y=4\n--read\nflatten=yes".to_vec(),
             b"compact\nd\n--since\n7d\n--target-shard\n128MiB".to_vec(),
             b"erase\nd\n--subject\n1\n--all-versions\ns3://a:b@c/d?e=f\nutf-16le\n90m".to_vec(),
         ],

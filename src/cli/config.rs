@@ -93,9 +93,12 @@ impl Config {
     /// When a key is not an option, or a value has no meaning as one.
     pub(super) fn merge(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
         let place = arguments.iter().position(|word| word == "convert").map(|place| place + 1);
-        if let Some(place) = place.filter(|_| named(cli, &arguments).as_deref() == Some("convert")) {
+        if let Some(place) = place {
             let settings = shorthand::expand(&arguments[place..]);
-            arguments.splice(place.., settings);
+            // Which command it is takes longer to find out than whether that matters.
+            if settings != arguments[place..] && named(cli, &arguments).as_deref() == Some("convert") {
+                arguments.splice(place.., settings);
+            }
         }
         self.files.iter().try_fold(arguments, |arguments, file| file.merge(cli, arguments))
     }

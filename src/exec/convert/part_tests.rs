@@ -112,7 +112,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
     let (observer, cancel) = (Notes::default(), Cancel::default());
     let rejects = RejectsFile::new(crate::dataset::SealingSink::whole(store.as_ref(), "rejects").unwrap(), None);
     let tally = Mutex::new(Tally { sources: vec![SourceTally::default(); sources.len()], ..Tally::default() });
-    let (writer, ids) = (Writer::from(crate::id::TransactionId::fresh()), IdColumns::default());
+    let (writer, ids) = (Writer::from(crate::id::TransactionId::fresh()), Arc::new(IdColumns::default()));
     let pipeline = Pipeline {
         store: &store,
         encoder: &encoder,

@@ -208,7 +208,7 @@ impl Parser<'_> {
         let reader = self.sources[source].reader.as_ref();
         let (gates, offset) = (self.pipeline.gates, split.offset);
         if let Some(block) = gates.list.first().and_then(|gate| gate.prune(reader, split)) {
-            let mut gated = GatedBlock::new(block, gates.ids.clone());
+            let mut gated = GatedBlock::new(block, Arc::clone(gates.ids));
             gated.effects.filtered = split.rows().unwrap_or_default().saturating_sub(gated.block.deleted);
             return Ok(ReadOutcome::Parsed { source, offset, gated });
         }

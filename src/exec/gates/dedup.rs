@@ -39,8 +39,6 @@ pub const EARLIER: u64 = 1 << 63;
 pub struct DedupGate<'a> {
     /// What duplicates have in common.
     pub by: &'a DedupBy,
-    /// Columns of ids.
-    pub ids: IdColumns,
     /// Number of the columns of rows that are stored; the others are behind them.
     pub stored: usize,
     /// Takes the fingerprints.
@@ -79,9 +77,9 @@ impl Gate for DedupGate<'_> {
     /// Takes out the duplicates, counts them and puts them on record.
     fn pass_in_order(&self, gated: &mut GatedBlock, place: &Place<'_>) -> Result<()> {
         let Some(firsts) = self.duplicates(gated.blocks(), place.before + place.base)? else { return Ok(()) };
-        let mut count = 0;
+        let (mut count, columns) = (0, Arc::clone(&gated.columns));
         for (records, firsts) in gated.blocks_mut().zip(&firsts) {
-            self.record(records, firsts, place)?;
+            self.record(records, firsts, &columns, place)?;
             let keep: BooleanArray = firsts.iter().map(|first| Some(first.is_none())).collect();
             count += records.retain(&keep)?;
         }
@@ -152,10 +150,16 @@ impl DedupGate<'_> {
     }
 
     /// Puts the duplicates of a block on record.
-    fn record(&self, block: &RecordBlock, firsts: &[Option<u64>], place: &Place<'_>) -> Result<()> {
+    fn record(
+        &self,
+        block: &RecordBlock,
+        firsts: &[Option<u64>],
+        columns: &IdColumns,
+        place: &Place<'_>,
+    ) -> Result<()> {
         let Some(table) = self.table.as_ref().filter(|_| firsts.iter().any(Option::is_some)) else { return Ok(()) };
         let rows: Vec<usize> = (0..firsts.len()).filter(|at| firsts[*at].is_some()).collect();
-        let ids = self.ids_of(block, &rows, place)?;
+        let ids = ids_of(block, &rows, columns, place)?;
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, (record_id, subject_id)) in rows.into_iter().zip(ids) {
             let Some(first) = firsts[at] else { continue };
@@ -175,29 +179,6 @@ impl DedupGate<'_> {
             })?;
         }
         Ok(())
-    }
-
-    /// Returns the record ids and subject ids of some records of a block.
-    fn ids_of(
-        &self,
-        block: &RecordBlock,
-        rows: &[usize],
-        place: &Place<'_>,
-    ) -> Result<Vec<(Option<String>, Option<String>)>> {
-        let of_source = || place.facts().and_then(|facts| facts.name.subject.clone());
-        match &block.payload {
-            Payload::Samples(samples) => {
-                let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
-                Ok(rows.iter().map(|row| (Some(samples[*row].key.clone()), subject(&samples[*row]))).collect())
-            }
-            Payload::Rows(batch) => {
-                let (records, subjects) = (
-                    texts(batch, rows, self.ids.of(IdKind::Record))?,
-                    texts(batch, rows, self.ids.of(IdKind::Subject))?,
-                );
-                Ok(records.into_iter().zip(subjects).map(|(id, subject)| (id, subject.or_else(of_source))).collect())
-            }
-        }
     }
 
     /// Returns how a table states the record that others repeat.
@@ -225,6 +206,27 @@ impl DedupGate<'_> {
 
     fn stored_source(&self, name: &str) -> String {
         self.pseudonymizer.map_or_else(|| name.to_owned(), |pseudonymizer| pseudonymizer.source(name).into_owned())
+    }
+}
+
+/// Returns the record ids and subject ids of some records of a block.
+fn ids_of(
+    block: &RecordBlock,
+    rows: &[usize],
+    columns: &IdColumns,
+    place: &Place<'_>,
+) -> Result<Vec<(Option<String>, Option<String>)>> {
+    let of_source = || place.facts().and_then(|facts| facts.name.subject.clone());
+    match &block.payload {
+        Payload::Samples(samples) => {
+            let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
+            Ok(rows.iter().map(|row| (Some(samples[*row].key.clone()), subject(&samples[*row]))).collect())
+        }
+        Payload::Rows(batch) => {
+            let (records, subjects) =
+                (texts(batch, rows, columns.of(IdKind::Record))?, texts(batch, rows, columns.of(IdKind::Subject))?);
+            Ok(records.into_iter().zip(subjects).map(|(id, subject)| (id, subject.or_else(of_source))).collect())
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub mod sides;
 pub mod subjects;
 pub mod suppress;
 
+use std::sync::Arc;
+
 use arrow::{
     array::{Array as _, BooleanArray, StringArray},
     compute::filter,
@@ -67,7 +69,7 @@ pub struct Gates<'a> {
     /// The gates, in their order.
     pub list: &'a [&'a dyn Gate],
     /// Columns that have the ids of rows.
-    pub ids: &'a IdColumns,
+    pub ids: &'a Arc<IdColumns>,
 }
 
 impl Gates<'_> {
@@ -76,7 +78,7 @@ impl Gates<'_> {
     /// # Errors
     /// As [`Gate::pass`].
     pub fn pass(&self, block: RecordBlock, source: &SourceFacts) -> Result<GatedBlock> {
-        let mut gated = GatedBlock::new(block, self.ids.clone());
+        let mut gated = GatedBlock::new(block, Arc::clone(self.ids));
         for gate in self.list {
             gate.pass(&mut gated, source).map_err(|error| source.place(error))?;
             if gated.effects.mismatch.is_some() {
@@ -139,14 +141,14 @@ pub struct GatedBlock {
     pub sides: Vec<SideRecords>,
     /// What was done so far.
     pub effects: Effects,
-    columns: IdColumns,
+    columns: Arc<IdColumns>,
     /// Ids of the records, once a gate has asked for them.
     ids: [Option<StringArray>; 2],
 }
 
 impl GatedBlock {
     /// Creates what the gates get.
-    pub fn new(block: RecordBlock, columns: IdColumns) -> Self {
+    pub fn new(block: RecordBlock, columns: Arc<IdColumns>) -> Self {
         Self { block, sides: Vec::new(), effects: Effects::default(), columns, ids: [None, None] }
     }
 

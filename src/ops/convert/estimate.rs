@@ -1,5 +1,7 @@
 //! Estimates what a conversion would write, from the first records of each source.
 
+use std::sync::Arc;
+
 use super::{
     Estimate,
     inputs::{Inputs, SAMPLES_KEPT, source_facts},
@@ -11,7 +13,7 @@ use crate::{
     exec::{
         cut::ShardEnds,
         encode::{Body, EncodeUnit, SourceBatch},
-        gates::{Gate as _, GatedBlock, IdColumns},
+        gates::{Gate as _, GatedBlock},
     },
     format::{OutputFormat, Parsed, files::SampleFiles},
     plan::roll::shard_count,
@@ -67,7 +69,7 @@ impl ConvertPlan {
         for (source, facts) in sources.iter().zip(facts) {
             let Some(sample) = &source.sample else { continue };
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
-            let mut gated = GatedBlock::new(block, IdColumns::default());
+            let mut gated = GatedBlock::new(block, Arc::default());
             if let Some(gate) = &gate {
                 gate.pass(&mut gated, &facts)?;
             }

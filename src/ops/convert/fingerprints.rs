@@ -7,10 +7,7 @@ use crate::{
     dataset::{DuplicatesWriter, Known, Snapshot, SourceRow, each_known, numbered, token_of},
     error::{Error, Result},
     exec::{
-        gates::{
-            IdColumns,
-            dedup::{DedupGate, EARLIER},
-        },
+        gates::dedup::{DedupGate, EARLIER},
         seen::{Seen, SeenMemory},
     },
     id::Writer,
@@ -25,12 +22,7 @@ use crate::{
 ///
 /// # Errors
 /// When what the dataset holds cannot be read.
-pub(super) fn gate<'a>(
-    job: &'a Job<'_>,
-    plan: &'a ConvertPlan,
-    ids: &IdColumns,
-    writer: &Writer,
-) -> Result<Option<DedupGate<'a>>> {
+pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, writer: &Writer) -> Result<Option<DedupGate<'a>>> {
     let Some(by) = &plan.settings.dedup else { return Ok(None) };
     let fingerprinter = Fingerprinter::new(job.pseudonymizer.as_ref().map(|keys| keys.fingerprint_key()));
     let seen = match job.options.dedup {
@@ -39,7 +31,6 @@ pub(super) fn gate<'a>(
     };
     Ok(Some(DedupGate {
         by,
-        ids: ids.clone(),
         stored: plan.stored_schema().fields().len(),
         fingerprinter,
         pseudonymizer: job.pseudonymizer.as_ref(),

@@ -10,7 +10,7 @@ use crate::{
     dataset::DuplicatesRef,
     error::Result,
     exec::gates::{
-        Gate, IdColumns,
+        Gate,
         dedup::DedupGate,
         fit::FitGate,
         names::{NameGate, PartsGate},
@@ -52,7 +52,7 @@ impl ConvertPlan {
     ///
     /// # Errors
     /// When what the dataset holds cannot be read, or a condition does not suit the columns.
-    pub(super) fn gates<'a>(&'a self, job: &'a Job<'_>, ids: &IdColumns, writer: &Writer) -> Result<ConvertGates<'a>> {
+    pub(super) fn gates<'a>(&'a self, job: &'a Job<'_>, writer: &Writer) -> Result<ConvertGates<'a>> {
         let reads_records = matches!(self.inputs, Inputs::Records(_));
         let prunes = self.given.names().is_empty();
         let suppress = job.suppress.as_ref().filter(|_| reads_records);
@@ -68,7 +68,7 @@ impl ConvertPlan {
             names: self.naming.gate.as_ref(),
             parts: self.naming.parts.as_ref(),
             fit: fits.then(|| FitGate { columns: self.stored_schema() }),
-            dedup: fingerprints::gate(job, self, ids, writer)?,
+            dedup: fingerprints::gate(job, self, writer)?,
             sides: self.settings.split.as_ref().map(|sides| SideGate {
                 sides,
                 pseudonymizer: job.pseudonymizer.as_ref(),

@@ -258,8 +258,8 @@ fn with_pipeline<T>(
         }
     };
     let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
-    let (given, ids) = (plan.given.names(), plan.id_columns(&schema));
-    let gates = plan.gates(job, &ids, outputs.writer)?;
+    let (given, ids) = (plan.given.names(), Arc::new(plan.id_columns(&schema)));
+    let gates = plan.gates(job, outputs.writer)?;
     let list = gates.list();
     let pipeline = Pipeline {
         given: &given,
