@@ -276,7 +276,12 @@ pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<
     one.retain(|run| !stays(run));
     other.retain(|run| !stays(run));
     let (one, other) = (gathered(first, one)?, gathered(second, other)?);
-    let (mut changes, only) = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>());
+    let (mut changes, only) = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>())
+        .ok_or_else(|| {
+            Error::integrity("the log is damaged: expected each record in one shard, found runs that overlap")
+                .at(first.dataset().store().location().to_string())
+                .hint("`shardify verify` names what is damaged")
+        })?;
     changes.records_unchanged += unchanged;
     Ok((changes, only))
 }
@@ -313,8 +318,8 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// Walks two lists of runs, each ordered by record number and without overlaps.
-fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
+/// Walks two lists of runs, each ordered by record number; `None` if some of one list overlap.
+fn record_changes(first: &[&Run], second: &[&Run]) -> Option<(RecordChanges, Only)> {
     let (mut out, mut only) = (RecordChanges::default(), Only::default());
     let (mut i, mut j, mut at) = (0, 0, 0_u64);
     while i < first.len() || j < second.len() {
@@ -326,7 +331,7 @@ fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
         // The next position at which something may change: the end of a run, or the start of a later one.
         let ahead = |span: Option<(u64, u64)>| span.map_or(u64::MAX, |s| if s.0 == start { s.1 } else { s.0 });
         let end = ahead(a).min(ahead(b));
-        let records = end - start;
+        let records = end.checked_sub(start)?;
         match (in_a, in_b) {
             (Some(_), Some(_)) => {
                 let (one, other) = (first[i], second[j]);
@@ -347,10 +352,11 @@ fn record_changes(first: &[&Run], second: &[&Run]) -> (RecordChanges, Only) {
         i += usize::from(a.is_some_and(|a| a.1 <= at));
         j += usize::from(b.is_some_and(|b| b.1 <= at));
     }
-    (out, only)
+    Some((out, only))
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
 
@@ -368,8 +374,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn runs_that_overlap_are_told() {
+        let (one, other) = ([run(0, 10, "a", 0), run(5, 3, "b", 0)], [run(0, 20, "c", 0)]);
+        assert!(record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>()).is_none());
+    }
+
     fn changes(first: &[Run], second: &[Run]) -> (u64, u64, u64, u64) {
-        let (found, _) = record_changes(&first.iter().collect::<Vec<_>>(), &second.iter().collect::<Vec<_>>());
+        let (found, _) = record_changes(&first.iter().collect::<Vec<_>>(), &second.iter().collect::<Vec<_>>()).unwrap();
         (found.records_added, found.records_removed, found.records_moved, found.records_unchanged)
     }
 

@@ -141,7 +141,7 @@ impl<'a> Removal<'a> {
 
     fn run(self) -> Result<RemoveReport> {
         let affected_shards = self.selection.affected_shards(self.newest)?;
-        let mut report = self.report(&affected_shards);
+        let mut report = self.report(&affected_shards)?;
         if self.options.dry_run || (affected_shards.is_empty() && self.selection.sources.is_empty()) {
             return Ok(report);
         }
@@ -185,24 +185,24 @@ impl<'a> Removal<'a> {
         Ok(report)
     }
 
-    fn report(&self, affected_shards: &[AffectedShard]) -> RemoveReport {
+    fn report(&self, affected_shards: &[AffectedShard]) -> Result<RemoveReport> {
         let records: u64 = affected_shards.iter().map(|affected| affected.ordinals.len() as u64).sum();
         let dropped =
             affected_shards.iter().filter(|affected| affected.ordinals.len() as u64 == affected.shard.records).count();
-        RemoveReport {
+        Ok(RemoveReport {
             dataset: self.dataset.store().location().to_string(),
             version: self.newest.version(),
             dry_run: self.options.dry_run,
             counts: Counts::default(),
             records,
-            records_left: self.newest.entry().totals.records - records,
+            records_left: self.newest.entry().totals.without(records)?,
             shards_rewritten: (affected_shards.len() - dropped) as u64,
             shards_dropped: dropped as u64,
             sources: self.selection.sources.len() as u64,
             missing: self.missing.clone(),
             removed: self.selection.sources.clone(),
             seconds: 0.0,
-        }
+        })
     }
 
     fn arguments(&self) -> BTreeMap<String, String> {

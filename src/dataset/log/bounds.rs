@@ -4,12 +4,15 @@
 //! They are checked where entries and lists are decoded, once, so that what reads them may add and allocate.
 
 use crate::{
-    dataset::{index::SegmentRef, log::entry::Entry},
+    dataset::{index::SegmentRef, log::entry::Entry, table::list::ListRef},
     error::{Error, Result},
 };
 
 /// Numbers of records, bytes and rows are below it: sums of as many as there are shards fit into 64 bits.
 pub(in crate::dataset) const TOO_MANY: u64 = 1 << 48;
+
+/// Greatest level of a list: each is at least twice as many rows as one of the level below.
+const MAX_LEVEL: u32 = 64;
 
 /// Most buckets of a segment of the id index.
 pub(in crate::dataset) const MAX_BUCKETS: u64 = 1 << 16;
@@ -37,6 +40,7 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
         ("a next record", entry.next_record),
         ("shards", totals.shards),
         ("records", totals.records),
+        ("bytes of shards", totals.bytes),
         ("records in", counts.records_in),
         ("records out", counts.records_out),
         ("rejected records", counts.records_rejected),
@@ -51,8 +55,17 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
     let of_erasures = entry.erasures.iter().flat_map(|erasures| {
         [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
     });
-    let rows = lists.chain(of_erasures).map(|list| list.rows).chain(entry.duplicates.iter().map(|table| table.rows));
+    let lists: Vec<&ListRef> = lists.chain(of_erasures).collect();
+    if let Some(list) = lists.iter().find(|list| list.level > MAX_LEVEL) {
+        let found = list.level;
+        return Err(Error::integrity(format!("expected lists of level {MAX_LEVEL} or below, found {found}")));
+    }
+    let rows = lists.iter().map(|list| list.rows).chain(entry.duplicates.iter().map(|table| table.rows));
     rows.into_iter().try_for_each(|rows| bounded("rows of a list", rows).map(drop))?;
+    if let Some(oldest) = [entry.readable_from, entry.expired_from].into_iter().find(|oldest| *oldest > entry.version) {
+        let newest = entry.version;
+        return Err(Error::integrity(format!("expected an oldest version of at most {newest}, found {oldest}")));
+    }
     for place in &entry.places {
         [place.first, place.last, place.rows, place.bytes, place.base.unwrap_or_default()]
             .into_iter()
@@ -73,6 +86,7 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
 /// [`Kind::Integrity`](crate::error::Kind::Integrity).
 pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
     bounded("ids of a segment", segment.pairs)?;
+    bounded("bytes of a segment", segment.bytes)?;
     bounded("the first record of a segment", segment.record_base)?;
     let has_seals = segment.seals.len() as u64 == segment.buckets;
     if segment.root.is_some() != segment.hashes.has_proofs() {

@@ -651,6 +651,33 @@ mod tests {
         };
         assert_eq!(without(|entry| entry.root = None), Kind::Integrity);
         assert_eq!(without(|entry| entry.shards[0].root = None), Kind::Integrity);
+        // So is one whose numbers no dataset has: levels without end, a first version after the last.
+        assert_eq!(
+            without(|entry| entry.sources.iter_mut().chain(&mut entry.runs).for_each(|list| list.level = 65)),
+            Kind::Integrity
+        );
+        assert_eq!(without(|entry| entry.readable_from = entry.version.next()), Kind::Integrity);
+        assert_eq!(without(|entry| entry.expired_from = entry.version.next()), Kind::Integrity);
+    }
+
+    #[test]
+    fn totals_that_the_lists_do_not_have_are_damage_and_no_number() {
+        let dataset = dataset();
+        let add = vec![shard("a", 0, 10), shard("b", 10, 10)];
+        let first = commit(&dataset, &transaction(add, &[], Numbers::Fresh(20)), Version(0)).unwrap();
+        for (what, totals) in [
+            ("records", Totals { records: 3, ..first.entry().totals }),
+            ("bytes", Totals { bytes: 0, ..first.entry().totals }),
+        ] {
+            let mut entry = first.entry().clone();
+            entry.totals = totals;
+            dataset.store().put(&entry::path(entry.version), entry::encode(&entry).unwrap().into()).unwrap();
+            let damaged = Dataset::new(Arc::clone(dataset.store()));
+            assert_eq!(damaged.open().unwrap().shards().unwrap_err().kind(), Kind::Integrity, "{what}");
+            let replaced = transaction(vec![shard("c", 0, 10)], &["a"], Numbers::Kept);
+            assert_eq!(commit(&damaged, &replaced, Version(1)).unwrap_err().kind(), Kind::Integrity, "{what}");
+        }
+        assert_eq!(first.entry().totals.without(21).unwrap_err().kind(), Kind::Integrity);
     }
 
     #[test]

@@ -174,11 +174,7 @@ impl Draft<'_> {
             } else {
                 lists.add(&shards::batch(&rest)?, list.level)?;
             }
-            for shard in gone {
-                totals.shards -= 1;
-                totals.records -= shard.records;
-                totals.bytes -= shard.bytes;
-            }
+            gone.iter().try_for_each(|shard| totals.leave(shard))?;
         }
         lists.add(&shards::batch(adds)?, 0)?;
         for shard in adds {

@@ -5,7 +5,10 @@
 //! in a listing. Unknown fields are ignored, so later releases may add some that others may ignore. The last field is a
 //! checksum over all bytes before it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use arrow::datatypes::Fields;
 use jiff::Timestamp;
@@ -16,7 +19,10 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
+        log::{
+            bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation,
+            shards::ShardMeta,
+        },
         table::{closed, list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -342,6 +348,53 @@ pub struct Totals {
     pub records: u64,
     /// Bytes of live shards.
     pub bytes: u64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shards, records, bytes } = self;
+        write!(f, "{records} records and {bytes} bytes in {shards} shards")
+    }
+}
+
+impl Totals {
+    /// Returns the sums over some shards.
+    pub(in crate::dataset) fn of(shards: &[ShardMeta]) -> Self {
+        shards.iter().fold(Self::default(), |sums, shard| Self {
+            shards: sums.shards + 1,
+            records: sums.records + shard.records,
+            bytes: sums.bytes + shard.bytes,
+        })
+    }
+
+    /// Counts a shard no more.
+    ///
+    /// # Errors
+    /// Those of [`Self::without`].
+    pub(in crate::dataset) fn leave(&mut self, shard: &ShardMeta) -> Result<()> {
+        let less = |total: u64, part: u64| total.checked_sub(part).ok_or_else(|| fewer_than(part, total));
+        *self = Self {
+            shards: less(self.shards, 1)?,
+            records: less(self.records, shard.records)?,
+            bytes: less(self.bytes, shard.bytes)?,
+        };
+        Ok(())
+    }
+
+    /// Returns how many records are left without so many of them.
+    ///
+    /// # Errors
+    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the log counts fewer than its lists have.
+    pub fn without(&self, records: u64) -> Result<u64> {
+        self.records.checked_sub(records).ok_or_else(|| fewer_than(records, self.records))
+    }
+}
+
+fn fewer_than(listed: u64, total: u64) -> Error {
+    Error::integrity(format!(
+        "the log is damaged: expected a total of at least {listed}, as its lists have, found {total}"
+    ))
+    .hint(RESTORE_HINT)
 }
 
 /// Path of a version's entry.

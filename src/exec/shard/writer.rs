@@ -73,12 +73,15 @@ impl Beside {
         let mut ordinal = 0;
         let mut placed = Vec::with_capacity(runs.len());
         for (first, length) in runs {
-            let length = length.unwrap_or(records - ordinal);
+            let length = length.unwrap_or_else(|| records.saturating_sub(ordinal));
             placed.push((*first, length, ordinal));
-            ordinal += length;
+            ordinal = ordinal.saturating_add(length);
         }
         if ordinal != records {
-            return Err(Error::internal(format!("expected runs of {records} records, found {ordinal}")));
+            // The numbers of records that are written again are those that the log has.
+            return Err(Error::integrity(format!("expected numbers of {records} records in the log, found {ordinal}"))
+                .at(self.path)
+                .hint("`shardify verify` names what is damaged"));
         }
         let meta = ShardMeta {
             path: self.path,

@@ -110,7 +110,7 @@ pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &Resh
     let ids = options.ids.iter().flatten().zip(&choice.found);
     let missing = ids.filter(|(_, found)| !found.load(Ordering::Relaxed)).map(|(id, _)| id.clone()).collect();
     let stocks = stocks.into_iter().filter(|stock| stock.share.records > 0).collect();
-    Ok(Chosen { stocks, numbering, missing, filtered: entry.totals.records - kept })
+    Ok(Chosen { stocks, numbering, missing, filtered: entry.totals.without(kept)? })
 }
 
 /// Returns the numbering of the records that are kept of some shards.
