@@ -42,7 +42,7 @@ fn framing(criterion: &mut Criterion) {
         let mut once = || {
             out.bytes.clear();
             out.lengths.clear();
-            let framed = framing.frame(Keyed { payload: &payload, keys: &keys }, &mut out);
+            let framed = framing.frame(Keyed::new(&payload, &keys), &mut out);
             assert!(framed.is_ok(), "{framed:?}");
             black_box(&out);
         };

@@ -103,7 +103,7 @@ pub use self::{
         prefix::find_prefix,
     },
     plans::{
-        Damage, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState, PlanTask,
+        Damage, MADE_UP_HINT, NewPlan, Outcome, OutcomeCounts, OutcomeShard, PlanName, PlanRecord, PlanState, PlanTask,
         PlannedSource, Recorded, StoredPlan, TaskMismatch, check_outcomes, claim, delete as delete_plan,
         delete_void as delete_void_plans, each_source as each_source_of_task, is_of as is_of_plan, open as open_plans,
         publish as publish_plan, publish_like as publish_plan_like, stage_sources, state as plan_state,

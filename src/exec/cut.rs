@@ -267,7 +267,7 @@ impl SourceBatch {
         if head_records >= records {
             return (Some(self), None);
         }
-        let Self { payload, source, mut rows, mut hashes, mut fingerprints, sidecar } = self;
+        let Self { payload, lacking, source, mut rows, mut hashes, mut fingerprints, sidecar } = self;
         let (head_payload, tail_payload) = match payload {
             Payload::Rows(batch) => (
                 Payload::Rows(batch.slice(0, head_records)),
@@ -282,6 +282,7 @@ impl SourceBatch {
         let tail_sidecar = sidecar.as_ref().map(|rows| rows.slice(head_records, records - head_records));
         let tail = Self {
             payload: tail_payload,
+            lacking: Arc::clone(&lacking),
             source: Arc::clone(&source),
             rows: tail_rows,
             hashes: tail_hashes,
@@ -289,7 +290,7 @@ impl SourceBatch {
             sidecar: tail_sidecar,
         };
         let sidecar = sidecar.map(|rows| rows.slice(0, head_records));
-        (Some(Self { payload: head_payload, source, rows, hashes, fingerprints, sidecar }), Some(tail))
+        (Some(Self { payload: head_payload, lacking, source, rows, hashes, fingerprints, sidecar }), Some(tail))
     }
 }
 
@@ -657,6 +658,7 @@ mod tests {
         for payload in [narrow(1000), samples(1000)] {
             let bytes = framed.weight(&payload);
             let batch = SourceBatch {
+                lacking: Arc::default(),
                 source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None, subject: None }),
                 rows: Numbers::counting(1, 1000),
                 hashes: Numbers::default(),

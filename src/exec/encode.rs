@@ -5,7 +5,7 @@
 
 mod prepared;
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use arrow::{
     array::{Array, FixedSizeBinaryArray, RecordBatch, RecordBatchOptions, StringArray},
@@ -44,6 +44,8 @@ pub use self::prepared::{Layout, Prepared};
 pub struct SourceBatch {
     /// The records.
     pub payload: Payload,
+    /// Columns that some of them do not have (see [`RecordBlock::lacking`](crate::record::RecordBlock::lacking)).
+    pub lacking: Arc<[String]>,
     /// The source they came from.
     pub source: Arc<SourceName>,
     /// Rows in the source, from 1; unused for samples that state their own origin. Of prepared records, their numbers.
@@ -478,7 +480,7 @@ impl Encoder {
             let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
             visit(&keys)?;
             first += piece.payload.len();
-            framing.frame(Keyed { payload, keys: &keys }, &mut framed)?;
+            framing.frame(Keyed { payload, keys: &keys, lacking: &piece.lacking }, &mut framed)?;
             // Hash the records while they are in the processor's cache.
             for length in &framed.lengths[hashes.len()..] {
                 let end =
@@ -643,7 +645,9 @@ impl Names {
 fn own_columns(piece: &SourceBatch) -> Result<Option<Payload>> {
     let (Payload::Rows(batch), Some(columns)) = (&piece.payload, &piece.source.columns) else { return Ok(None) };
     let schema = batch.schema();
-    let own: Vec<usize> = (0..schema.fields().len()).filter(|i| columns.contains(schema.field(*i).name())).collect();
+    let columns: HashSet<&str> = columns.iter().map(String::as_str).collect();
+    let is_own = |i: &usize| columns.contains(schema.field(*i).name().as_str());
+    let own: Vec<usize> = (0..schema.fields().len()).filter(is_own).collect();
     if own.len() == schema.fields().len() {
         return Ok(None);
     }

@@ -22,6 +22,7 @@ use crate::{
     format::{Framing, TypeMismatch},
     record::{
         IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, named, numbers::Numbers, side::Side,
+        sparse::Sparsity,
     },
 };
 
@@ -191,6 +192,8 @@ pub struct Gather<'a, I> {
     position: Position,
     /// Names of archive entries that hold data and were ignored.
     ignored: Vec<String>,
+    /// Of the table so far, where records have columns of their own.
+    sparsity: Sparsity,
 }
 
 /// What a side of a divided dataset got.
@@ -234,6 +237,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             starts: Vec::new(),
             position: Position::default(),
             ignored: Vec::new(),
+            sparsity: Sparsity::default(),
         }
     }
 
@@ -330,6 +334,14 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     }
 
     fn block(&mut self, source: usize, mut gated: GatedBlock) -> Result<()> {
+        let facts = &self.setup.sources[source];
+        if facts.name.columns.is_none() {
+            let tables = gated.blocks().filter_map(|block| match &block.payload {
+                Payload::Rows(batch) => Some(batch),
+                Payload::Samples(_) => None,
+            });
+            tables.into_iter().try_for_each(|batch| self.sparsity.add(batch)).map_err(|e| e.at(facts.file.uri()))?;
+        }
         let (records, base) = (gated.records_in(), self.position.records);
         gated.blocks().for_each(|block| self.look_for_separated(source, &block.payload));
         let bytes_in = self.account(source, &gated);
@@ -405,6 +417,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 false => Vec::new(),
             },
             payload: block.payload,
+            lacking: block.lacking,
             sidecar: None,
         };
         self.ready.push_back(Gathered { records, bytes_in, side });

@@ -202,6 +202,15 @@ pub struct Keyed<'a> {
     pub payload: &'a Payload,
     /// One key per record: the record id, or a name derived from the origin.
     pub keys: &'a [String],
+    /// Columns that some of them do not have: a null there is no member of an object.
+    pub lacking: &'a [String],
+}
+
+impl<'a> Keyed<'a> {
+    /// Returns records of which all have the same columns.
+    pub fn new(payload: &'a Payload, keys: &'a [String]) -> Self {
+        Self { payload, keys, lacking: &[] }
+    }
 }
 
 /// Framed records, one after the other.

@@ -367,6 +367,7 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
     for format in formats {
         let encoder = Encoder::new(*format, Codec::None, schema, Vec::new(), None)?;
         let batch = SourceBatch {
+            lacking: Arc::default(),
             payload: payload.clone(),
             source: Arc::clone(&source),
             rows: (1..=records as u64).collect::<Vec<_>>().into(),

@@ -6,11 +6,14 @@
 //! {"id":7,"score":1.0,"born":"1999-12-31","seen":"2026-01-02T03:04:05.000006Z","tags":["a",null],"raw":"AP8="}
 //! ```
 //!
+//! Records of JSON have keys of their own. In columns that some of them lack, a null is left out ([`Nulls::Absent`]), or
+//! each record would get the keys of all others.
+//!
 //! Numbers keep their value (the shortest text that parses to the same value), non-finite ones are the strings of the
 //! proto3 JSON mapping, binary is base64, and JSON documents are embedded as they are. Writing a value allocates
 //! nothing apart from growing `out`, except for types that no reader of this crate produces.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::{collections::HashSet, fmt::Write as _, io::Write as _};
 
 use arrow::{
     array::{Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringArray},
@@ -28,23 +31,45 @@ use crate::schema;
 /// Milliseconds of a day, the unit of `Date64` values.
 const MS_PER_DAY: i64 = 86_400_000;
 
+/// What members of objects that are null become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// `null`.
+    Written,
+    /// Nothing.
+    Absent,
+}
+
 /// Writes the rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
-    columns: Vec<(Vec<u8>, Encoder<'a>)>,
+    /// Name, name as a key with its colon, values, and what nulls become.
+    columns: Vec<(&'a str, Vec<u8>, Encoder<'a>, Nulls)>,
 }
 
 impl<'a> RowJson<'a> {
     /// Prepares the columns of `batch`.
     pub fn new(batch: &'a RecordBatch) -> Self {
         let schema = batch.schema_ref();
-        let columns = schema.fields().iter().zip(batch.columns()).enumerate().map(|(i, (field, array))| {
-            let mut key = vec![if i == 0 { b'{' } else { b',' }];
+        let columns = schema.fields().iter().zip(batch.columns()).map(|(field, array)| {
+            let mut key = Vec::new();
             push_string(field.name(), &mut key);
             key.push(b':');
-            (key, Encoder::of_field(array, field))
+            (field.name().as_str(), key, Encoder::of_field(array, field), Nulls::Written)
         });
         Self { columns: columns.collect() }
+    }
+
+    /// Leaves out members of these columns, and of objects in them, that are null.
+    #[must_use]
+    pub fn lacking(mut self, columns: &[String]) -> Self {
+        let lacking: HashSet<&str> = columns.iter().map(String::as_str).collect();
+        for (name, _, _, nulls) in &mut self.columns {
+            if lacking.contains(name) {
+                *nulls = Nulls::Absent;
+            }
+        }
+        self
     }
 
     /// Appends row `row` as one JSON object without a line end.
@@ -52,12 +77,27 @@ impl<'a> RowJson<'a> {
     /// # Panics
     /// When the row does not exist.
     pub fn write_row(&self, row: usize, out: &mut Vec<u8>) {
-        for (key, encoder) in &self.columns {
-            out.extend_from_slice(key);
-            encoder.write(row, out);
-        }
-        out.extend_from_slice(if self.columns.is_empty() { b"{}" } else { b"}" });
+        let members = self.columns.iter().map(|(_, key, encoder, nulls)| (key, *encoder, *nulls));
+        push_object(members, row, out, |key, out| out.extend_from_slice(key));
     }
+}
+
+/// Appends an object of members that `push_key` writes the names of, with their colons.
+#[inline]
+fn push_object<'a, K>(
+    members: impl Iterator<Item = (K, Encoder<'a>, Nulls)>,
+    row: usize,
+    out: &mut Vec<u8>,
+    push_key: impl Fn(K, &mut Vec<u8>),
+) {
+    let mut before = b'{';
+    for (key, encoder, nulls) in members.filter(|(_, encoder, nulls)| *nulls == Nulls::Written || encoder.has(row)) {
+        out.push(before);
+        push_key(key, out);
+        encoder.write(row, nulls, out);
+        before = b',';
+    }
+    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
 }
 
 /// Appends one value of `array` as JSON.
@@ -65,7 +105,7 @@ impl<'a> RowJson<'a> {
 /// # Panics
 /// When the row does not exist.
 pub fn write_value(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
-    Encoder::new(array, false).write(row, out);
+    Encoder::new(array, false).write(row, Nulls::Written, out);
 }
 
 /// Returns the value as plain text: text as it is, dates and instants in ISO 8601, numbers as in JSON, nested values as
@@ -130,7 +170,20 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn write(&self, row: usize, out: &mut Vec<u8>) {
+    /// Whether there is a value.
+    fn has(&self, row: usize) -> bool {
+        match self {
+            Self::Boolean(array) => array.is_valid(row),
+            Self::Int64(array) => array.is_valid(row),
+            Self::Float32(array) => array.is_valid(row),
+            Self::Float64(array) => array.is_valid(row),
+            Self::Text(array) | Self::Json(array) => array.is_valid(row),
+            Self::Interval(array) => array.is_valid(row),
+            Self::Other(array) => array.is_valid(row) && array.data_type() != &DataType::Null,
+        }
+    }
+
+    fn write(&self, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
         match self {
             Self::Boolean(array) if array.is_valid(row) => push_bool(array.value(row), out),
             Self::Int64(array) if array.is_valid(row) => push_plain(array.value(row), out),
@@ -139,14 +192,14 @@ impl<'a> Encoder<'a> {
             Self::Text(array) if array.is_valid(row) => push_string(array.value(row), out),
             Self::Json(array) if array.is_valid(row) => push_document(array.value(row), out),
             Self::Interval(array) if array.is_valid(row) => write_interval(*array, row, out),
-            Self::Other(array) if array.is_valid(row) => write_other(*array, row, out),
+            Self::Other(array) if array.is_valid(row) => write_other(*array, row, nulls, out),
             _ => out.extend_from_slice(b"null"),
         }
     }
 }
 
 /// Writes a non-null value of a type that [`Encoder`] does not resolve in advance.
-fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+fn write_other(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
     match array.data_type() {
         DataType::Null => out.extend_from_slice(b"null"),
         DataType::Int8 => push_plain(array.as_primitive::<types::Int8Type>().value(row), out),
@@ -184,20 +237,15 @@ fn write_other(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         }
         DataType::Interval(_) => write_interval(array, row, out),
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Map(..) => {
-            write_list(array, row, out)
+            write_list(array, row, nulls, out)
         }
         DataType::Struct(fields) => {
-            let columns = array.as_struct().columns();
-            out.push(b'{');
-            for (i, (field, column)) in fields.iter().zip(columns).enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
+            let columns = fields.iter().zip(array.as_struct().columns());
+            let members = columns.map(|(field, column)| (field, Encoder::of_field(column, field), nulls));
+            push_object(members, row, out, |field, out| {
                 push_string(field.name(), out);
                 out.push(b':');
-                Encoder::of_field(column, field).write(row, out);
-            }
-            out.push(b'}');
+            });
         }
         DataType::Dictionary(key, _) => write_dictionary(array, key, row, out),
         _ => write_formatted(array, row, out),
@@ -209,7 +257,7 @@ fn write_interval(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     quoted(out, |out| interval.push(out));
 }
 
-fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+fn write_list(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
     let entries: ArrayRef;
     let (values, field, range) = match array.data_type() {
         DataType::List(field) => {
@@ -242,7 +290,7 @@ fn write_list(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         if item > range.start {
             out.push(b',');
         }
-        items.write(item, out);
+        items.write(item, nulls, out);
     }
     out.push(b']');
 }

@@ -27,11 +27,14 @@ pub mod shuffle;
 pub mod side;
 pub mod size;
 pub mod source_part;
+pub mod sparse;
 pub mod spelling;
 pub mod subject;
 pub mod time;
 pub mod typed;
 pub mod widen;
+
+use std::sync::Arc;
 
 use arrow::{
     array::{BooleanArray, RecordBatch},
@@ -250,6 +253,8 @@ pub fn named(names: &[String], more: u64) -> String {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
+    /// Columns that some records do not have, so that a null there is no value, or contain an object that lacks members.
+    pub lacking: Arc<[String]>,
     /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave
     /// gaps. Empty if the split has no other records and the list is not needed.
     pub rows: Vec<u32>,
@@ -285,6 +290,7 @@ impl RecordBlock {
     pub fn empty() -> Self {
         Self {
             payload: Payload::Samples(Vec::new()),
+            lacking: Arc::default(),
             rows: Vec::new(),
             hashes: Vec::new(),
             sharing: 1,

@@ -139,6 +139,7 @@ impl RecordReader for RowsInTar {
             hashes: split.hashes(rows.num_rows(), || row_hashes(&rows)),
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
+            lacking: read.lacking,
             rejects,
             ignored: block.ignored,
             bytes_in: block.bytes_in,
@@ -374,7 +375,7 @@ mod tests {
         let keys: Vec<String> = (0..3).map(|i| format!("k{i}")).collect();
         let mut framed = Framed::default();
         let payload = Payload::Rows(batch.clone());
-        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+        TarFraming.frame(Keyed::new(&payload, &keys), &mut framed).unwrap();
         let text = String::from_utf8_lossy(&framed.bytes);
         assert!(text.contains(r#""far":"-0001-01-01T00:00:00""#), "{text}");
         assert!(text.contains(r#""far":"+10000-01-01T00:00:00""#), "{text}");

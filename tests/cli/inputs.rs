@@ -166,6 +166,65 @@ fn ids_lie_within_nested_columns_too() {
 }
 
 #[test]
+fn records_of_json_keep_their_own_keys() {
+    let folder = Folder::new();
+    folder.write(
+        "a.jsonl",
+        "{\"id\":1,\"x\":null,\"m\":{\"a\":1}}\n{\"id\":2,\"x\":null,\"m\":{\"b\":[{\"c\":2},{}]},\"y\":\"z\"}\n",
+    );
+    folder.write("b.jsonl", "{\"id\":3,\"w\":true}\n");
+    folder.write("c.csv", "id,x,y\n4,,\n");
+    folder.run("convert a.jsonl b.jsonl --to tar --out tar").ok();
+    let told = |dataset: &str| -> Vec<String> {
+        folder.members(dataset).into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    };
+    assert_eq!(
+        told("tar"),
+        [
+            r#"{"id":1,"x":null,"m":{"a":1}}"#,
+            r#"{"id":2,"x":null,"m":{"b":[{"c":2},{}]},"y":"z"}"#,
+            r#"{"id":3,"w":true}"#
+        ]
+    );
+    folder.run("convert c.csv --to tar --out rows").ok();
+    assert_eq!(told("rows"), [r#"{"id":4,"x":null,"y":null}"#]);
+    // Shards of tar are read with the types of their dataset.
+    folder.run("convert tar --out back").ok();
+    folder.run("verify back --read-data").ok();
+    let back = folder.run("head back --json -n 3").ok().stdout;
+    assert!(back.contains("\"w\":true") || back.contains("\"w\": true"), "{back}");
+}
+
+#[test]
+fn a_table_that_outgrows_its_records_is_refused_by_name() {
+    let folder = Folder::new();
+    let line = |at: usize| format!("{{\"id\":{at},\"key_{at}\":1,\"t\":\"x\"}}\n");
+    let lines: String = (0..9_000).map(line).collect();
+    folder.write("keys.jsonl", &lines);
+    for to in ["parquet", "tar"] {
+        let refused = folder.run(&format!("convert keys.jsonl --to {to} --out out --on-error skip"));
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{refused:?}");
+        assert!(refused.stderr.contains("keys.jsonl") && refused.stderr.contains("--columns"), "{refused:?}");
+        assert!(!folder.path().join("out").join("_shardify/log").exists());
+    }
+    folder.run("convert keys.jsonl --columns id,t --out some").ok();
+    // One file for each record is as bad.
+    (0..400).for_each(|at| _ = folder.write(&format!("files/{at}.json"), files_line(at)));
+    let refused = folder.run("convert files --out files.out");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    // Within a record, such an object becomes JSON.
+    let nested: String = (0..2_000).map(|at| format!("{{\"id\":{at},\"m\":{{\"key_{at}\":1}}}}\n")).collect();
+    folder.write("nested.jsonl", nested);
+    folder.run("convert nested.jsonl --out nested").ok();
+}
+
+/// An object with a hundred keys of its own.
+fn files_line(at: usize) -> String {
+    let keys: Vec<String> = (0..100).map(|key| format!("\"key_{at}_{key}\":1")).collect();
+    format!("{{{}}}\n", keys.join(","))
+}
+
+#[test]
 fn what_has_no_single_reading_is_refused() {
     let folder = Folder::new();
     folder.copy("inputs/samples.tar", "mixed/samples.tar");

@@ -65,7 +65,7 @@ fn shard(framing: &dyn Framing, codec: Codec, units: &[(Payload, Vec<String>)]) 
     let mut offset = 0;
     for (payload, keys) in units {
         let mut framed = Framed::default();
-        framing.frame(Keyed { payload, keys }, &mut framed).unwrap();
+        framing.frame(Keyed::new(payload, keys), &mut framed).unwrap();
         let Framed { bytes: raw, lengths, .. } = framed;
         assert_eq!(lengths.len(), payload.len());
         assert_eq!(lengths.iter().sum::<u64>(), raw.len() as u64);

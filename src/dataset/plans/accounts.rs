@@ -32,6 +32,9 @@ use crate::{
     storage::Store,
 };
 
+/// What to do about an outcome that does not add up.
+pub const MADE_UP_HINT: &str = "the outcome was damaged or made up: delete it, run its task again, and commit again";
+
 /// Fails unless the outcomes of all tasks of a plan add up. `is_merge` says that record numbers are those of the merged
 /// shards, which the caller compares with them; `names_sources` that sources have the names of the plan's rows.
 ///
@@ -48,7 +51,7 @@ pub fn check_outcomes(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcom
             .map_err(|error| {
                 error
                     .at(dataset.store().location().join(&Outcome::path(&record.id, outcome.task)).to_string())
-                    .hint("the outcome was damaged or made up: delete it, run its task again, and commit again")
+                    .hint(MADE_UP_HINT)
             })?;
     }
     Ok(())

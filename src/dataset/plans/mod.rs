@@ -28,7 +28,7 @@ mod record;
 mod sources;
 
 pub use self::{
-    accounts::check_outcomes,
+    accounts::{MADE_UP_HINT, check_outcomes},
     outcome::{
         Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources,
     },

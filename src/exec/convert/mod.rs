@@ -370,7 +370,7 @@ type Outcomes<'scope> = Box<dyn Iterator<Item = Result<ReadOutcome>> + Send + 's
 /// Returns whether the run continues without an unreadable part: if its bytes are at fault, but never if the store is.
 fn can_skip(error: &Error, on_error: OnError) -> bool {
     on_error != OnError::Fail
-        && !matches!(error.kind(), Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
+        && !matches!(error.kind(), Kind::Usage | Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
 }
 
 /// Appends the units of each side to its shards. The records of a side follow those of the sides before it.

@@ -36,8 +36,9 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
     let memory = &pipeline.memory;
     let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
     let (room, min_bytes) = (Arc::clone(&budget), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
-    let requests = requests(sources, *memory, pipeline.on_error).map_while(move |request| {
-        let bytes = request.as_ref().map_or(0, |request| request.bytes(sources, memory.split_bytes).max(min_bytes));
+    let reading = parser.reading();
+    let requests = reading.requests().map_while(move |request| {
+        let bytes = request.as_ref().map_or(0, |request| request.bytes(reading).max(min_bytes));
         room.acquire(bytes).then(|| request.map(|request| (bytes, request)))
     });
     let window = memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1);
@@ -65,18 +66,74 @@ enum ReadRequest {
 
 type Requests<'a> = Box<dyn Iterator<Item = Result<ReadRequest>> + Send + 'a>;
 
-/// Requests for all sources, one source after the other.
-fn requests(
-    sources: &[RecordSource],
+/// How sources are cut into splits.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    sources: &'a [RecordSource],
     memory: MemoryPlan,
     on_error: OnError,
-) -> impl Iterator<Item = Result<ReadRequest>> + Send {
-    sources.iter().enumerate().flat_map(move |(i, source)| -> Requests<'_> {
-        if is_small(source) {
-            return Box::new(std::iter::once(Ok(ReadRequest::Whole(i))));
+    /// Columns of the table, as far as they are known.
+    columns: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// Requests for all sources, one source after the other.
+    fn requests(self) -> impl Iterator<Item = Result<ReadRequest>> + Send + 'a {
+        self.sources.iter().enumerate().flat_map(move |(i, source)| -> Requests<'_> {
+            if is_small(source) {
+                return Box::new(std::iter::once(Ok(ReadRequest::Whole(i))));
+            }
+            Box::new(self.requests_of(i))
+        })
+    }
+
+    /// Requests for the splits of one source, up to the first error.
+    fn requests_of(self, i: usize) -> impl Iterator<Item = Result<ReadRequest>> + Send + 'a {
+        until_first_error(i, &self.sources[i], self.all_requests_of(i), self.on_error)
+    }
+
+    /// Returns the bytes of a split of a source.
+    fn split_bytes(self, source: &RecordSource) -> u64 {
+        match &source.reader.facts().columns {
+            Some(columns) => self.memory.split_bytes_of_wide(columns.len() as u64),
+            None => self.memory.split_bytes_of_sparse(self.columns as u64),
         }
-        Box::new(until_first_error(i, source, requests_of(i, source, memory), on_error))
-    })
+    }
+
+    fn all_requests_of(self, i: usize) -> Requests<'a> {
+        let (source, memory) = (&self.sources[i], self.memory);
+        let split_bytes = self.split_bytes(source);
+        let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let opens_source = source.reader.facts().reads_own_source;
+        let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
+        let tap = {
+            let hasher = Arc::clone(&hasher);
+            move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
+        };
+        let input = if opens_source { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
+        let inner_part = source.part.as_ref().filter(|part| !part.is_first());
+        let enter = inner_part.map(|part| Ok(ReadRequest::Enter(i, part.clone()))).into_iter();
+        let input = match input {
+            Ok(input) => input,
+            Err(e) => return Box::new(enter.chain(std::iter::once(Err(e)))),
+        };
+        let splits = source.splits(input, bytes(split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
+            split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
+                None => e.at(source.file.uri()),
+                Some(_) => e,
+            })
+        });
+        let end = std::iter::once_with(move || {
+            let hash = match (&source.part, opens_source) {
+                // Scouting has computed that of the whole source.
+                (Some(_), _) => 0,
+                (None, true) => closed_hash(source)?,
+                (None, false) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
+            };
+            Ok(ReadRequest::End(i, hash))
+        });
+        Box::new(enter.chain(splits).chain(end))
+    }
 }
 
 /// Returns the failure of the source's store if there was one, else `error`.
@@ -107,39 +164,6 @@ fn until_first_error<'a>(
     })
 }
 
-fn requests_of(i: usize, source: &RecordSource, memory: MemoryPlan) -> Requests<'_> {
-    let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let opens_source = source.reader.facts().reads_own_source;
-    let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
-    let tap = {
-        let hasher = Arc::clone(&hasher);
-        move |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes)
-    };
-    let input = if opens_source { Ok(Box::new(std::io::empty()) as Box<_>) } else { source.open(tap) };
-    let inner_part = source.part.as_ref().filter(|part| !part.is_first());
-    let enter = inner_part.map(|part| Ok(ReadRequest::Enter(i, part.clone()))).into_iter();
-    let input = match input {
-        Ok(input) => input,
-        Err(e) => return Box::new(enter.chain(std::iter::once(Err(e)))),
-    };
-    let splits = source.splits(input, bytes(memory.split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
-        split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
-            None => e.at(source.file.uri()),
-            Some(_) => e,
-        })
-    });
-    let end = std::iter::once_with(move || {
-        let hash = match (&source.part, opens_source) {
-            // Scouting has computed that of the whole source.
-            (Some(_), _) => 0,
-            (None, true) => closed_hash(source)?,
-            (None, false) => hasher.lock().unwrap_or_else(PoisonError::into_inner).digest(),
-        };
-        Ok(ReadRequest::End(i, hash))
-    });
-    Box::new(enter.chain(splits).chain(end))
-}
-
 /// Maximum bytes of a source that is opened, cut and parsed by one worker, so that many such sources are open at a
 /// time.
 const SMALL_SOURCE: u64 = 256 << 10;
@@ -152,15 +176,15 @@ fn is_small(source: &RecordSource) -> bool {
 const SMALL_REQUESTS_PER_SPLIT: u64 = 32;
 
 impl ReadRequest {
-    /// Returns the bytes that count against the budget; `split_bytes` are those of a full split.
-    fn bytes(&self, sources: &[RecordSource], split_bytes: u64) -> u64 {
+    /// Returns the bytes that count against the budget.
+    fn bytes(&self, reading: Reading<'_>) -> u64 {
         match self {
             Self::Split(_, split @ Split { content: Content::Bytes(bytes), .. }) => {
                 bytes.len() as u64 + split.linked_bytes()
             }
             // Parsed content may be many times larger than its split.
-            Self::Split(..) => split_bytes,
-            Self::Whole(source) => sources[*source].file.bytes(),
+            Self::Split(source, _) => reading.split_bytes(&reading.sources[*source]),
+            Self::Whole(source) => reading.sources[*source].file.bytes(),
             Self::Enter(..) | Self::End(..) | Self::Broken(..) => 0,
         }
     }
@@ -182,7 +206,12 @@ pub(super) struct Parser<'a> {
     pub(super) schema: &'a SchemaRef,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    fn reading(self) -> Reading<'a> {
+        let Pipeline { memory, on_error, .. } = *self.pipeline;
+        Reading { sources: self.sources, memory, on_error, columns: self.schema.fields().len() }
+    }
+
     fn parse(&self, request: ReadRequest) -> Result<Vec<ReadOutcome>> {
         Ok(vec![match request {
             ReadRequest::Enter(source, part) => ReadOutcome::Entered { source, part },
@@ -196,9 +225,7 @@ impl Parser<'_> {
     }
 
     fn whole(&self, source: usize) -> Result<Vec<ReadOutcome>> {
-        let on_error = self.pipeline.on_error;
-        let all = requests_of(source, &self.sources[source], self.pipeline.memory);
-        let requests = until_first_error(source, &self.sources[source], all, on_error);
+        let requests = self.reading().requests_of(source);
         let reads: Vec<Vec<ReadOutcome>> = requests.map(|request| self.parse(request?)).collect::<Result<_>>()?;
         Ok(reads.into_iter().flatten().collect())
     }
@@ -218,7 +245,8 @@ impl Parser<'_> {
             }
             _ => reader.parse(split, self.schema),
         };
-        let block = match result.map_err(|e| store_fault_or(file, e)) {
+        let named = |e: Error| if e.place().source.is_none() { e.at(file.uri()) } else { e };
+        let block = match result.map_err(|e| named(store_fault_or(file, e))) {
             Err(error) if can_skip(&error, self.pipeline.on_error) => {
                 return Ok(ReadOutcome::Broken { source, error, records: split.rows().unwrap_or(1) });
             }
@@ -243,10 +271,10 @@ pub fn infer_all(
     cancel: &Cancel,
 ) -> Result<Vec<Fields>> {
     let mut fields = vec![Fields::empty(); sources.len()];
+    // An unreadable source says nothing about types; the conversion itself handles it.
+    let reading = &Reading { sources, memory, on_error: OnError::Skip, columns: 0 };
     std::thread::scope(|scope| {
-        // An unreadable source says nothing about types; the conversion itself handles it.
-        let requests = requests(sources, memory, OnError::Skip);
-        let results = ordered(scope, requests, jobs, memory.parse_window, cancel, |request| {
+        let results = ordered(scope, reading.requests(), jobs, memory.parse_window, cancel, move |request| {
             let source = match request {
                 ReadRequest::Enter(..) | ReadRequest::End(..) | ReadRequest::Broken(..) => return Ok(None),
                 ReadRequest::Split(source, split) => {
@@ -255,12 +283,7 @@ pub fn infer_all(
                 ReadRequest::Whole(source) => source,
             };
             let mut seen = Fields::empty();
-            for request in until_first_error(
-                source,
-                &sources[source],
-                requests_of(source, &sources[source], memory),
-                OnError::Skip,
-            ) {
+            for request in reading.requests_of(source) {
                 if let ReadRequest::Split(_, split) = request? {
                     seen = unite_lists(&seen, &sources[source].reader.infer(&split));
                 }

@@ -167,6 +167,7 @@ impl Layout {
         let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(end..self.record() - KEYS))?;
         let numbers = batch.column(self.record() - KEYS).as_primitive::<UInt64Type>().values().to_vec();
         Ok(SourceBatch {
+            lacking: Arc::default(),
             payload: Payload::Rows(data),
             source: Arc::clone(&self.source),
             rows: numbers.into(),

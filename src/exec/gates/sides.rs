@@ -9,7 +9,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -107,6 +107,7 @@ impl Gate for SideGate<'_> {
             let at = |row: &u32| *row as usize;
             let records = RecordBlock {
                 payload,
+                lacking: Arc::clone(&block.lacking),
                 rows: order.iter().filter_map(|row| rows.get(at(row)).copied()).collect(),
                 hashes: order.iter().filter_map(|row| hashes.get(at(row)).copied()).collect(),
                 fingerprints: order.iter().filter_map(|row| fingerprints.get(at(row)).copied()).collect(),

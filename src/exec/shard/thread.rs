@@ -161,7 +161,7 @@ mod tests {
         let sample = Sample { key: key.into(), origin: String::new(), subject: None, parts: vec![part] };
         let (payload, keys) = (Payload::Samples(vec![sample]), [key.to_owned()]);
         let mut framed = Framed { members: noted.then(Members::default), ..Framed::default() };
-        TarFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+        TarFraming.frame(Keyed::new(&payload, &keys), &mut framed).unwrap();
         let mut sources = SourceRuns::default();
         sources.push(&Arc::from("source"), 1);
         let rows = SidecarColumns {

@@ -285,10 +285,14 @@ struct Primitives<T: ArrowPrimitiveType, P> {
     data_type: DataType,
     values: Vec<T::Native>,
     valid: Bits,
-    /// Buffers for the values that are parsed at a time.
-    group: Group,
-    numbers: [T::Native; GROUP],
     scratch: Vec<u8>,
+}
+
+/// Buffers for the values that are parsed at a time. They are no part of a builder: a table may have as many columns
+/// as others have rows.
+struct Parsing<N> {
+    group: Group,
+    numbers: [N; GROUP],
 }
 
 impl<T, P> Primitives<T, P>
@@ -297,37 +301,27 @@ where
     P: Fn(&[u8]) -> Option<T::Native>,
 {
     fn new(quick: Option<Quick<T::Native>>, parse: P, data_type: DataType) -> Self {
-        let (group, numbers) = (Group::new(), [T::Native::default(); GROUP]);
-        Self {
-            quick,
-            parse,
-            data_type,
-            values: Vec::new(),
-            valid: Bits::default(),
-            group,
-            numbers,
-            scratch: Vec::new(),
-        }
+        Self { quick, parse, data_type, values: Vec::new(), valid: Bits::default(), scratch: Vec::new() }
     }
 
     /// Appends the values of at most a group of rows with `quick`.
     fn append_quickly(
         &mut self,
-        quick: Quick<T::Native>,
+        (quick, Parsing { group, numbers }): (Quick<T::Native>, &mut Parsing<T::Native>),
         cells: Cells<'_>,
         rows: Range<usize>,
         faults: &mut Faults<'_>,
     ) {
-        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, &mut self.group, &mut self.numbers);
+        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, group, numbers);
         let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
         while others != 0 {
             let i = others.trailing_zeros() as usize;
             others &= others - 1;
             let value = self.look_at(cells, rows.start + i, faults);
-            self.numbers[i] = value.unwrap_or_default();
+            numbers[i] = value.unwrap_or_default();
             valid = (valid & !(1 << i)) | u64::from(value.is_some()) << i;
         }
-        self.values.extend_from_slice(&self.numbers[..rows.len()]);
+        self.values.extend_from_slice(&numbers[..rows.len()]);
         self.valid.push(valid, rows.len());
     }
 
@@ -365,10 +359,14 @@ where
         }
         let rows = cells.rows.len();
         let faults = &mut Faults { column, found: faults };
+        let mut quick = self.quick.map(|quick| {
+            let parsing = Parsing { group: Group::new(), numbers: [T::Native::default(); GROUP] };
+            (quick, parsing)
+        });
         for first in (0..rows).step_by(GROUP) {
             let group = first..rows.min(first + GROUP);
-            if let Some(quick) = self.quick {
-                self.append_quickly(quick, cells, group, faults);
+            if let Some((quick, parsing)) = &mut quick {
+                self.append_quickly((*quick, parsing), cells, group, faults);
                 continue;
             }
             let mut valid = 0;

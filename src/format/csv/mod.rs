@@ -478,19 +478,15 @@ impl<'a> Parse<'a> {
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
             payload: Payload::Rows(batch),
-            fingerprints: Vec::new(),
             rejects: self.rejects(),
             rows: self.rows,
             hashes: self.hashes,
-            sharing: 1,
             lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.lines() },
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
-            ignored: 0,
-            ignored_names: Vec::new(),
-            deleted: 0,
             bytes_in: bytes.len() as u64,
+            ..RecordBlock::empty()
         })
     }
 

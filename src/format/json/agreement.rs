@@ -144,7 +144,8 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, TypeMismatch> {
     let (pinned, taken) = (&source.options.pinned, source.options.taken.as_deref());
     let table = Table::new(schema, &source.options.text).pinning(pinned).taking(taken);
-    let mut accepted = Accepted { source, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+    let mut accepted =
+        Accepted { source, split, table, most: usize::MAX, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
     let blank_lines = match records::each(Mode::Lines, split, |found| accepted.take(found)) {
         ControlFlow::Break(mismatch) => return Err(mismatch),
         ControlFlow::Continue(blank) => blank,

@@ -121,6 +121,12 @@ impl Table {
         self.members.columns.iter_mut().for_each(|column| column.reserve(times));
     }
 
+    /// Returns the columns that some records do not have, or whose objects lack members.
+    pub(super) fn lacking(&self) -> Arc<[String]> {
+        let columns = self.schema.fields().iter().zip(&self.members.columns);
+        columns.filter(|(_, column)| column.is_lacking()).map(|(field, _)| field.name().clone()).collect()
+    }
+
     /// Returns the columns as arrays.
     ///
     /// # Errors
@@ -201,6 +207,8 @@ pub(super) struct Column {
     pub(super) values: Values,
     /// Whether the user gave the type.
     pub(super) pinned: bool,
+    /// Whether an object did not have it.
+    lacking: bool,
 }
 
 /// The values of a column; those in place of nulls are arbitrary.
@@ -263,7 +271,7 @@ impl Column {
             }
             _ => Typed::new(field).map_or(Values::Nulls, Values::Typed),
         };
-        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values, pinned: false }
+        Self { data_type: field.data_type().clone(), nulls: Validity::default(), values, pinned: false, lacking: false }
     }
 
     fn pin(&mut self) {
@@ -278,6 +286,22 @@ impl Column {
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.nulls.len()
+    }
+
+    /// Appends the place of an object that does not have it.
+    pub(super) fn pad(&mut self) {
+        self.lacking = true;
+        self.push_null();
+    }
+
+    /// Whether an object did not have it, or lacked one of the members of its values.
+    fn is_lacking(&self) -> bool {
+        self.lacking
+            || match &self.values {
+                Values::List { item, .. } => item.is_lacking(),
+                Values::Struct { members, .. } => members.columns.iter().any(Self::is_lacking),
+                _ => false,
+            }
     }
 
     pub(super) fn push_null(&mut self) {

@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
             guess = at + 1;
         }
         if filled < columns.len() {
-            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
+            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::pad);
         }
         Ok(())
     }

@@ -154,7 +154,7 @@ impl Reader<'_> {
             from = next + 1;
         }
         if filled < columns.len() {
-            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::push_null);
+            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::pad);
         }
         Some(at)
     }

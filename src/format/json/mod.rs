@@ -44,7 +44,7 @@ use self::{
 use crate::{
     error::{Error, Result},
     format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, cut_parts, facts},
-    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split, sparse},
     schema::file::print_type,
 };
 
@@ -224,8 +224,9 @@ impl RecordReader for JsonSource {
         }
         let table =
             Table::new(schema, &self.options.text).pinning(&self.options.pinned).taking(self.options.taken.as_deref());
+        let most = sparse::most_records(schema.fields().len(), split.bytes().len());
         let mut accepted =
-            Accepted { source: self, split, table, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+            Accepted { source: self, split, table, most, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => accepted.lines(),
             Mode::Document => records::each(self.mode, split, |found| accepted.take(found))
@@ -235,22 +236,20 @@ impl RecordReader for JsonSource {
             ControlFlow::Break(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
             ControlFlow::Continue(found) => found,
         };
+        if accepted.is_too_sparse() {
+            return Err(sparse::too_sparse(schema.fields().len()));
+        }
         let Accepted { table, rows, hashes, rejects, .. } = accepted;
         Ok(Parsed::Block(RecordBlock {
+            lacking: table.lacking(),
             payload: Payload::Rows(table.finish()?),
             rows,
             hashes,
-            sharing: 1,
-            fingerprints: Vec::new(),
             rejects,
             lines,
             blank_lines,
-            padded: 0,
-            remarks: Vec::new(),
-            ignored: 0,
-            ignored_names: Vec::new(),
-            deleted: 0,
             bytes_in: split.bytes_in(),
+            ..RecordBlock::empty()
         }))
     }
 }
@@ -260,6 +259,8 @@ struct Accepted<'a> {
     source: &'a JsonSource,
     split: &'a Split,
     table: Table,
+    /// Records beyond which the table is too sparse.
+    most: usize,
     rows: Vec<u32>,
     hashes: Vec<u64>,
     rejects: Vec<Reject>,
@@ -272,7 +273,9 @@ impl<'a> Accepted<'a> {
         let bytes = self.split.bytes();
         let mut lines = records::Lines::new(self.split);
         let mut known = false;
-        while let Some(start) = lines.start() {
+        while let Some(start) = lines.start()
+            && !self.is_too_sparse()
+        {
             if start >= ESTIMATE_BYTES && !known {
                 self.make_room(start, bytes.len());
                 known = true;
@@ -299,8 +302,14 @@ impl<'a> Accepted<'a> {
         self.hashes.push(if self.split.hashed { xxh3_64(record) } else { 0 });
     }
 
+    /// Whether the table would outgrow its records; what follows is not read.
+    fn is_too_sparse(&self) -> bool {
+        self.rows.len() > self.most
+    }
+
     fn take(&mut self, found: Found<'a>) -> ControlFlow<TypeMismatch> {
         match found {
+            _ if self.is_too_sparse() => {}
             Found::Broken(place, at, reason) => {
                 let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
                 let reason = if cut { format!("{reason}; {TRUNCATED_HINT}") } else { reason };

@@ -112,7 +112,7 @@ fn every_output_takes_the_rows_of_every_file() {
             }
             let keys: Vec<String> = (0..batch.num_rows()).map(|row| row.to_string()).collect();
             let (payload, mut framed) = (Payload::Rows(batch.clone()), Framed::default());
-            TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut framed).unwrap();
+            TfRecordFraming.frame(Keyed::new(&payload, &keys), &mut framed).unwrap();
             assert_eq!(framed.lengths.len(), batch.num_rows());
             let encoder = match ParquetEncoder::new(&batch.schema(), Codec::Zstd(1), &[]) {
                 Ok(encoder) => encoder,

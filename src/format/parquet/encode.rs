@@ -278,7 +278,7 @@ impl ParquetEncoder {
                 }
             })
             .collect();
-        let mut columns = Vec::new();
+        let mut columns = Vec::with_capacity(self.leaves.iter().map(Vec::len).sum());
         for field in encoded {
             columns.append(&mut field?);
         }

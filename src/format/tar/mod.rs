@@ -58,7 +58,7 @@ impl Framing for TarFraming {
         check_neighbours(records.keys)?;
         match records.payload {
             Payload::Samples(samples) => frame_samples(samples, records.keys, out),
-            Payload::Rows(batch) => frame_rows(batch, records.keys, out),
+            Payload::Rows(batch) => frame_rows(batch, records.keys, records.lacking, out),
         }
     }
 
@@ -133,9 +133,9 @@ fn frame_samples(samples: &[Sample], keys: &[String], framed: &mut Framed) -> Re
     Ok(())
 }
 
-fn frame_rows(batch: &RecordBatch, keys: &[String], framed: &mut Framed) -> Result<()> {
+fn frame_rows(batch: &RecordBatch, keys: &[String], lacking: &[String], framed: &mut Framed) -> Result<()> {
     let Framed { bytes: out, lengths, members } = framed;
-    let rows = RowJson::new(batch);
+    let rows = RowJson::new(batch).lacking(lacking);
     let mut name = String::new();
     for (row, key) in keys.iter().enumerate() {
         check_key(key)?;

@@ -216,7 +216,7 @@ mod tests {
         ];
         let keys: Vec<String> = samples.iter().map(|s| s.key.clone()).collect();
         let mut framed = Framed { members: Some(Members::default()), ..Framed::default() };
-        TarFraming.frame(Keyed { payload: &Payload::Samples(samples), keys: &keys }, &mut framed).unwrap();
+        TarFraming.frame(Keyed::new(&Payload::Samples(samples), &keys), &mut framed).unwrap();
         framed
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let column = Arc::new(StringArray::from_iter_values(["", "a", &"text".repeat(300)])) as ArrayRef;
         let rows = Payload::Rows(RecordBatch::try_from_iter([("a", column)]).unwrap());
         let mut of_rows = Framed { members: Some(Members::default()), ..Framed::default() };
-        TarFraming.frame(Keyed { payload: &rows, keys: &keys }, &mut of_rows).unwrap();
+        TarFraming.frame(Keyed::new(&rows, &keys), &mut of_rows).unwrap();
         for framed in [shard(), of_rows] {
             let (noted, found) = (framed.members.unwrap(), Members::scan(&framed.bytes).unwrap());
             let end = framed.bytes.len() as u64;

@@ -101,19 +101,13 @@ impl RecordReader for TarReader {
         let Samples { taken, rows, rejects, ignored, ignored_names } = Samples::read(split)?;
         Ok(Parsed::Block(RecordBlock {
             hashes: split.hashes(taken.len(), || taken.iter().map(Sample::hash).collect()),
-            sharing: 1,
             payload: Payload::Samples(taken),
             rows,
-            fingerprints: Vec::new(),
             rejects,
-            lines: 0,
-            blank_lines: 0,
-            padded: 0,
-            remarks: Vec::new(),
             ignored,
             ignored_names,
-            deleted: 0,
             bytes_in: split.bytes_in(),
+            ..RecordBlock::empty()
         }))
     }
 }

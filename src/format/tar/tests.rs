@@ -49,7 +49,7 @@ fn one(key: &str, extension: &str, content: &[u8]) -> Plain {
 /// Returns the bytes of the records and the length of each.
 fn framed(payload: &Payload, keys: &[String]) -> Result<(Vec<u8>, Vec<u64>)> {
     let mut framed = Framed::default();
-    TarFraming.frame(Keyed { payload, keys }, &mut framed)?;
+    TarFraming.frame(Keyed::new(payload, keys), &mut framed)?;
     Ok((framed.bytes, framed.lengths))
 }
 

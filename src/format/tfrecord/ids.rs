@@ -228,7 +228,7 @@ mod tests {
     fn records(batch: &RecordBatch) -> Vec<Vec<u8>> {
         let mut framed = Framed::default();
         let payload = Payload::Rows(batch.clone());
-        TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut framed).unwrap();
+        TfRecordFraming.frame(Keyed::new(&payload, &[]), &mut framed).unwrap();
         let mut out = Vec::new();
         let keep = |data: Option<&[u8]>| out.extend(data.map(<[u8]>::to_vec));
         scan_with(&mut &framed.bytes[..], 1 << 20, keep, |_, ()| Ok(())).unwrap();

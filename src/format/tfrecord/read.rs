@@ -145,17 +145,9 @@ impl RecordReader for TfRecordReader {
             payload,
             rows,
             hashes,
-            sharing: 1,
-            fingerprints: Vec::new(),
             rejects,
-            lines: 0,
-            blank_lines: 0,
-            padded: 0,
-            remarks: Vec::new(),
-            ignored: 0,
-            ignored_names: Vec::new(),
-            deleted: 0,
             bytes_in: split.bytes_in(),
+            ..RecordBlock::empty()
         }))
     }
 }

@@ -33,7 +33,7 @@ const LARGE: usize = 1 << 24;
 fn framed(batch: &RecordBatch) -> Vec<u8> {
     let mut out = Framed::default();
     let payload = Payload::Rows(batch.clone());
-    TfRecordFraming.frame(Keyed { payload: &payload, keys: &[] }, &mut out).unwrap();
+    TfRecordFraming.frame(Keyed::new(&payload, &[]), &mut out).unwrap();
     out.bytes
 }
 
@@ -536,7 +536,7 @@ fn parts_of_samples_have_the_types_that_they_have_from_tar() {
     let sample = |parts| Sample { key: "a".into(), origin: String::new(), subject: None, parts };
     let typed = |parts: Vec<Part>| {
         let (payload, keys, mut out) = (Payload::Samples(vec![sample(parts)]), ["a".to_owned()], Framed::default());
-        TfRecordFraming.frame(Keyed { payload: &payload, keys: &keys }, &mut out).unwrap();
+        TfRecordFraming.frame(Keyed::new(&payload, &keys), &mut out).unwrap();
         let (schema, _) = read(&out.bytes, LARGE);
         schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>()
     };

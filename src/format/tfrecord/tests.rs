@@ -121,7 +121,7 @@ fn unframe(mut bytes: &[u8]) -> Vec<&[u8]> {
 
 fn frame(payload: &Payload, keys: &[String]) -> Result<(Vec<u8>, Vec<u64>)> {
     let mut framed = Framed::default();
-    TfRecordFraming.frame(Keyed { payload, keys }, &mut framed)?;
+    TfRecordFraming.frame(Keyed::new(payload, keys), &mut framed)?;
     let Framed { bytes: out, lengths, .. } = framed;
     assert_eq!(lengths.iter().sum::<u64>(), out.len() as u64);
     assert_eq!(lengths.len(), payload.len());

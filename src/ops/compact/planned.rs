@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Damage, Dataset, NewShard, Operation, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
-        Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
+        Damage, Dataset, MADE_UP_HINT, NewShard, Operation, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask,
+        PlannedSource, Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
     },
     error::{Effect, Error, Kind, Result},
     exec::{constants::ConstantSets, shard::ShardNaming},
@@ -350,7 +350,7 @@ fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], sett
                 "expected the records of the merged shards, found others in the outcome of a task",
             )
             .at(parent.dataset().store().location().join(path).to_string())
-            .hint("the outcome was damaged or made up: delete it, run its task again, and commit again"));
+            .hint(MADE_UP_HINT));
         }
         check_merge(parent, &old, &new, settings)?;
     }

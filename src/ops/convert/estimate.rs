@@ -84,6 +84,7 @@ impl ConvertPlan {
             }
             records += count as f64 * scale;
             let batch = SourceBatch {
+                lacking: block.lacking,
                 rows: Numbers::counting(1, block.payload.len()),
                 payload: block.payload,
                 source: facts.name,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::ids::{ROWS, Sum, hashes_of};
 use crate::{
-    dataset::{IdKind, NewShard, Outcome, Settings, ShardMeta, Snapshot, each_pair, sidecar_batches},
+    dataset::{IdKind, MADE_UP_HINT, NewShard, Outcome, Settings, ShardMeta, Snapshot, each_pair, sidecar_batches},
     error::{Error, Result},
     record::side::side_of_path,
     storage::Store,
@@ -71,7 +71,7 @@ pub(in crate::ops) fn check_merge(
         true => Ok(()),
         false => Err(Error::integrity("expected the ids of the merged shards, found others in the outcome of a task")
             .at(store.location().join(new.first().map_or("", |shard| &shard.meta.path)).to_string())
-            .hint("the outcome was damaged or made up: delete it, run its task again, and commit again")),
+            .hint(MADE_UP_HINT)),
     }
 }
 

@@ -89,17 +89,14 @@ pub(super) fn encode(
     // Each array is dropped as soon as it is encoded.
     drop(arrays);
     let mut scratch = Scratch::take();
-    let encode = |(leaf, column): (Leaf, &ColumnDescPtr)| {
-        encode_leaf(
-            &mut scratch,
-            column,
-            leaf,
-            Options { inspects_values: options.inspects_values && inspects_values(column), ..options },
-        )
-    };
-    let chunks = leaves.into_iter().zip(columns).map(encode).collect::<Result<Vec<_>>>();
+    // Metadata of a chunk are large, and a collected result would have room for four.
+    let mut chunks = Vec::with_capacity(leaves.len());
+    for (leaf, column) in leaves.into_iter().zip(columns) {
+        let inspects_values = options.inspects_values && inspects_values(column);
+        chunks.push(encode_leaf(&mut scratch, column, leaf, Options { inspects_values, ..options })?);
+    }
     scratch.keep();
-    chunks.map(Ok)
+    Ok(Ok(chunks))
 }
 
 /// Returns the leaf columns of a field, if they are supported here.
