@@ -98,7 +98,7 @@ fn read_records(
     visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>,
 ) -> Result<u64> {
     let table = snapshot.runs()?;
-    let runs = table.by_shard(snapshot.version());
+    let runs = snapshot.runs_by_shard()?;
     let store = snapshot.dataset().store();
     let mut exported = 0;
     for shard in snapshot.shards()? {

@@ -395,7 +395,7 @@ impl Selection {
     pub(super) fn affected_shards(&self, newest: &Snapshot) -> Result<Vec<AffectedShard>> {
         let store = newest.dataset().store();
         let table = newest.runs()?;
-        let by_shard = table.by_shard(newest.version());
+        let by_shard = newest.runs_by_shard()?;
         let mut affected_shards = Vec::new();
         for shard in newest.shards()? {
             let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);

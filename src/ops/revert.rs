@@ -187,7 +187,7 @@ impl<'a> Revert<'a> {
         let suppress = SuppressList::of_stored(self.newest)?;
         let store = self.dataset.store();
         let table = self.then.runs()?;
-        let by_shard = table.by_shard(self.then.version());
+        let by_shard = self.then.runs_by_shard()?;
         let mut out = Wanted::default();
         for shard in self.then.shards()?.iter().filter(|shard| !live.contains(shard.path.as_str())) {
             let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);

@@ -171,7 +171,7 @@ impl Sorting<'_> {
 
     fn sorts(&self, plan: &SortPlan, transaction: &TransactionId) -> Result<Vec<Sort>> {
         let shards = self.snapshot.shards()?;
-        let runs = self.snapshot.runs()?.by_shard(self.snapshot.version());
+        let runs = self.snapshot.runs_by_shard()?;
         let input = |i: &usize| -> Input {
             let shard = shards[*i].clone();
             let runs = runs.get(shard.path.as_str()).into_iter().flatten().map(|run| (*run).clone()).collect();

@@ -102,13 +102,6 @@ impl MemoryPlan {
         (columns.saturating_mul(COLUMN_BYTES)).min(self.bytes / 32).max(self.split_bytes)
     }
 
-    /// Returns the bytes of a split of records that may each have few of so many columns: as a table, they are many
-    /// times as large.
-    pub fn split_bytes_of_sparse(&self, columns: u64) -> u64 {
-        const FEW_COLUMNS: u64 = 64;
-        (self.split_bytes.saturating_mul(FEW_COLUMNS) / columns.max(1)).max(MIN_UNIT).min(self.split_bytes)
-    }
-
     /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
     /// encoded form.
     pub fn concurrent_rewrites(&self, format: OutputFormat, max: usize) -> usize {

@@ -20,8 +20,8 @@ const MANY_COLUMNS: u64 = 256;
 const MANY_CELLS: u64 = 4 << 20;
 
 /// Cells for each byte of the text of records from which their table is too sparse. A value with its name has about ten
-/// bytes or more, so a record has fewer than one in a hundred columns then.
-const CELLS_PER_BYTE: u64 = 16;
+/// bytes or more, so a record has fewer than one in eighty columns then.
+const CELLS_PER_BYTE: u64 = 8;
 
 /// Cells for each value from which a table is too sparse, for records whose bytes may be compressed or few.
 const CELLS_PER_VALUE: u64 = 128;
@@ -34,6 +34,12 @@ pub fn most_records(columns: usize, bytes: usize) -> usize {
     }
     let cells = MANY_CELLS.max((bytes as u64).saturating_mul(CELLS_PER_BYTE));
     usize::try_from(cells / columns).unwrap_or(usize::MAX)
+}
+
+/// Returns how many times as much memory as others the records of a table with so many columns may take for each byte of
+/// their text.
+pub fn growth(columns: usize) -> u64 {
+    if columns as u64 <= MANY_COLUMNS { 1 } else { CELLS_PER_BYTE / 2 }
 }
 
 /// Returns the error for a table with so many columns that its records have few of.
@@ -109,6 +115,6 @@ mod tests {
     fn text_bounds_the_records_of_wide_tables() {
         assert_eq!(most_records(256, 1), usize::MAX);
         assert_eq!(most_records(4 << 10, 100), 1 << 10);
-        assert_eq!(most_records(4 << 10, 1 << 20), 4 << 10);
+        assert_eq!(most_records(4 << 10, 1 << 20), 2 << 10);
     }
 }

@@ -396,7 +396,7 @@ mod tests {
                 order::{Arrangement, Order, ShardOrder},
                 retraction::Retraction,
                 root::VersionTree,
-                runs::Scattered,
+                runs::{Run, RunTable, Scattered},
                 shards::{NewShard, ShardMeta},
                 tags::tag,
                 transaction::SegmentMerge,
@@ -678,6 +678,22 @@ mod tests {
             assert_eq!(commit(&damaged, &replaced, Version(1)).unwrap_err().kind(), Kind::Integrity, "{what}");
         }
         assert_eq!(first.entry().totals.without(21).unwrap_err().kind(), Kind::Integrity);
+    }
+
+    #[test]
+    fn runs_that_are_not_the_records_of_their_shard_are_damage() {
+        let dataset = dataset();
+        let snapshot =
+            commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
+        let [run] = snapshot.runs().unwrap().all() else { panic!("a run for the shard") };
+        assert_eq!(snapshot.runs_by_shard().unwrap().len(), 1);
+        for records in [9, 11, 1 << 40, u64::MAX] {
+            let other = Run { records, ..run.clone() };
+            let changed = snapshot.clone().with_runs(RunTable::new(vec![other]));
+            assert_eq!(changed.runs_by_shard().unwrap_err().kind(), Kind::Integrity, "{records}");
+        }
+        let nothing = snapshot.clone().with_runs(RunTable::new(Vec::new()));
+        assert_eq!(nothing.runs_by_shard().unwrap_err().kind(), Kind::Integrity);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{
     cache::LogCache,
     entry::{self, Entry, Totals, effective},
     erased,
-    runs::{self, RunTable},
+    runs::{self, Run, RunTable},
     shards::{self, ShardMeta},
     sources::{self, SourceRow},
     store_test,
@@ -334,6 +334,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns the snapshot with other runs.
+    #[cfg(test)]
+    pub(in crate::dataset) fn with_runs(mut self, runs: RunTable) -> Self {
+        self.runs = OnceLock::from(runs);
+        self
+    }
+
     /// Returns the version.
     pub fn version(&self) -> Version {
         self.entry.version
@@ -431,6 +438,29 @@ impl Snapshot {
         let vacuumed = self.newest.readable_from > self.entry.readable_from;
         let runs = if vacuumed { all.readable(self.newest.readable_from) } else { all };
         Ok(self.runs.get_or_init(|| runs))
+    }
+
+    /// Returns the runs of this version by shard, each in row order.
+    ///
+    /// # Errors
+    /// If a list cannot be read, or the runs of a shard are not as many records as it has.
+    pub fn runs_by_shard(&self) -> Result<BTreeMap<&str, Vec<&Run>>> {
+        let runs = self.runs()?.by_shard(self.version());
+        for shard in self.shards()? {
+            let listed = runs.get(shard.path.as_str()).into_iter().flatten();
+            let found = listed.fold(0_u64, |sum, run| sum.saturating_add(run.records));
+            if found != shard.records {
+                let expected = shard.records;
+                let message = format!("the log is damaged: expected numbers of {expected} records, found {found}");
+                return Err(Error::integrity(message).at(self
+                    .dataset
+                    .store()
+                    .location()
+                    .join(&shard.path)
+                    .to_string()));
+            }
+        }
+        Ok(runs)
     }
 
     /// Returns every run of all time, including those of vacuumed versions.

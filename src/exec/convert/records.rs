@@ -22,7 +22,7 @@ use crate::{
     },
     format::Parsed,
     plan::memory::MemoryPlan,
-    record::{Content, SourcePart, Split},
+    record::{Content, SourcePart, Split, sparse},
     scan::{RecordSource, SourceFile, closed_hash},
     schema::unite_lists,
 };
@@ -96,7 +96,7 @@ impl<'a> Reading<'a> {
     fn split_bytes(self, source: &RecordSource) -> u64 {
         match &source.reader.facts().columns {
             Some(columns) => self.memory.split_bytes_of_wide(columns.len() as u64),
-            None => self.memory.split_bytes_of_sparse(self.columns as u64),
+            None => self.memory.split_bytes,
         }
     }
 
@@ -179,8 +179,10 @@ impl ReadRequest {
     /// Returns the bytes that count against the budget.
     fn bytes(&self, reading: Reading<'_>) -> u64 {
         match self {
-            Self::Split(_, split @ Split { content: Content::Bytes(bytes), .. }) => {
-                bytes.len() as u64 + split.linked_bytes()
+            Self::Split(source, split @ Split { content: Content::Bytes(bytes), .. }) => {
+                let of_own_columns = reading.sources[*source].reader.facts().columns.is_none();
+                let times = if of_own_columns { sparse::growth(reading.columns) } else { 1 };
+                times * bytes.len() as u64 + split.linked_bytes()
             }
             // Parsed content may be many times larger than its split.
             Self::Split(source, _) => reading.split_bytes(&reading.sources[*source]),

@@ -60,7 +60,7 @@ impl Table {
 /// Returns the shards of a version with their live rows.
 pub(in crate::ops) fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
     let dataset = snapshot.dataset();
-    let runs = snapshot.runs()?.by_shard(snapshot.version());
+    let runs = snapshot.runs_by_shard()?;
     let live = |shard: &ShardMeta| -> Vec<Range<u64>> {
         let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
         joined(runs.iter().map(|run: &&Run| run.ordinal..run.ordinal.saturating_add(run.records)))

@@ -144,7 +144,7 @@ impl<'a> Merging<'a> {
         let wanted: HashSet<&str> = groups.iter().flat_map(|group| &group.inputs).map(String::as_str).collect();
         let shards = self.snapshot.shards()?.iter().filter(|shard| wanted.contains(shard.path.as_str()));
         let shards: HashMap<&str, &ShardMeta> = shards.map(|shard| (shard.path.as_str(), shard)).collect();
-        let runs = self.snapshot.runs()?.by_shard(self.snapshot.version());
+        let runs = self.snapshot.runs_by_shard()?;
         let input = |path: &String| -> Result<(ShardMeta, Vec<Run>)> {
             let shard = shards.get(path.as_str()).ok_or_else(|| {
                 Error::integrity("expected a live shard of the version that the plan was made on, found none")

@@ -334,7 +334,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
 /// ids.
 fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], settings: &Settings) -> Result<()> {
     let live: HashMap<&str, &ShardMeta> = parent.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
-    let by_shard = parent.runs()?.by_shard(parent.version());
+    let by_shard = parent.runs_by_shard()?;
     let mut found: BTreeMap<usize, Vec<&NewShard>> = BTreeMap::new();
     made.iter().for_each(|one| found.entry(one.product.group).or_default().push(&one.product.shard));
     for (group, new) in found {

@@ -51,7 +51,7 @@ fn seen_before(job: &Job<'_>, plan: &ConvertPlan, by: &DedupBy, fingerprinter: &
     let mut seen = Seen::new(SeenMemory::of(plan.memory.bytes));
     let Some(snapshot) = job.snapshot else { return Ok(seen) };
     let (store, table) = (snapshot.dataset().store(), snapshot.runs()?);
-    let by_shard = table.by_shard(snapshot.version());
+    let by_shard = snapshot.runs_by_shard()?;
     let replaced = replaced_rows(job, plan, snapshot)?;
     let mut unknown = 0_u64;
     for shard in snapshot.shards()? {

@@ -202,7 +202,7 @@ impl Side<'_> {
         }
         let snapshot = self.snapshot;
         // In the order of the records, because the names of shards are random.
-        let mut shards: Vec<(&str, Vec<&Run>)> = snapshot.runs()?.by_shard(snapshot.version()).into_iter().collect();
+        let mut shards: Vec<(&str, Vec<&Run>)> = snapshot.runs_by_shard()?.into_iter().collect();
         shards.sort_by_key(|(shard, runs)| {
             let first = runs.iter().map(|run| run.first).min();
             let in_set = runs.iter().find_map(|run| run.scattered.as_ref()).map(|scattered| scattered.shard);

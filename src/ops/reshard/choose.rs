@@ -88,7 +88,7 @@ pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &Resh
     if let Some(ids) = &options.ids {
         choice.ids = Some(choice.of_ids(ids)?);
     }
-    let runs = snapshot.runs()?.by_shard(snapshot.version());
+    let runs = snapshot.runs_by_shard()?;
     let stock = |shard: &ShardMeta| {
         rewriter.cancel.check()?;
         choice.stock(shard, runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice))
