@@ -13,9 +13,9 @@ use counted::{Counted, Request, Sums, sums};
 use scale::{Scale, id, merge_index, new_shard, transaction};
 use shardify::{
     dataset::{
-        Arrangement, Dataset, HashPlan, HashWidth, IdColumn, IdKind, Numbers, NumbersWriter, Order, PlacesWriter,
-        Scattered, SegmentRef, SegmentWriter, Segments, ShardOrder, SidecarColumns, SidecarWriter, SourceRow,
-        SourceRuns, Transaction, commit, find, find_each, record_beside,
+        Arrangement, Dataset, HashPlan, HashWidth, IdColumn, IdKind, Numbers, NumbersWriter, Operation, Order,
+        PlacesWriter, Publication, Scattered, SegmentRef, SegmentWriter, Segments, ShardOrder, SidecarColumns,
+        SidecarWriter, SourceRow, SourceRuns, Transaction, find, find_each,
     },
     id::{TransactionId, Version},
     storage::{RemoteStore, Store},
@@ -205,8 +205,9 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         sidecar.append(columns).unwrap();
         staged.extend([beside.finish().unwrap(), sidecar.finish().unwrap()]);
     }
-    record_beside(adds.iter_mut(), &staged);
-    store.publish(staged).unwrap();
+    let run = transaction();
+    let mut publication = Publication::begin(&dataset, &run.id, Operation::Convert, Version(0)).unwrap();
+    publication.publish_shards(adds.iter_mut(), staged).unwrap();
     let sources = vec![SourceRow {
         uri: "file:///a.csv".into(),
         name: "a.csv".into(),
@@ -228,9 +229,9 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
         segments: segments.refs,
         sources: &sources,
         numbers: Numbers::Fresh(records),
-        ..transaction()
+        ..run
     };
-    commit(&dataset, &transaction, Version(0)).unwrap();
+    publication.commit(&transaction).unwrap();
     store
 }
 

@@ -90,7 +90,7 @@ pub use self::{
         retraction::{RemovedBy, Restored, Retraction},
         root::{VersionTree, check_root},
         runs::{Run, RunTable, Scattered},
-        shards::{NewShard, ShardMeta, check_folders, record_beside},
+        shards::{NewShard, ShardMeta, check_folders},
         snapshot::{Dataset, Snapshot},
         sources::{NewSources, Optional, SourceRow},
         tags::{tag, untag},

@@ -10,7 +10,7 @@ use super::Context;
 use crate::{
     dataset::{
         ContentHashes, Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot,
-        check_folders, folder_of, numbered, record_beside,
+        check_folders, folder_of, numbered,
     },
     error::Result,
     events::Event,
@@ -226,9 +226,8 @@ pub(super) fn publish(
             out.shards.push(finished.shard);
         }
     }
-    record_beside(out.shards.iter_mut(), &staged);
     out.paths = staged.iter().map(|staged| staged.path.clone()).collect();
-    publication.publish(staged)?;
+    publication.publish_shards(out.shards.iter_mut(), staged)?;
     expected.par_iter().try_for_each(|expected| eraser.verify_rewritten(expected))?;
     Ok(out)
 }

@@ -8,7 +8,7 @@ use super::{
     compact::report::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
 };
 use crate::{
-    dataset::{NewShard, Operation, Order, Publication, Settings, ShardMeta, Snapshot, Transaction, record_beside},
+    dataset::{NewShard, Operation, Order, Publication, Settings, ShardMeta, Snapshot, Transaction},
     error::{Error, Kind, Result},
     events::Event,
     exec::{
@@ -229,8 +229,7 @@ impl Sorting<'_> {
         let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
         report.counts = counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
-        record_beside(adds.iter_mut(), &staged);
-        publication.publish(staged)?;
+        publication.publish_shards(adds.iter_mut(), staged)?;
         let mut arguments = BTreeMap::new();
         arguments.insert("target-shard".to_owned(), self.settings.target_shard.0.to_string());
         let option = match self.order.by {

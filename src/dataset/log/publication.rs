@@ -24,6 +24,7 @@ use crate::{
         log::{
             commit::commit,
             operation::Operation,
+            shards::{NewShard, record_beside},
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
@@ -138,6 +139,20 @@ impl<'a> Publication<'a> {
             self.unsettled |= error.kind() != Kind::Conflict;
         }
         published
+    }
+
+    /// Publishes shards with all that was staged for them, and lets them name what lies beside them: their sidecars,
+    /// indexes and numbers, with their seals.
+    ///
+    /// # Errors
+    /// Those of [`publish`](Self::publish).
+    pub fn publish_shards<'s>(
+        &mut self,
+        shards: impl Iterator<Item = &'s mut NewShard>,
+        staged: Vec<Staged>,
+    ) -> Result<()> {
+        record_beside(shards, &staged);
+        self.publish(staged)
     }
 
     /// Deletes some published objects, because they will not be committed.

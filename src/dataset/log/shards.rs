@@ -294,7 +294,7 @@ pub fn check_folders<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a Sha
 }
 
 /// Records the staged objects beside new shards; must be called before they are published.
-pub fn record_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
+pub(in crate::dataset) fn record_beside<'a>(shards: impl Iterator<Item = &'a mut NewShard>, staged: &[Staged]) {
     let seals: BTreeMap<&str, Seal> =
         staged.iter().filter_map(|staged| Some((staged.path.as_str(), staged.seal()?))).collect();
     for shard in shards {

@@ -33,7 +33,7 @@ use crate::{
     dataset::{
         Counts, Dataset, HashPlan, HashWidth, IdKind, NewShard, Numbers, Operation, PrivateChoice, Pseudonymizer,
         Publication, Revision, SegmentRef, SegmentWriter, Segments, Settings, Snapshot, SourceRow, SuppressList,
-        Transaction, adopted_sidecar_path, choose_private, is_shard_name, record_beside, sidecar_path,
+        Transaction, adopted_sidecar_path, choose_private, is_shard_name, sidecar_path,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -589,10 +589,10 @@ impl<'a> Adoption<'a> {
     ) -> Result<()> {
         let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
         let writer = publication.id().clone().into();
-        let Folded { staged, adds, segments, sources, counts } =
+        let Folded { staged, mut adds, segments, sources, counts } =
             self.fold(adopted, &writer, (&settings, pseudonymizer.as_ref()))?;
         self.context.cancel.check()?;
-        publication.publish(staged)?;
+        publication.publish_shards(adds.iter_mut(), staged)?;
         let indexes = version::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
         let transaction = Transaction {
             arguments: self.arguments(&settings),
@@ -651,7 +651,6 @@ impl<'a> Adoption<'a> {
         staged.extend(segments.staged);
         let shards = adds.iter().map(|shard| &shard.meta).zip(sums);
         staged.extend(indexes::of_folders(self.dataset.store().as_ref(), self.indexes_beside(settings), shards)?);
-        record_beside(adds.iter_mut(), &staged);
         Ok(Folded { staged, adds, segments: segments.refs, sources, counts })
     }
 

@@ -187,14 +187,14 @@ fn run_task(
     let adopted = adoption.take(&candidates, &work.settings)?;
     let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
     let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
-    let Folded { mut staged, adds, segments, sources, counts } =
+    let Folded { mut staged, mut adds, segments, sources, counts } =
         adoption.fold(adopted, &writer, (&work.settings, pseudonymizer.as_ref()))?;
     let store = dataset.store().as_ref();
     let (table, list) = stage_sources(store, &writer, sources.into_iter())?.unzip();
     staged.extend(table);
     context.cancel.check()?;
     tasks::check_open(dataset, record)?;
-    publication.publish(staged)?;
+    publication.publish_shards(adds.iter_mut(), staged)?;
     let report = &adoption.report;
     let outcome = Outcome {
         records: counts.records_out,

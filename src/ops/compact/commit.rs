@@ -9,7 +9,6 @@ use super::{
 use crate::{
     dataset::{
         Counts, Dataset, NewShard, Publication, SegmentMerge, Settings, Snapshot, Transaction, commit, folder_of,
-        record_beside,
     },
     error::{Kind, Result},
     exec::{constants::ConstantSets, types},
@@ -81,8 +80,7 @@ impl Replacing<'_> {
             let mut publishing = self.descriptions(&all)?;
             let described: Vec<String> = publishing.iter().map(|staged| staged.path.clone()).collect();
             publishing.append(&mut staged);
-            record_beside(all.iter_mut().map(|one| &mut one.product.shard), &publishing);
-            publication.publish(publishing)?;
+            publication.publish_shards(all.iter_mut().map(|one| &mut one.product.shard), publishing)?;
             let transaction = Transaction {
                 id: publication.id().clone(),
                 merges: merges.clone(),

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     dataset::{
         Damage, Dataset, MADE_UP_HINT, NewShard, Operation, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask,
-        PlannedSource, Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan, record_beside,
+        PlannedSource, Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan,
     },
     error::{Effect, Error, Kind, Result},
     exec::{constants::ConstantSets, shard::ShardNaming},
@@ -223,10 +223,9 @@ fn run_task(
         staged.extend(objects);
         adds.push((product.shard, numbers[product.group], product.md5));
     }
-    record_beside(adds.iter_mut().map(|(shard, ..)| shard), &staged);
     context.cancel.check()?;
     tasks::check_open(dataset, record)?;
-    publication.publish(staged)?;
+    publication.publish_shards(adds.iter_mut().map(|(shard, ..)| shard), staged)?;
     let counts = &mut outcome.counts;
     counts.shards_added = adds.len() as u64;
     counts.bytes_out = adds.iter().map(|(shard, ..)| shard.meta.bytes).sum();

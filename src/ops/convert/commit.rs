@@ -11,7 +11,7 @@ use super::{
 use crate::{
     dataset::{
         Counts, NewShard, Numbers, Operation, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Settings,
-        Transaction, record_beside,
+        Transaction,
     },
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, shard::FinishedShard, types},
@@ -58,8 +58,7 @@ pub(super) fn commit(
     staged.extend(table);
     report.set_splits(&plan.settings, &adds);
     job.context.cancel.check()?;
-    record_beside(adds.iter_mut(), &staged);
-    publication.publish(staged)?;
+    publication.publish_shards(adds.iter_mut(), staged)?;
     let indexes = version::Prepared::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };

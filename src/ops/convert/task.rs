@@ -26,7 +26,7 @@ use super::{
 use crate::{
     dataset::{
         Dataset, NewSources as _, Operation, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer,
-        Publication, Sealed, Snapshot, SuppressList, TaskMismatch, claim, record_beside, stage_sources,
+        Publication, Sealed, Snapshot, SuppressList, TaskMismatch, claim, stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -190,7 +190,6 @@ impl<'a> TaskRunner<'a> {
         let rejects_ref = rejects.as_ref().map(Sealed::of).transpose()?;
         let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
-        record_beside(adds.iter_mut(), &staged);
         let sources = Fresh {
             inputs: &plan.inputs,
             hashes: &plan.hashes,
@@ -204,7 +203,7 @@ impl<'a> TaskRunner<'a> {
         staged.extend(table);
         self.context.cancel.check()?;
         tasks::check_open(self.dataset, self.record)?;
-        publication.publish(staged)?;
+        publication.publish_shards(adds.iter_mut(), staged)?;
         let outcome = Outcome {
             records,
             shards: adds.iter().map(OutcomeShard::of).collect(),

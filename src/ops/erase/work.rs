@@ -10,9 +10,7 @@ use rayon::prelude::*;
 
 use super::{super::rewrite, finish};
 use crate::{
-    dataset::{
-        Dataset, ErasureOrder, NewShard, Operation, PlaceRef, Publication, Reindexed, Unfinished, record_beside,
-    },
+    dataset::{Dataset, ErasureOrder, NewShard, Operation, PlaceRef, Publication, Reindexed, Unfinished},
     error::{Effect, Error, Kind, Result},
     exec::erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
     id::{TransactionId, Version},
@@ -197,9 +195,9 @@ impl<'a> Work<'a> {
             written.insert(affected.shard.path.clone(), done);
             staged.append(&mut own);
         }
-        record_beside(written.values_mut().filter_map(|done| done.now.as_mut()), &staged);
         // Until it is published, an object cannot be committed by a later attempt.
-        self.publication.publish(staged)?;
+        let shards = written.values_mut().filter_map(|done| done.now.as_mut());
+        self.publication.publish_shards(shards, staged)?;
         self.folders.extend(beside);
         self.shards.extend(written);
         Ok(())

@@ -31,7 +31,7 @@ use super::{Context, manifest, rewrite};
 use crate::{
     dataset::{
         ContentHashes, Counts, Dataset, NewShard, Numbers, Operation, Parent, Publication, Settings, ShardMeta,
-        Snapshot, Transaction, check_folders, commit_reshard, folder_of, record_beside, renumber,
+        Snapshot, Transaction, check_folders, commit_reshard, folder_of, renumber,
     },
     error::{Error, Result},
     events::Event,
@@ -337,9 +337,8 @@ impl Run<'_> {
         let index = renumber(stores, segments, &chosen.numbering, publication.id(), &self.context.cancel)?;
         made.staged.extend(index.staged);
         let sources = KeptSources::of(snapshot, chosen, &self.context.cancel)?;
-        record_beside(made.shards.iter_mut(), &made.staged);
         self.context.cancel.check()?;
-        publication.publish(made.staged)?;
+        publication.publish_shards(made.shards.iter_mut(), made.staged)?;
         let bytes_out = made.shards.iter().map(|shard| shard.meta.bytes).sum();
         report.counts = Counts { bytes_out, ..report.counts };
         report.shards =
