@@ -54,7 +54,7 @@ SelectTypeParameters=CR_CPU
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,defer_batch
 ReturnToService=2
 KillWait=1
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -117,7 +117,7 @@ class Slurm:
         bin = script.parent / f"{script.stem}-bin"
         bin.mkdir()
         (bin / "shardify").symlink_to(program)
-        settings = {**self.settings, "PATH": f"{bin}:{os.environ['PATH']}"}
+        settings = {**self.settings, "PATH": f"{bin}:{os.environ['PATH']}", "SHARDIFY_CPUS": "1"}
         done = subprocess.run(["sh", script], env=settings, capture_output=True, text=True, cwd=script.parent, timeout=60)
         if done.returncode != 0:
             raise Failure(f"the script for Slurm ended with {done.returncode}: {done.stderr}")
@@ -177,6 +177,24 @@ def by_slurm(program, folder, rounds):
             print(f"ok    slurm, round {number + 1} of {rounds}: {form}, {FILES} tasks, {FILES // 3} of them killed", flush=True)
 
 
+def by_commands_of_pods(program, folder, job, commit):
+    """Runs what the containers run: the commit waits for the tasks, which run one after the other."""
+    bin = folder / "pods"
+    bin.mkdir(exist_ok=True)
+    (bin / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.2\n")
+    (bin / "sleep").chmod(0o755)
+    if not (bin / "shardify").exists():
+        (bin / "shardify").symlink_to(program)
+    settings = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}"}
+    command = lambda one: one["spec"]["template"]["spec"]["containers"][0]["command"]  # noqa: E731
+    waiting = subprocess.Popen(command(commit), env=settings, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for task in range(FILES):
+        words = [word.replace("$(JOB_COMPLETION_INDEX)", str(task)) for word in command(job)]
+        subprocess.run(words, env=settings, capture_output=True, check=True, timeout=PATIENCE)
+    said, _ = waiting.communicate(timeout=PATIENCE)
+    expect("end of the commit's pod", (waiting.returncode, "v1" in said), (0, True))
+
+
 def by_kubernetes(program, folder):
     if importlib.util.find_spec("kubernetes_validate") is None:
         not_run("cluster_check: kubernetes", "kubernetes-validate is not installed")
@@ -187,9 +205,11 @@ def by_kubernetes(program, folder):
     latest = kubernetes_validate.latest_version()
     for form in FORMATS:
         words = ["plan", "convert", folder / "raw", "--out", folder / f"job-{form}", "--to", form, *OPTIONS, "--manifest", "k8s"]
-        job = yaml.safe_load(run(program, *words))
-        kubernetes_validate.validate(job, latest, strict=True)
+        job, commit = yaml.safe_load_all(run(program, *words))
+        for one in (job, commit):
+            kubernetes_validate.validate(one, latest, strict=True)
         expect("completions", job["spec"]["completions"], FILES)
+        by_commands_of_pods(program, folder, job, commit)
     for place in ("spec", "metadata"):
         spoilt = {**job, place: {**job[place], "completionsMode": "Indexed"}}
         try:
@@ -197,7 +217,7 @@ def by_kubernetes(program, folder):
         except kubernetes_validate.ValidationError:
             continue
         raise Failure(f"expected kubernetes-validate to refuse a misspelt field of {place}")
-    print(f"ok    kubernetes: the Job is valid for {latest}", flush=True)
+    print(f"ok    kubernetes: the jobs are valid for {latest}, and their commands commit", flush=True)
 
 
 def main():

@@ -33,7 +33,10 @@ impl Session<'_> {
                 return json::summary(w, &report);
             }
             match (&report.plan, manifest) {
-                (Some(plan), Some(manifest)) => Ok(w.write_all(manifest_of(manifest, plan, report.tasks).as_bytes())?),
+                (Some(plan), Some(manifest)) => {
+                    let needs = Needs::of(report.tasks, self.context.memory);
+                    Ok(w.write_all(manifest_of(manifest, plan, needs).as_bytes())?)
+                }
                 (Some(plan), None) => human::planned(w, plan, &report),
                 (None, _) => human::nothing_planned(w, &report),
             }
@@ -220,40 +223,68 @@ fn refused(command: &str) -> Error {
         ))
 }
 
-/// Returns a job that runs all tasks of a plan.
-fn manifest_of(manifest: Manifest, plan: &str, tasks: usize) -> String {
-    let name = plan.rsplit('/').next().unwrap_or_default().get(..16).unwrap_or("plan");
-    match manifest {
-        Manifest::Slurm => slurm(plan, name, tasks),
-        Manifest::K8s => kubernetes(plan, name, tasks),
+/// What the jobs of a plan need.
+#[derive(Clone, Copy)]
+struct Needs {
+    tasks: usize,
+    /// MiB of a process: what its stages share, and the program, its threads and free buffers.
+    mebibytes: u64,
+}
+
+/// Processors of a task, where nothing else is said.
+const CPUS: u32 = 4;
+
+impl Needs {
+    fn of(tasks: usize, memory: Size) -> Self {
+        Self { tasks, mebibytes: ((memory.0 / 4 * 5) >> 20) + 256 }
     }
 }
 
-/// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000.
-fn slurm(plan: &str, name: &str, tasks: usize) -> String {
+/// Returns a job that runs all tasks of a plan, and commits it.
+fn manifest_of(manifest: Manifest, plan: &str, needs: Needs) -> String {
+    let name = plan.rsplit('/').next().unwrap_or_default().get(..16).unwrap_or("plan");
+    match manifest {
+        Manifest::Slurm => slurm(plan, name, needs),
+        Manifest::K8s => kubernetes(plan, name, needs),
+    }
+}
+
+/// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000. A process that a
+/// store or another run stopped (exit codes 4 and 5) is run again in its job; one that cannot succeed ends the array.
+fn slurm(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let plan = shell_word(plan);
     let number = "\"$((SHARDIFY_FIRST + SLURM_ARRAY_TASK_ID))\"";
-    // A word of the script that is a command itself, whatever is in the path.
-    let task = shell_word(&format!("shardify run-task {plan} --task {number}")).into_owned();
-    let commit = shell_word(&format!("shardify commit {plan}")).into_owned();
+    let again = |command: &str| {
+        let text = format!(
+            "for pause in 60 300 0; do {command} --jobs \"${{SLURM_CPUS_PER_TASK:-1}}\" && exit; code=$?; \
+             case $code in 4|5) sleep $pause;; *) exit $code;; esac; done; exit $code"
+        );
+        // A word of the script that is a command itself, whatever is in the path.
+        shell_word(&text).into_owned()
+    };
+    let task = again(&format!("shardify run-task {plan} --task {number}"));
+    let commit = again(&format!("shardify commit {plan}"));
     format!(
         "#!/bin/sh\n\
          # Submits the tasks of a plan as job arrays, and the commit after all of them. Tasks that ran before end at once.\n\
-         # MaxArraySize of the cluster limits how many tasks an array has.\n\
+         # sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_QOS, SBATCH_TIMELIMIT and others itself.\n\
          set -eu\n\
          tasks={tasks}\n\
-         size=${{SHARDIFY_ARRAY_SIZE:-1000}}\n\
+         size=${{SHARDIFY_ARRAY_SIZE:-1000}}     # tasks of an array; MaxArraySize of the cluster limits them\n\
+         at_once=${{SHARDIFY_AT_ONCE:-$size}}    # tasks of an array that run at a time\n\
+         needs=\"--cpus-per-task=${{SHARDIFY_CPUS:-{CPUS}}} --mem=${{SHARDIFY_MEM:-{mebibytes}M}}\"\n\
          first=0\n\
          after=afterok\n\
          while [ \"$first\" -lt \"$tasks\" ]; do\n    \
              last=$((tasks - first < size ? tasks - first - 1 : size - 1))\n    \
-             job=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=0-$last \\\n        \
+             job=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=\"0-$last%$at_once\" $needs \\\n        \
              --export=ALL,SHARDIFY_FIRST=$first --wrap {task})\n    \
              after=\"$after:${{job%%;*}}\"\n    \
              first=$((first + size))\n\
          done\n\
-         sbatch --parsable --job-name=shardify-{name}-commit --dependency=\"$after\" \\\n    \
-         --wrap {commit}\n"
+         # Without all of its tasks, a plan cannot be committed: the job is cancelled.\n\
+         sbatch --parsable --requeue --job-name=shardify-{name}-commit --dependency=\"$after\" --kill-on-invalid-dep=yes \\\n    \
+         $needs --wrap {commit}\n"
     )
 }
 
@@ -273,17 +304,20 @@ fn yaml_text(text: &str) -> String {
     out
 }
 
-/// Returns a Kubernetes Indexed Job. Exit codes that another attempt cannot change fail the index at once.
-fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
+/// Returns a Kubernetes Indexed Job, and a Job that commits the plan once all its tasks have run: Kubernetes starts none
+/// after another, so it tries again while outcomes are missing (exit code 4). Exit codes that another attempt cannot
+/// change fail a task at once.
+fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let parallel = tasks.min(64);
     // Kubernetes replaces `$(NAME)` in a command.
     let argument = yaml_text(&plan.replace("$(", "$$("));
-    // A comment ends with its line.
-    let ends = plan.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}'));
-    let plan = if ends { "PLAN".into() } else { shell_word(plan) };
+    let resources = format!(
+        "          resources:\n            requests: {{cpu: \"{CPUS}\", memory: {mebibytes}Mi}}\n            \
+         limits: {{memory: {mebibytes}Mi}}\n"
+    );
     format!(
-        "# Runs the tasks of a plan. Replace IMAGE, and give the pods access to the dataset and its sources.\n\
-         # Then: shardify commit {plan}\n\
+        "# Runs the tasks of a plan, and commits it. Replace IMAGE in both jobs, and give their pods access to the dataset and its\n\
+         # sources: credentials of the store, or volumes that are mounted where the folders were when the plan was made.\n\
          apiVersion: batch/v1\n\
          kind: Job\n\
          metadata:\n  name: shardify-{name}\n\
@@ -291,8 +325,18 @@ fn kubernetes(plan: &str, name: &str, tasks: usize) -> String {
          backoffLimitPerIndex: 3\n  \
          podFailurePolicy:\n    rules:\n      - action: FailIndex\n        onExitCodes:\n          containerName: task\n          \
          operator: In\n          values: [2, 6]\n  \
-         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: task\n          image: IMAGE\n          \
-         command: [\"shardify\", \"run-task\", {argument}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n"
+         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: task\n          image: IMAGE\n\
+         {resources}          \
+         command: [\"shardify\", \"run-task\", {argument}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n\
+         ---\n\
+         # Waits for the tasks for at most a day.\n\
+         apiVersion: batch/v1\n\
+         kind: Job\n\
+         metadata:\n  name: shardify-{name}-commit\n\
+         spec:\n  backoffLimit: 3\n  activeDeadlineSeconds: 86400\n  \
+         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: commit\n          image: IMAGE\n\
+         {resources}          \
+         command: [\"sh\", \"-c\", \"until shardify commit \\\"$0\\\"; do code=$?; case $code in 4|5) sleep 30;; *) exit $code;; esac; done\", {argument}]\n"
     )
 }
 
@@ -310,8 +354,9 @@ mod tests {
             ("/ä\u{1f600}", r#""/\u00e4\U0001f600""#),
             ("/$(HOME)", r#""/$$(HOME)""#),
         ] {
-            let job = manifest_of(Manifest::K8s, path, 3);
+            let job = manifest_of(Manifest::K8s, path, Needs::of(3, Size::mib(1024)));
             assert!(job.contains(&format!("command: [\"shardify\", \"run-task\", {argument}, ")), "{job}");
+            assert!(job.contains(&format!("done\", {argument}]\n")) && job.contains("memory: 1536Mi"), "{job}");
             let comments = job.lines().take_while(|line| line.starts_with('#')).count();
             assert_eq!((comments, job.lines().nth(2)), (2, Some("apiVersion: batch/v1")), "{job}");
             let odd = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{2028}' | '\u{feff}');
