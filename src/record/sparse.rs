@@ -36,10 +36,19 @@ pub fn most_records(columns: usize, bytes: usize) -> usize {
     usize::try_from(cells / columns).unwrap_or(usize::MAX)
 }
 
-/// Returns how many times as much memory as others the records of a table with so many columns may take for each byte of
-/// their text.
-pub fn growth(columns: usize) -> u64 {
-    if columns as u64 <= MANY_COLUMNS { 1 } else { CELLS_PER_BYTE / 2 }
+/// Bytes of text from which the length of its records is estimated.
+const HEAD: usize = 64 << 10;
+
+/// Returns how many times as much memory as others these lines may take in a table with so many columns: usual ones become
+/// about twice their bytes.
+pub fn growth(columns: usize, lines: &[u8]) -> u64 {
+    let columns = columns as u64;
+    if columns <= MANY_COLUMNS {
+        return 1;
+    }
+    let head = &lines[..lines.len().min(HEAD)];
+    let records = memchr::memchr_iter(b'\n', head).count().max(1) as u64;
+    (8 * columns * records / (2 * head.len().max(1) as u64)).clamp(1, 4 * CELLS_PER_BYTE)
 }
 
 /// Returns the error for a table with so many columns that its records have few of.
@@ -109,6 +118,14 @@ mod tests {
         let (batch, mut sparsity) = (table(512, 1_000, 1_000), Sparsity::default());
         let first = (0..20).find(|_| sparsity.add(&batch).is_err());
         assert_eq!(first, Some(8));
+    }
+
+    #[test]
+    fn only_lines_that_have_few_columns_take_more_memory() {
+        let dense = format!("{{{}}}\n", r#""key":12345,"#.repeat(1_000));
+        assert_eq!((growth(1_000, dense.repeat(20).as_bytes()), growth(1_000, b"")), (1, 32));
+        assert_eq!((growth(256, b"{}\n"), growth(4_000, "{\"k1\":1,\"k7\":2}\n".repeat(9).as_bytes())), (1, 32));
+        assert_eq!(growth(1_000, format!("{}\n", "x".repeat(999)).repeat(99).as_bytes()), 3);
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl ReadRequest {
         match self {
             Self::Split(source, split @ Split { content: Content::Bytes(bytes), .. }) => {
                 let of_own_columns = reading.sources[*source].reader.facts().columns.is_none();
-                let times = if of_own_columns { sparse::growth(reading.columns) } else { 1 };
+                let times = if of_own_columns { sparse::growth(reading.columns, bytes) } else { 1 };
                 times * bytes.len() as u64 + split.linked_bytes()
             }
             // Parsed content may be many times larger than its split.
