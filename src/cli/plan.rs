@@ -249,8 +249,8 @@ fn manifest_of(manifest: Manifest, plan: &str, needs: Needs) -> String {
     }
 }
 
-/// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000. A process that a
-/// store or another run stopped (exit codes 4 and 5) is run again in its job; one that cannot succeed ends the array.
+/// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000. A process that
+/// a store or another run stopped (exit codes 4 and 5) is run again in its job; one that cannot succeed ends the array.
 fn slurm(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let plan = shell_word(plan);
     let number = "\"$((SHARDIFY_FIRST + SLURM_ARRAY_TASK_ID))\"";
@@ -304,9 +304,9 @@ fn yaml_text(text: &str) -> String {
     out
 }
 
-/// Returns a Kubernetes Indexed Job, and a Job that commits the plan once all its tasks have run: Kubernetes starts none
-/// after another, so it tries again while outcomes are missing (exit code 4). Exit codes that another attempt cannot
-/// change fail a task at once.
+/// Returns a Kubernetes Indexed Job, and a Job that commits the plan once all its tasks have run: Kubernetes starts
+/// none after another, so it tries again while outcomes are missing (exit code 4). Exit codes that another attempt
+/// cannot change fail a task at once.
 fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let parallel = tasks.min(64);
     // Kubernetes replaces `$(NAME)` in a command.

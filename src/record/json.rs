@@ -6,8 +6,8 @@
 //! {"id":7,"score":1.0,"born":"1999-12-31","seen":"2026-01-02T03:04:05.000006Z","tags":["a",null],"raw":"AP8="}
 //! ```
 //!
-//! Records of JSON have keys of their own. In columns that some of them lack, a null is left out ([`Nulls::Absent`]), or
-//! each record would get the keys of all others.
+//! Records of JSON have keys of their own. In columns that some of them lack, a null is left out ([`Nulls::Absent`]),
+//! or each record would get the keys of all others.
 //!
 //! Numbers keep their value (the shortest text that parses to the same value), non-finite ones are the strings of the
 //! proto3 JSON mapping, binary is base64, and JSON documents are embedded as they are. Writing a value allocates

@@ -253,7 +253,7 @@ pub fn named(names: &[String], more: u64) -> String {
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
-    /// Columns that some records do not have, so that a null there is no value, or contain an object that lacks members.
+    /// Columns that some records do not have, so that a null there is no value, or whose objects lack members.
     pub lacking: Arc<[String]>,
     /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave
     /// gaps. Empty if the split has no other records and the list is not needed.

@@ -39,8 +39,8 @@ pub fn most_records(columns: usize, bytes: usize) -> usize {
 /// Bytes of text from which the length of its records is estimated.
 const HEAD: usize = 64 << 10;
 
-/// Returns how many times as much memory as others these lines may take in a table with so many columns: usual ones become
-/// about twice their bytes.
+/// Returns how many times as much memory as others these lines may take in a table with so many columns: usual ones
+/// become about twice their bytes.
 pub fn growth(columns: usize, lines: &[u8]) -> u64 {
     let columns = columns as u64;
     if columns <= MANY_COLUMNS {
@@ -53,8 +53,13 @@ pub fn growth(columns: usize, lines: &[u8]) -> u64 {
 
 /// Returns the error for a table with so many columns that its records have few of.
 pub fn too_sparse(columns: usize) -> Error {
-    Error::usage(format!("expected records that have most columns of their table, found {columns} columns, of which they have few"))
-        .hint("take the columns you need with --columns; names that are data belong into an object within the record, which is kept as JSON")
+    Error::usage(format!(
+        "expected records that have most columns of their table, found {columns} columns, of which they have few"
+    ))
+    .hint(
+        "take the columns you need with --columns; names that are data belong into an object within the record, which \
+         is kept as JSON",
+    )
 }
 
 /// Counts the cells and the values of a table that grows.

@@ -529,7 +529,7 @@ fn manifests_name_every_task() {
     csv(&folder);
     let slurm = folder.run("plan convert raw --out planned --task-size 10KiB --manifest slurm").ok().stdout;
     assert!(
-        slurm.starts_with("#!/bin/sh\n") && slurm.contains("--array=0-") && slurm.contains("shardify commit"),
+        slurm.starts_with("#!/bin/sh\n") && slurm.contains("--array=\"0-") && slurm.contains("shardify commit"),
         "{slurm}"
     );
     let k8s = folder.run("plan convert raw --out planned --task-size 10KiB --manifest k8s").ok().stdout;
@@ -553,7 +553,7 @@ fn the_script_for_slurm_runs_every_task() {
 wrap= array= after=
 for word do
     case $word in
-        --array=*) array=${word#--array=0-} ;;
+        --array=*) array=${word#--array=0-}; array=${array%%%*} ;;
         --export=ALL,*) export "${word#--export=ALL,}" ;;
         --dependency=*) after=${word#--dependency=} ;;
     esac

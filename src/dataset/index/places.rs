@@ -21,16 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     codec::seal::Seal,
-    dataset::{
-        log::bounds::bounded,
-        table::{
-            self, Group, GroupWriter,
-            chunks::{self, Values},
-            column,
-            fetch::{Parts, group_range},
-            paths::table_path,
-            sealed::{Sealed, seal_of},
-        },
+    dataset::table::{
+        self, Group, GroupWriter,
+        chunks::{self, Values},
+        column,
+        fetch::{Parts, group_range},
+        paths::table_path,
+        sealed::{Sealed, seal_of},
     },
     error::{Error, Result},
     storage::{Staged, Store},
@@ -203,8 +200,8 @@ pub fn read_places(
         let number = |name| column::<UInt64Array>(&batch, name);
         let (records, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
         for i in 0..batch.num_rows() {
-            let record = bounded("a record's number", records.value(i).saturating_add(table.base()))?;
-            if record < next {
+            let record = records.value(i).saturating_add(table.base());
+            if record < next || record > table.last {
                 return Err(Error::integrity("the places of records are not in order").at(place()));
             }
             next = record + 1;

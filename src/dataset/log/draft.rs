@@ -174,7 +174,7 @@ impl Draft<'_> {
             } else {
                 lists.add(&shards::batch(&rest)?, list.level)?;
             }
-            gone.iter().try_for_each(|shard| totals.leave(shard))?;
+            gone.iter().try_for_each(|shard| totals.leave(shard.records, shard.bytes))?;
         }
         lists.add(&shards::batch(adds)?, 0)?;
         for shard in adds {

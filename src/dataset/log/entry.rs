@@ -19,10 +19,7 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{
-            bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation,
-            shards::ShardMeta,
-        },
+        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
         table::{closed, list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -358,25 +355,16 @@ impl fmt::Display for Totals {
 }
 
 impl Totals {
-    /// Returns the sums over some shards.
-    pub(in crate::dataset) fn of(shards: &[ShardMeta]) -> Self {
-        shards.iter().fold(Self::default(), |sums, shard| Self {
-            shards: sums.shards + 1,
-            records: sums.records + shard.records,
-            bytes: sums.bytes + shard.bytes,
-        })
-    }
-
-    /// Counts a shard no more.
+    /// Counts a shard with so many records and bytes no more.
     ///
     /// # Errors
     /// Those of [`Self::without`].
-    pub(in crate::dataset) fn leave(&mut self, shard: &ShardMeta) -> Result<()> {
+    pub(in crate::dataset) fn leave(&mut self, records: u64, bytes: u64) -> Result<()> {
         let less = |total: u64, part: u64| total.checked_sub(part).ok_or_else(|| fewer_than(part, total));
         *self = Self {
             shards: less(self.shards, 1)?,
-            records: less(self.records, shard.records)?,
-            bytes: less(self.bytes, shard.bytes)?,
+            records: less(self.records, records)?,
+            bytes: less(self.bytes, bytes)?,
         };
         Ok(())
     }

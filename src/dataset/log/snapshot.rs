@@ -411,7 +411,11 @@ impl Snapshot {
         }
         let mut shards = self.read_lists(&self.entry.shards, shards::read)?;
         shards.sort_by(|a, b| (a.first_record, &a.path).cmp(&(b.first_record, &b.path)));
-        let found = Totals::of(&shards);
+        let found = shards.iter().fold(Totals::default(), |sums, shard| Totals {
+            shards: sums.shards + 1,
+            records: sums.records + shard.records,
+            bytes: sums.bytes + shard.bytes,
+        });
         // What an erasure has replaced in an old version has fewer records than its entry states.
         let stated = if self.entry.root.is_some() {
             self.entry.totals
