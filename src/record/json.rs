@@ -43,7 +43,7 @@ enum Nulls {
 /// Writes the rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
-    /// Name, name as a key with its colon, values, and what nulls become.
+    /// Name, name as a key with a comma and its colon, values, and what nulls become.
     columns: Vec<(&'a str, Vec<u8>, Encoder<'a>, Nulls)>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> RowJson<'a> {
     pub fn new(batch: &'a RecordBatch) -> Self {
         let schema = batch.schema_ref();
         let columns = schema.fields().iter().zip(batch.columns()).map(|(field, array)| {
-            let mut key = Vec::new();
+            let mut key = vec![b','];
             push_string(field.name(), &mut key);
             key.push(b':');
             (field.name().as_str(), key, Encoder::of_field(array, field), Nulls::Written)
@@ -82,7 +82,7 @@ impl<'a> RowJson<'a> {
     }
 }
 
-/// Appends an object of members that `push_key` writes the names of, with their colons.
+/// Appends an object of members that `push_key` writes a comma and the names of, with their colons.
 #[inline]
 fn push_object<'a, K>(
     members: impl Iterator<Item = (K, Encoder<'a>, Nulls)>,
@@ -90,14 +90,19 @@ fn push_object<'a, K>(
     out: &mut Vec<u8>,
     push_key: impl Fn(K, &mut Vec<u8>),
 ) {
-    let mut before = b'{';
-    for (key, encoder, nulls) in members.filter(|(_, encoder, nulls)| *nulls == Nulls::Written || encoder.has(row)) {
-        out.push(before);
-        push_key(key, out);
-        encoder.write(row, nulls, out);
-        before = b',';
+    let start = out.len();
+    for (key, encoder, nulls) in members {
+        if nulls == Nulls::Written || encoder.has(row) {
+            push_key(key, out);
+            encoder.write(row, nulls, out);
+        }
     }
-    out.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+    match out.get_mut(start) {
+        // The comma before the first member.
+        Some(first) => *first = b'{',
+        None => out.push(b'{'),
+    }
+    out.push(b'}');
 }
 
 /// Appends one value of `array` as JSON.
@@ -243,6 +248,7 @@ fn write_other(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
             let columns = fields.iter().zip(array.as_struct().columns());
             let members = columns.map(|(field, column)| (field, Encoder::of_field(column, field), nulls));
             push_object(members, row, out, |field, out| {
+                out.push(b',');
                 push_string(field.name(), out);
                 out.push(b':');
             });
