@@ -317,7 +317,7 @@ fn date_and_time(text: &[u8]) -> Option<(i64, &[u8])> {
     let time = u64::from_le_bytes(*head.last_chunk()?) ^ word(b"00:00:00");
     let (hours, minutes, seconds) = (pair(time, 0), pair(time, 3), pair(time, 6));
     let apart = matches!(head[10], b' ' | b'T');
-    if !apart | is_strange(time, b"99:99:99") | (hours > 23) | (minutes > 59) | (seconds > 59) {
+    if !apart | is_strange(time, const { room(b"99:99:99") }) | (hours > 23) | (minutes > 59) | (seconds > 59) {
         return None;
     }
     let seconds = i64::from(days) * 86_400 + i64::from(hours * 3600 + minutes * 60 + seconds);
@@ -342,7 +342,7 @@ fn days(text: &[u8; 10]) -> Option<i32> {
     const DAYS_OF_MONTHS: [i32; 16] = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0, 0, 0];
     let date = u64::from_le_bytes(*text.first_chunk()?) ^ word(b"0000-00-");
     let last = u64::from_le_bytes(*text.last_chunk()?) ^ word(b"00-00-00");
-    if is_strange(date, b"9999-99-") | is_strange(last, b"99-99-99") {
+    if is_strange(date, const { room(b"9999-99-") }) | is_strange(last, const { room(b"99-99-99") }) {
         return None;
     }
     let (year, month, day) = (pair(date, 0) * 100 + pair(date, 2), pair(date, 5), pair(last, 6));
@@ -359,12 +359,23 @@ const fn word(text: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*text)
 }
 
-/// Whether a byte of the word is too large: above 9 where the form has a `9`, and above 0 elsewhere.
+/// Returns what raises the largest allowed byte of a word to just below its highest bit: 9 where the form has a `9`, 0
+/// elsewhere.
+const fn room(form: &[u8; 8]) -> u64 {
+    let (mut room, mut at) = ([0x7f; 8], 0);
+    while at < form.len() {
+        if form[at] == b'9' {
+            room[at] = 0x76;
+        }
+        at += 1;
+    }
+    u64::from_le_bytes(room)
+}
+
+/// Whether a byte of the word is larger than its form allows.
 #[inline(always)]
-fn is_strange(digits: u64, form: &[u8; 8]) -> bool {
+fn is_strange(digits: u64, room: u64) -> bool {
     const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
-    // Raises the largest allowed byte to just below the highest bit.
-    let room = u64::from_le_bytes(form.map(|byte| if byte == b'9' { 0x76 } else { 0x7f }));
     (digits.wrapping_add(room) | digits) & HIGHEST_BITS != 0
 }
 
