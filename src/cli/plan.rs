@@ -266,7 +266,8 @@ fn slurm(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let commit = again(&format!("shardify commit {plan}"));
     format!(
         "#!/bin/sh\n\
-         # Submits the tasks of a plan as job arrays, and the commit after all of them. Tasks that ran before end at once.\n\
+         # Submits the tasks of a plan as job arrays, and the commit after all of them. Tasks that ran before end at \
+         once.\n\
          # sbatch reads SBATCH_ACCOUNT, SBATCH_PARTITION, SBATCH_QOS, SBATCH_TIMELIMIT and others itself.\n\
          set -eu\n\
          tasks={tasks}\n\
@@ -277,13 +278,15 @@ fn slurm(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
          after=afterok\n\
          while [ \"$first\" -lt \"$tasks\" ]; do\n    \
              last=$((tasks - first < size ? tasks - first - 1 : size - 1))\n    \
-             job=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=\"0-$last%$at_once\" $needs \\\n        \
+             job=$(sbatch --parsable --requeue --job-name=shardify-{name} --array=\"0-$last%$at_once\" \
+         $needs \\\n        \
              --export=ALL,SHARDIFY_FIRST=$first --wrap {task})\n    \
              after=\"$after:${{job%%;*}}\"\n    \
              first=$((first + size))\n\
          done\n\
          # Without all of its tasks, a plan cannot be committed: the job is cancelled.\n\
-         sbatch --parsable --requeue --job-name=shardify-{name}-commit --dependency=\"$after\" --kill-on-invalid-dep=yes \\\n    \
+         sbatch --parsable --requeue --job-name=shardify-{name}-commit --dependency=\"$after\" \
+         --kill-on-invalid-dep=yes \\\n    \
          $needs --wrap {commit}\n"
     )
 }
@@ -316,8 +319,8 @@ fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> Stri
          limits: {{memory: {mebibytes}Mi}}\n"
     );
     format!(
-        "# Runs the tasks of a plan, and commits it. Replace IMAGE in both jobs, and give their pods access to the dataset and its\n\
-         # sources: credentials of the store, or volumes that are mounted where the folders were when the plan was made.\n\
+        "# Runs the tasks of a plan, and commits it. Replace IMAGE in both jobs, and give their pods access to the\n\
+         # dataset and its sources: credentials of the store, or volumes mounted where the folders were for the plan.\n\
          apiVersion: batch/v1\n\
          kind: Job\n\
          metadata:\n  name: shardify-{name}\n\
@@ -325,7 +328,8 @@ fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> Stri
          backoffLimitPerIndex: 3\n  \
          podFailurePolicy:\n    rules:\n      - action: FailIndex\n        onExitCodes:\n          containerName: task\n          \
          operator: In\n          values: [2, 6]\n  \
-         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: task\n          image: IMAGE\n\
+         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        \
+         - name: task\n          image: IMAGE\n\
          {resources}          \
          command: [\"shardify\", \"run-task\", {argument}, \"--task\", \"$(JOB_COMPLETION_INDEX)\"]\n\
          ---\n\
@@ -334,9 +338,11 @@ fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> Stri
          kind: Job\n\
          metadata:\n  name: shardify-{name}-commit\n\
          spec:\n  backoffLimit: 3\n  activeDeadlineSeconds: 86400\n  \
-         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        - name: commit\n          image: IMAGE\n\
+         template:\n    spec:\n      restartPolicy: Never\n      containers:\n        \
+         - name: commit\n          image: IMAGE\n\
          {resources}          \
-         command: [\"sh\", \"-c\", \"until shardify commit \\\"$0\\\"; do code=$?; case $code in 4|5) sleep 30;; *) exit $code;; esac; done\", {argument}]\n"
+         command: [\"sh\", \"-c\", \"until shardify commit \\\"$0\\\"; do code=$?; case $code in 4|5) sleep 30;; \
+         *) exit $code;; esac; done\", {argument}]\n"
     )
 }
 

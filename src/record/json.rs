@@ -43,8 +43,17 @@ enum Nulls {
 /// Writes the rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
-    /// Name, name as a key with a comma and its colon, values, and what nulls become.
-    columns: Vec<(&'a str, Vec<u8>, Encoder<'a>, Nulls)>,
+    columns: Vec<Column<'a>>,
+}
+
+/// A column of rows that become objects.
+#[derive(Debug)]
+struct Column<'a> {
+    name: &'a str,
+    /// The name as a key, after a comma and with its colon.
+    key: Vec<u8>,
+    values: Encoder<'a>,
+    nulls: Nulls,
 }
 
 impl<'a> RowJson<'a> {
@@ -55,7 +64,7 @@ impl<'a> RowJson<'a> {
             let mut key = vec![b','];
             push_string(field.name(), &mut key);
             key.push(b':');
-            (field.name().as_str(), key, Encoder::of_field(array, field), Nulls::Written)
+            Column { name: field.name(), key, values: Encoder::of_field(array, field), nulls: Nulls::Written }
         });
         Self { columns: columns.collect() }
     }
@@ -64,10 +73,8 @@ impl<'a> RowJson<'a> {
     #[must_use]
     pub fn lacking(mut self, columns: &[String]) -> Self {
         let lacking: HashSet<&str> = columns.iter().map(String::as_str).collect();
-        for (name, _, _, nulls) in &mut self.columns {
-            if lacking.contains(name) {
-                *nulls = Nulls::Absent;
-            }
+        for column in self.columns.iter_mut().filter(|column| lacking.contains(column.name)) {
+            column.nulls = Nulls::Absent;
         }
         self
     }
@@ -77,7 +84,7 @@ impl<'a> RowJson<'a> {
     /// # Panics
     /// When the row does not exist.
     pub fn write_row(&self, row: usize, out: &mut Vec<u8>) {
-        let members = self.columns.iter().map(|(_, key, encoder, nulls)| (key, *encoder, *nulls));
+        let members = self.columns.iter().map(|column| (&column.key, column.values, column.nulls));
         push_object(members, row, out, |key, out| out.extend_from_slice(key));
     }
 }

@@ -26,6 +26,9 @@ const CELLS_PER_BYTE: u64 = 8;
 /// Cells for each value from which a table is too sparse, for records whose bytes may be compressed or few.
 const CELLS_PER_VALUE: u64 = 128;
 
+/// Most columns of a source whose types are looked for: what is known of each takes some hundred bytes.
+pub const MOST_COLUMNS: usize = 1 << 20;
+
 /// Returns the most records that so many bytes of text may be of a table with so many columns.
 pub fn most_records(columns: usize, bytes: usize) -> usize {
     let columns = columns as u64;

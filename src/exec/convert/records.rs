@@ -295,6 +295,9 @@ pub fn infer_all(
         for result in results {
             if let Some((source, seen, bytes)) = result? {
                 fields[source] = unite_lists(&fields[source], &seen);
+                if fields[source].len() > sparse::MOST_COLUMNS {
+                    return Err(sparse::too_sparse(fields[source].len()).at(sources[source].file.uri()));
+                }
                 observer.event(Event::Read { bytes, records: 0 });
             }
         }
