@@ -128,6 +128,8 @@ ALL = [
     Check("many_files", "a million files in 512 MiB, or a quarter in a quarter", "--files 250000 --memory 128MiB", "--files 1000000", alone=True, group="scale"),
     Check("many_parquet", "10 large and many small Parquet files compacted in 512 MiB, 64 of them open", "--files 10,20000", "--files 10,100000",
           alone=True, group="scale"),
+    Check("growth_check", "what many small commits cost in bytes and requests, and what vacuum leaves of them", "--commits 200 --delay 0.003", "--commits 10000",
+          group="scale", cost=30),
     Check("delta_replay", "the log of a Delta table of 100,000 files, or a fifth, is read in 2 s and 512 MiB", "--files 20000 --commits 200", "", alone=True, group="scale"),
     Check("stores_check", "S3 and Azure: same bytes as locally, failures, no secrets", "--files 4000 --azure-files 300", "--azure-files 2000", group="stores", cost=150),
 ]  # fmt: skip

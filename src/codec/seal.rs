@@ -310,7 +310,7 @@ impl Blocks {
 const FIELD: &[u8] = b",\n  \"checksum\": \"";
 const END: &[u8] = b"\"\n}\n";
 
-/// Ends a JSON object, formatted by [`serde_json::to_vec_pretty`], with a field `checksum`: the BLAKE3 hash of all
+/// Ends a JSON object whose last line is its closing brace with a field `checksum`: the BLAKE3 hash of all
 /// bytes before that field. `None` if the document does not end as an object with fields does.
 pub fn close_json(mut json: Vec<u8>) -> Option<Vec<u8>> {
     let fields = json.strip_suffix(b"\n}")?.len();

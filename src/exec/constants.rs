@@ -14,15 +14,14 @@ use arrow::{
     ipc::{reader::FileReader, writer::FileWriter},
 };
 use bytes::Bytes;
-use rayon::prelude::*;
 
 use super::types::{TypeKinds, copy_small};
 use crate::{
     array::CONSTANTS_FILE,
-    dataset::{folder_of, stage_small},
+    dataset::{ShardMeta, folder_of, is_shard_name, stage_small},
     error::{Error, Result},
     format::RecordReader,
-    storage::{Staged, Store},
+    storage::{SMALL, Staged, Store, for_each_waiting},
 };
 
 /// Returns the constants of all sources, which are named for errors; `None` if there are none.
@@ -132,12 +131,28 @@ impl ConstantSets {
     /// # Errors
     /// When the store fails.
     pub fn of_shards<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a str>) -> Result<Self> {
+        Self::of_folders(store, shards.map(|shard| (folder_of(shard), true)))
+    }
+
+    /// Like [`of_shards`](Self::of_shards), without a request for the folders of runs whose shards name no such file.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn of_live<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a ShardMeta>) -> Result<Self> {
+        let may_have = |shard: &ShardMeta| {
+            let named = shard.of_folder().iter().any(|object| object.path.ends_with(CONSTANTS_FILE));
+            named || !is_shard_name(&shard.path)
+        };
+        Self::of_folders(store, shards.map(|shard| (folder_of(&shard.path), may_have(shard))))
+    }
+
+    fn of_folders<'a>(store: &dyn Store, folders: impl Iterator<Item = (&'a str, bool)>) -> Result<Self> {
         let mut seen = BTreeSet::new();
-        let folders: Vec<&str> = shards.map(folder_of).filter(|folder| seen.insert(*folder)).collect();
-        let found: Vec<Option<Bytes>> =
-            folders.par_iter().map(|folder| store.get(&path(folder))).collect::<Result<_>>()?;
+        let folders: Vec<(&str, bool)> = folders.filter(|(folder, _)| seen.insert(*folder)).collect();
+        let read = |(folder, may_have): &(&str, bool)| if *may_have { store.get(&path(folder)) } else { Ok(None) };
+        let found = for_each_waiting(store, SMALL, &folders, read)?;
         let mut out = Self::default();
-        for (folder, content) in folders.into_iter().zip(found) {
+        for ((folder, _), content) in folders.into_iter().zip(found) {
             let known = out.sets.iter().position(|(_, known)| *known == content);
             let number = known.unwrap_or(out.sets.len());
             if known.is_none() {

@@ -13,7 +13,7 @@
 //! programs), the checksum of the whole shard is verified instead. Sidecar rows are carried over with their offsets
 //! moved.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use arrow::array::RecordBatch;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -22,6 +22,7 @@ use super::{
     compact::{Merge, Merger, runs},
     rewrite::check,
     shard::{FinishedShard, StreamShardWriter},
+    splice::{BATCH_FILES, WHOLE_BYTES, batches},
 };
 use crate::{
     codec::{Codec, checksum::xxh3_64, stream::Frames},
@@ -32,6 +33,7 @@ use crate::{
         Framing, OutputFormat,
         tfrecord::{RecordSum, check_record},
     },
+    storage::for_each_waiting,
 };
 
 /// Bytes to read at a time if they are not copied.
@@ -48,8 +50,12 @@ impl Merger<'_> {
         let naming = self.naming.within(&merge.partition);
         let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &naming, merge.number)?;
         let mut last = None;
-        for (input, _) in &merge.inputs {
-            let rows = read_sidecar(self.rewriter.store(), &input.sidecar())?;
+        let opened = batches(&merge.inputs).flat_map(|batch| match self.open_all(batch) {
+            Ok(opened) => batch.iter().zip(opened).map(Ok).collect::<Vec<_>>(),
+            Err(e) => vec![Err(e)],
+        });
+        for one in opened {
+            let ((input, _), Opened { rows, frames, body }) = one?;
             self.check_rows(input, &rows)?;
             if framing.has_keys()
                 && let Some((first, end)) = end_ids(&rows)?
@@ -57,12 +63,28 @@ impl Merger<'_> {
                 self.check_seam(input, last.as_deref(), &first)?;
                 last = Some(end);
             }
-            let base = self.copy_body(input, &rows, &mut out)?;
-            out.end_bytes(raw_body(input), input.body_crc32, &self.frames(input)?);
+            let base = self.copy_body(input, (&rows, body), &mut out)?;
+            out.end_bytes(raw_body(input), input.body_crc32, &frames);
             rows.iter().try_for_each(|batch| out.append_sidecar(batch, i128::from(base)))?;
             self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         out.finish(&runs(merge))
+    }
+
+    /// Reads the sidecars of a batch of inputs, and of a remote store the inputs as well, all at the same time.
+    fn open_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<Opened>> {
+        let store = self.rewriter.store();
+        let is_remote = store.location().local_path().is_none();
+        for_each_waiting(store, (1, BATCH_FILES as u64), batch, |(input, _)| {
+            self.rewriter.cancel.check()?;
+            let mut body = None;
+            if is_remote && input.bytes <= WHOLE_BYTES {
+                let mut bytes = Vec::new();
+                store.read_whole(&input.path, input.bytes, &mut bytes)?;
+                body = Some(bytes);
+            }
+            Ok(Opened { rows: read_sidecar(store, &input.sidecar())?, frames: self.frames(input)?, body })
+        })
     }
 
     /// Returns the compression units of a shard; unknown if it was written without a table of them.
@@ -85,8 +107,16 @@ impl Merger<'_> {
     }
 
     /// Copies the records of a shard, as stored, and verifies them; returns their offset in the new shard.
-    fn copy_body(&self, input: &ShardMeta, rows: &[RecordBatch], out: &mut StreamShardWriter) -> Result<u64> {
-        let mut source = self.rewriter.store().read(&input.path)?;
+    fn copy_body(
+        &self,
+        input: &ShardMeta,
+        (rows, body): (&[RecordBatch], Option<Vec<u8>>),
+        out: &mut StreamShardWriter,
+    ) -> Result<u64> {
+        let mut source: Box<dyn Read + Send> = match body {
+            Some(bytes) => Box::new(io::Cursor::new(bytes)),
+            None => self.rewriter.store().read(&input.path)?,
+        };
         let mut proof = self.proof(input, rows).map_err(|e| e.at(self.rewriter.place(input)))?;
         let mut bytes = skip(&mut source, input.body_offset, &mut proof)?;
         let base = out.append_bytes(&[])?;
@@ -112,6 +142,14 @@ impl Merger<'_> {
         let whole = records.as_ref().is_none_or(|records| !records.contiguous);
         Ok(Proof { records, whole: whole.then(Box::default) })
     }
+}
+
+/// An input that has been opened.
+struct Opened {
+    rows: Vec<RecordBatch>,
+    frames: Frames,
+    /// Its bytes, if they were read.
+    body: Option<Vec<u8>>,
 }
 
 /// Reads up to `bytes` bytes without copying them; returns how many were read.

@@ -16,11 +16,10 @@ use std::{
 
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use rayon::prelude::*;
 
 use super::{
     budget::{Budget, Reservation},
-    splice::{BATCH_BYTES, BATCH_FILES, Splicing, TakesRowGroups, WHOLE_BYTES, prove_staged},
+    splice::{BATCH_BYTES, BATCH_FILES, FOOTERS, Splicing, TakesRowGroups, WHOLE_BYTES, prove_staged},
 };
 use crate::{
     codec::Codec,
@@ -35,7 +34,7 @@ use crate::{
         ranged::RangedInput,
     },
     id::run_uuid,
-    storage::{Object, Sink, Staged, Store},
+    storage::{Object, Sink, Staged, Store, for_each_waiting},
 };
 
 /// Merges files of one table.
@@ -183,7 +182,7 @@ impl FileMerger<'_> {
                 let object = Object::new(Arc::clone(self.table.store()), file.path.as_str(), self.bytes_of(file)?);
                 Source::open(RangedInput::Object(object), &self.place(file))
             };
-            for source in some.par_iter().map(open).collect::<Result<Vec<_>>>()? {
+            for source in for_each_waiting(self.table.store().as_ref(), FOOTERS, some, open)? {
                 out.codec = out.codec.or_else(|| source.codec());
                 out.has_int96 |= source.has_int96();
                 out.rows += source.rows();
@@ -239,7 +238,8 @@ impl FileMerger<'_> {
         let mut splicing = Splicing::new(encoder, writer, self.row_group, self.cancel);
         let mut stats: Option<Stats> = None;
         for batch in batches(files) {
-            let loaded: Vec<RangedInput> = batch.par_iter().map(|file| self.load(file)).collect::<Result<_>>()?;
+            let all = (1, BATCH_FILES as u64);
+            let loaded = for_each_waiting(self.table.store().as_ref(), all, batch, |file| self.load(file))?;
             for (file, input) in batch.iter().zip(loaded) {
                 self.cancel.check()?;
                 let Some(more) = self.add(&mut splicing, file, input, way)? else { return Ok(None) };

@@ -12,7 +12,6 @@ use std::{io::BufRead, sync::Arc};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
-use rayon::prelude::*;
 
 use super::{
     budget::Reservation,
@@ -31,7 +30,7 @@ use crate::{
         },
         ranged::RangedInput,
     },
-    storage::{Object, Staged, Store},
+    storage::{Object, Staged, Store, for_each_waiting},
 };
 
 /// Maximum bytes of files that are read whole; from larger ones, column chunks are read when needed.
@@ -39,6 +38,9 @@ pub(super) const WHOLE_BYTES: u64 = 32 << 20;
 
 /// Maximum bytes of files that are read at once.
 pub(super) const BATCH_BYTES: u64 = 16 << 20;
+
+/// Bytes of a footer, and of all that are read at a time.
+pub(super) const FOOTERS: (u64, u64) = (256 << 10, BATCH_BYTES);
 
 /// Maximum number of files that are read at once.
 pub(super) const BATCH_FILES: usize = 32;
@@ -65,11 +67,17 @@ impl Merger<'_> {
     /// # Errors
     /// Fails if an input is damaged or the store fails.
     pub(super) fn splice(&self, merge: &Merge, reservation: Reservation<'_>) -> Result<(FinishedShard, Tally)> {
-        let parquet = self.survey(merge)?;
+        // Small inputs are read once, not once more for their footers.
+        let (bytes, rows) = merge.inputs.iter().fold((0, 0), |sum, (one, _)| (sum.0 + one.bytes, sum.1 + one.records));
+        let is_small = bytes <= BATCH_BYTES && rows <= BATCH_ROWS;
+        let batches: Vec<&[(ShardMeta, _)]> =
+            if is_small { vec![&merge.inputs] } else { batches(&merge.inputs).collect() };
+        let mut whole = if is_small { Some(self.load_all(&merge.inputs)?) } else { None };
+        let parquet = self.survey(merge, whole.as_deref())?;
         let shard = self.create_parquet(&parquet, merge)?;
         let mut splicing = Splicing::new(&parquet, shard, self.rewriter.row_group, self.rewriter.cancel);
-        for batch in batches(&merge.inputs) {
-            let loaded: Vec<Loaded> = batch.par_iter().map(|(input, _)| self.load(input)).collect::<Result<_>>()?;
+        for batch in batches {
+            let loaded = whole.take().map_or_else(|| self.load_all(batch), Ok)?;
             for ((input, _), loaded) in batch.iter().zip(loaded) {
                 self.rewriter.cancel.check()?;
                 if !splicing.add(loaded)? {
@@ -95,8 +103,13 @@ impl Merger<'_> {
     }
 
     /// Reads the footers of all inputs.
-    fn survey(&self, merge: &Merge) -> Result<ParquetEncoder> {
+    fn survey(&self, merge: &Merge, loaded: Option<&[Loaded]>) -> Result<ParquetEncoder> {
         let mut survey = Survey::towards(self.types.clone());
+        let media = |schema: &_| media_metadata(schema).into_iter().collect();
+        if let Some(loaded) = loaded {
+            loaded.iter().try_for_each(|one| survey.add(&one.source))?;
+            return survey.encoder(self.naming.codec, media);
+        }
         for some in merge.inputs.chunks(BATCH_FILES) {
             self.rewriter.cancel.check()?;
             let open = |(input, _): &(ShardMeta, _)| {
@@ -105,11 +118,16 @@ impl Merger<'_> {
                     &self.rewriter.place(input),
                 )
             };
-            for source in some.par_iter().map(open).collect::<Result<Vec<_>>>()? {
+            for source in for_each_waiting(self.rewriter.store(), FOOTERS, some, open)? {
                 survey.add(&source)?;
             }
         }
-        survey.encoder(self.naming.codec, |schema| media_metadata(schema).into_iter().collect())
+        survey.encoder(self.naming.codec, media)
+    }
+
+    /// Reads a batch of inputs with their sidecars.
+    fn load_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<Loaded>> {
+        for_each_waiting(self.rewriter.store(), (1, batch.len() as u64), batch, |(input, _)| self.load(input))
     }
 
     fn load(&self, input: &ShardMeta) -> Result<Loaded> {
@@ -334,7 +352,7 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
 }
 
 /// Divides the inputs into batches that are read at once.
-fn batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
+pub(super) fn batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
     let mut rest = inputs;
     std::iter::from_fn(move || {
         let (mut bytes, mut rows) = (0, 0);

@@ -38,7 +38,7 @@ use crate::{
     record::{Payload, id_column, key_rule::KeyRule},
     scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
     schema::{self, is_id, is_subject, schema_of, unite_lists},
-    storage::{Location, Object},
+    storage::{Location, Object, with_io_threads},
     units::{Size, grouped},
 };
 
@@ -241,7 +241,7 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     report.problems.extend(refused);
     // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
     let forecast = found.tables.is_empty().then(|| Forecast::new(context, &found.files, listing)).flatten();
-    let (shards, others) = by_format(found.files);
+    let (shards, others) = by_format(found.files)?;
     let mut sample = Sample::default();
     for (format, files) in &shards {
         let (shards, problem) = shard_format(*format, files, &mut sample)?;
@@ -321,19 +321,22 @@ fn stored(context: &Context<'_>, source: &str) -> Result<Option<InspectReport>> 
     table::inspect(source, &found).map(Some)
 }
 
+/// Files that are shards, by their format.
+type ByFormat = BTreeMap<OutputFormat, Vec<SourceFile>>;
+
 /// Divides files into shards, by their format, and others.
-fn by_format(files: Vec<SourceFile>) -> (BTreeMap<OutputFormat, Vec<SourceFile>>, Vec<SourceFile>) {
-    let described: Vec<(SourceFile, Option<OutputFormat>)> = files
-        .into_par_iter()
-        .map(|file| {
-            // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store
-            // is not a file.
-            let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
-            let format = sniffed.ok().flatten().map(|(format, _)| format);
-            (file, format)
-        })
-        .collect();
-    let mut shards: BTreeMap<OutputFormat, Vec<SourceFile>> = BTreeMap::new();
+fn by_format(files: Vec<SourceFile>) -> Result<(ByFormat, Vec<SourceFile>)> {
+    let describe = |file: SourceFile| {
+        // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store is
+        // not a file.
+        let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
+        let format = sniffed.ok().flatten().map(|(format, _)| format);
+        (file, format)
+    };
+    let remote = files.iter().any(SourceFile::is_remote);
+    let described: Vec<(SourceFile, Option<OutputFormat>)> =
+        with_io_threads(files.len(), remote, || files.into_par_iter().map(describe).collect())?;
+    let mut shards = ByFormat::new();
     let mut others = Vec::new();
     for (file, format) in described {
         match format {
@@ -341,7 +344,7 @@ fn by_format(files: Vec<SourceFile>) -> (BTreeMap<OutputFormat, Vec<SourceFile>>
             None => others.push(file),
         }
     }
-    (shards, others)
+    Ok((shards, others))
 }
 
 /// Classifies files that are no shards, without the metadata of an imagefolder.
@@ -527,7 +530,9 @@ fn shard_format(
             let largest = file.row_groups().iter().map(|group| group.uncompressed_bytes).max().unwrap_or(0);
             (file.rows(), largest)
         };
-        let rows: Vec<Option<(u64, u64)>> = files.par_iter().map(|file| open(file).ok().map(facts)).collect();
+        let remote = files.iter().any(SourceFile::is_remote);
+        let rows: Vec<Option<(u64, u64)>> =
+            with_io_threads(files.len(), remote, || files.par_iter().map(|file| open(file).ok().map(facts)).collect())?;
         let sound = files.iter().zip(&rows).filter(|(_, rows)| rows.is_some());
         for (file, _) in sound.take(SAMPLED_FILES) {
             // A file with a valid footer and damaged pages is reported when it is read in full.

@@ -41,8 +41,12 @@ use crate::{
     id::{Version, run_of_folder, run_of_name},
     indexes::version,
     record::{BATCH_ROWS, hash::row_hashes, id_column, parts::KEY_COLUMN},
-    storage::{Listed, Location, SYSTEM_FOLDER},
+    storage::{Listed, Location, SYSTEM_FOLDER, waiting},
 };
+
+/// Memory that the verification of a shard takes, and that of each of its records.
+const LEAST_MEMORY: u64 = 4 << 20;
+const ROW_MEMORY: u64 = 256;
 
 /// A problem that was found.
 #[derive(Debug, Clone, Serialize)]
@@ -211,7 +215,11 @@ impl Verification<'_> {
         let work = if self.read_data { Some(report.bytes) } else { None };
         self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
         let check = |(number, shard): (usize, &ShardMeta)| self.shard(number, shard, &index);
-        let found: Vec<Vec<Problem>> = shards.par_iter().enumerate().map(check).collect::<Result<_>>()?;
+        let rows = shards.iter().map(|shard| shard.records).max().unwrap_or(0);
+        let memory = (LEAST_MEMORY + rows * ROW_MEMORY, self.context.memory.0 / 2);
+        let found: Vec<Vec<Problem>> = waiting(self.dataset.store().as_ref(), memory, || {
+            shards.par_iter().enumerate().map(check).collect::<Result<_>>()
+        })?;
         let whole = found.iter().all(Vec::is_empty);
         report.problems.extend(found.into_iter().flatten());
         if let Some(sorted) = &sorted {

@@ -53,7 +53,7 @@ use super::{
 };
 use crate::{
     error::{Effect, Error, Kind, Result},
-    id::TransactionId,
+    id::{TransactionId, run_of_folder, run_of_name},
 };
 
 /// Folder of staged files.
@@ -113,6 +113,25 @@ impl LocalStore {
             _ => rustix::fs::open(self.at(path)?, flags, Mode::empty()),
         };
         Ok(file?)
+    }
+
+    /// Removes the folders of a run that a deletion has left empty: nothing is written there any more. Other folders
+    /// may be the user's.
+    fn remove_empty_folders(&self, path: &str) {
+        let is_below_run = path.split('/').next().is_some_and(|first| run_of_folder(first).is_some());
+        let mut path = path;
+        while let Some((folder, _)) = path.rsplit_once('/') {
+            let name = folder.rsplit('/').next().unwrap_or_default();
+            let is_own = is_below_run || run_of_folder(name).is_some() || run_of_name(name).is_some();
+            let removed = || {
+                let (above, name) = OpenFolder::of(&self.root, folder)?;
+                above.name(name).remove_folder()
+            };
+            if !is_own || removed().is_err() {
+                return;
+            }
+            path = folder;
+        }
     }
 
     fn failed(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
@@ -403,10 +422,11 @@ impl Store for LocalStore {
 
     fn delete(&self, path: &str) -> Result<()> {
         match OpenFolder::of(&self.root, path).and_then(|(folder, name)| folder.name(name).remove()) {
-            Ok(()) => Ok(()),
-            Err(e) if absent(&e) => Ok(()),
-            Err(e) => Err(self.failed(path, "deleting")(e)),
+            Ok(()) => self.remove_empty_folders(path),
+            Err(e) if absent(&e) => {}
+            Err(e) => return Err(self.failed(path, "deleting")(e)),
         }
+        Ok(())
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {

@@ -44,6 +44,7 @@ mod spool;
 mod store;
 pub mod sys;
 mod upload;
+mod waiting;
 mod walk;
 mod watch;
 
@@ -69,6 +70,7 @@ pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
 pub use store::{Listed, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, checked_path, is_missing};
+pub use waiting::{REMOTE_REQUESTS, SMALL, for_each_waiting, waiting, with_io_threads};
 pub use watch::{Watch, capture_fault, watched};
 
 use crate::error::{Error, Result};

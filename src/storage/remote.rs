@@ -521,6 +521,22 @@ impl Store for RemoteStore {
         }
     }
 
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        let all = paths.iter().map(|path| self.at(path)).collect::<Result<Vec<_>>>()?;
+        let deleted = async {
+            // In as few requests as the store takes.
+            let mut deleted = self.inner.delete_stream(stream::iter(all).map(Ok).boxed());
+            while let Some(one) = deleted.next().await {
+                match one {
+                    Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                    Err(e) => return Err(self.failed("", "deleting", &e)),
+                }
+            }
+            Ok(())
+        };
+        runtime()?.block_on(deleted)
+    }
+
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         Ok(Box::new(self.uploads.sink(path, self.at(path)?, self.location.join(path))))
     }

@@ -235,6 +235,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn delete(&self, path: &str) -> Result<()>;
 
+    /// Deletes several objects; missing ones are no error. Some may be deleted if it fails.
+    ///
+    /// # Errors
+    /// As [`Self::delete`].
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        paths.iter().try_for_each(|path| self.delete(path))
+    }
+
     /// Waits until the deletions of these objects are durable, so that a power cut cannot restore them.
     ///
     /// # Errors

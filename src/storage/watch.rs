@@ -223,6 +223,10 @@ impl Store for Watched {
         self.inner.delete(path)
     }
 
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        self.inner.delete_all(paths)
+    }
+
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         self.inner.create(path)
     }

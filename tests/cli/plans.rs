@@ -132,7 +132,7 @@ fn content(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
             let bytes = std::fs::read(&path).unwrap();
             let bytes =
                 if name.ends_with(".json") { plain(std::str::from_utf8(&bytes).unwrap()).into_bytes() } else { bytes };
-            out.insert(plain(name), bytes);
+            out.insert(without_call(&plain(name)), bytes);
         }
     }
     for arguments in ["manifest NAME --export csv", "manifest NAME --list --json", "manifest NAME --json"] {
@@ -145,6 +145,15 @@ fn content(folder: &Folder, dataset: &str) -> BTreeMap<String, Vec<u8>> {
         out.insert(format!("log: {field}"), entry[field].to_string().into_bytes());
     }
     out
+}
+
+/// Names of merged segments have a number of the call that committed them, which is drawn at random.
+fn without_call(name: &str) -> String {
+    let parts = name.split('/').map(|part| match part.strip_prefix("ID-").and_then(|rest| rest.split_once('-')) {
+        Some((call, number)) if call.bytes().all(|b| b.is_ascii_digit()) => format!("ID-{number}"),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 fn without_times(line: &str) -> String {

@@ -5,7 +5,7 @@ use crate::{reseal, support};
 
 use std::path::{Path, PathBuf};
 
-use reseal::reseal;
+use reseal::{live_segments, reseal};
 use support::Folder;
 
 fn files_below(folder: &Path, out: &mut Vec<PathBuf>) {
@@ -116,12 +116,7 @@ fn an_index_of_other_ids_is_found() {
             folder.run("verify --read-data").ok();
             folder
         };
-        let buckets = |folder: &Folder, kind: &str| {
-            let mut found = Vec::new();
-            files_below(&folder.path().join("shards/_shardify/index").join(kind), &mut found);
-            found.sort();
-            found
-        };
+        let buckets = |folder: &Folder, kind: &str| live_segments(&folder.path().join("shards"), kind);
         let (ours, others) = (build(0), build(5));
         let mut changed = Vec::new();
         for (bucket, other) in buckets(&ours, "record").iter().zip(buckets(&others, "record")) {

@@ -11,6 +11,7 @@ use shardify::{
 
 /// Runs every part of the contract on fresh stores.
 fn conforms(fresh: &dyn Fn() -> Arc<dyn Store>) {
+    deletions(fresh().as_ref());
     whole_objects(fresh().as_ref());
     conditional_creates(&fresh());
     listings(fresh().as_ref());
@@ -56,6 +57,38 @@ fn local_folder_conforms() {
 #[test]
 fn memory_conforms() {
     conforms(&|| Arc::new(RemoteStore::memory().unwrap()));
+}
+
+/// Many are deleted together, whether or not they are there, and nothing else.
+fn deletions(store: &dyn Store) {
+    let paths: Vec<String> = (0..1_500).map(|number| format!("d/{number}")).collect();
+    for path in paths.iter().step_by(2) {
+        store.put(path, "x".into()).unwrap();
+    }
+    store.put("d/other", "x".into()).unwrap();
+    store.delete_all(&paths).unwrap();
+    store.delete_all(&[]).unwrap();
+    let left: Vec<String> = store.list("d").unwrap().into_iter().map(|facts| facts.path).collect();
+    assert_eq!(left, ["d/other"]);
+    assert!(store.delete_all(&["d/other".to_owned(), "../x".to_owned()]).is_err(), "a path that leaves the store");
+}
+
+#[test]
+fn the_empty_folder_of_a_run_goes_with_its_last_object_and_no_other_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::new(folder.path().to_owned());
+    let own = "0123456789abcdef/split=train/000000.tar";
+    for path in [own, "0123456789abcdef/000001.tar", "mine/a.tar"] {
+        store.put(path, "x".into()).unwrap();
+    }
+    store.delete(own).unwrap();
+    let is_there = |path: &str| folder.path().join(path).exists();
+    assert!(!is_there("0123456789abcdef/split=train") && is_there("0123456789abcdef/000001.tar"));
+    store.delete("0123456789abcdef/000001.tar").unwrap();
+    store.delete("mine/a.tar").unwrap();
+    assert!(!is_there("0123456789abcdef") && is_there("mine"));
+    store.put(own, "x".into()).unwrap();
+    assert!(is_there(own), "a folder is made anew where somebody needs it");
 }
 
 fn whole_objects(store: &dyn Store) {

@@ -7,7 +7,11 @@
     reason = "tests fail loudly, and write what they like"
 )]
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use bytes::Bytes;
@@ -32,8 +36,10 @@ struct Seals(#[serde(with = "many")] Vec<Seal>);
 /// Makes the newest entry state what the objects at `changed` (paths relative to the dataset) are now.
 pub fn reseal(dataset: &Path, changed: &[String]) {
     let seal = |path: &str| Seal::of(&fs::read(dataset.join(path)).unwrap());
-    for list in fs::read_dir(dataset.join("_shardify/lists")).unwrap() {
-        reseal_list(&list.unwrap().path(), &|path| changed.iter().any(|one| one == path).then(|| seal(path)));
+    let newest = newest_entry(dataset);
+    for list in ["shards", "runs"].iter().flat_map(|name| newest[*name].as_array().unwrap()) {
+        let path = dataset.join(list["path"].as_str().unwrap());
+        reseal_list(&path, &|path| changed.iter().any(|one| one == path).then(|| seal(path)));
     }
     restate(dataset, |entry| {
         for name in ["shards", "runs"] {
@@ -53,6 +59,19 @@ pub fn reseal(dataset: &Path, changed: &[String]) {
             segment["seals"] = serde_json::to_value(Seals(seals)).unwrap();
         }
     });
+}
+
+/// Returns the newest entry of the log.
+fn newest_entry(dataset: &Path) -> Value {
+    let entries = fs::read_dir(dataset.join("_shardify/log")).unwrap().map(|entry| entry.unwrap().path());
+    serde_json::from_slice(&fs::read(entries.min().unwrap()).unwrap()).unwrap()
+}
+
+/// Returns the files of the segments of the newest version that have ids of a kind.
+pub fn live_segments(dataset: &Path, kind: &str) -> Vec<PathBuf> {
+    let newest = newest_entry(dataset);
+    let own = newest["segments"].as_array().unwrap().iter().filter(|segment| segment["kind"] == kind);
+    own.map(|segment| dataset.join(segment["path"].as_str().unwrap()).join("b=0000.table")).collect()
 }
 
 /// Changes the newest entry, and makes its root and its checksum agree with the change.

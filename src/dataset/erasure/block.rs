@@ -75,7 +75,7 @@ impl BlockChange {
             Self::Add(rows) => {
                 let rows: Vec<Suppressed> = rows.into_iter().map(|row| Suppressed { version, ..row }).collect();
                 std::mem::take(&mut erasures.suppressed).into_iter().for_each(|list| lists.keep(list));
-                lists.add(&suppress::batch(&rows)?, 0)?;
+                lists.add(&suppress::batch(&rows)?)?;
                 // Runs in progress have not excluded these ids: they must not commit.
                 erasures.count += 1;
             }
@@ -87,7 +87,7 @@ impl BlockChange {
                     if rows.len() == before {
                         lists.keep(list);
                     } else {
-                        lists.add(&suppress::batch(&rows)?, list.level)?;
+                        lists.add(&suppress::batch(&rows)?)?;
                     }
                 }
             }

@@ -141,14 +141,15 @@ pub fn lookup(
 ) -> Result<Vec<Vec<Hit>>> {
     let store = newest.dataset().store();
     let mut hits: Vec<BTreeMap<(u64, IdKind), Hit>> = ids.iter().map(|_| BTreeMap::new()).collect();
+    let mut indexed: Vec<BTreeSet<(u64, IdKind)>> = vec![BTreeSet::new(); ids.len()];
+    for (id, record, kind) in find::candidates(store, segments, ids)? {
+        indexed[id].insert((record, kind));
+    }
     for snapshot in std::iter::once(newest).chain(&tagged.snapshots) {
         let origins = find::origins(snapshot, ids)?;
-        let look = |(query, origins): (&IdQuery<'_>, &Vec<u64>)| {
-            let mut candidates: BTreeSet<(u64, IdKind)> = BTreeSet::new();
-            for segment in segments {
-                let records = index::lookup_one(store, segment, query.wanted())?;
-                candidates.extend(records.into_iter().map(|record| (record, segment.kind)));
-            }
+        let look = |at: usize| {
+            let (query, origins) = (&ids[at], &origins[at]);
+            let mut candidates = indexed[at].clone();
             candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
             let mut hits = find::Resolver::new(snapshot).resolve(&candidates)?;
             hits.retain(|_, hit| match hit.kind {
@@ -163,7 +164,7 @@ pub fn lookup(
             }
             Ok(hits)
         };
-        let found: Vec<BTreeMap<_, Hit>> = ids.par_iter().zip(&origins).map(look).collect::<Result<_>>()?;
+        let found: Vec<BTreeMap<_, Hit>> = (0..ids.len()).into_par_iter().map(look).collect::<Result<_>>()?;
         for (known, found) in hits.iter_mut().zip(found) {
             found.into_iter().for_each(|(key, hit)| add_places(known.entry(key), hit));
         }
@@ -418,9 +419,8 @@ impl Erasure {
             let Some(now) = rewrites.get(shard).and_then(|rewrite| rewrite.now.as_ref()) else { continue };
             rows.extend(replacement_runs(now, &old));
         }
-        let level = parent.entry().runs.iter().map(|list| list.level).max().unwrap_or_default();
         let mut lists = ListWriter::new(draft, "runs");
-        lists.add(&runs::batch(&rows)?, level)?;
+        lists.add(&runs::batch(&rows)?)?;
         lists.merged(u64::MAX)
     }
 
@@ -444,7 +444,7 @@ impl Erasure {
         let with = |kind, lists: Vec<ListRef>, rows| -> Result<Vec<ListRef>> {
             let mut writer = ListWriter::new(draft, kind);
             lists.into_iter().for_each(|list| writer.keep(list));
-            writer.add(&rows, 0)?;
+            writer.add(&rows)?;
             writer.merged(u64::MAX)
         };
         erasures.suppressed = with("suppressed", erasures.suppressed, suppress::batch(&suppressed)?)?;

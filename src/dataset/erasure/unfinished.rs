@@ -41,8 +41,11 @@ use crate::{
     error::{Error, Result},
     format::index::IndexKind,
     id::{TransactionId, Version},
-    storage::{Listed, SYSTEM_FOLDER},
+    storage::{Listed, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
+
+/// Lists of shards in memory at a time.
+const LISTS_AT_ONCE: usize = 256;
 
 /// Bytes of a file hashed at a time.
 const PIECE: usize = 256 << 10;
@@ -205,14 +208,10 @@ pub fn replaced_objects<'a>(
 ) -> Result<Vec<PendingDeletion>> {
     let mut all: Vec<PendingDeletion> = shards.flat_map(objects_of).collect();
     all.extend(others.flat_map(|(path, buckets)| others_of(path, buckets)));
-    let mut out = Vec::new();
-    for object in all {
-        // The bytes are compared immediately before deletion.
-        if dataset.store().head(&object.path)?.is_some() {
-            out.push(object);
-        }
-    }
-    Ok(out)
+    // The bytes are compared immediately before deletion.
+    let store = dataset.store().as_ref();
+    let there = for_each_waiting(store, SMALL, &all, |object| Ok(store.head(&object.path)?.is_some()))?;
+    Ok(all.into_iter().zip(there).filter_map(|(object, there)| there.then_some(object)).collect())
 }
 
 fn others_of(path: &str, buckets: u64) -> Vec<PendingDeletion> {
@@ -271,10 +270,14 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
         out.extend(sources.into_iter().map(|list| list.path));
         lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
     }
-    for ((_, mapped), list) in lists {
-        for shard in shards::read(dataset.cache(), &list)? {
-            let now = if mapped { replacements.shard(shard) } else { Some(shard) };
-            out.extend(now.iter().flat_map(objects_of).map(|object| object.path));
+    let lists: Vec<((String, bool), Sealed)> = lists.into_iter().collect();
+    for some in lists.chunks(LISTS_AT_ONCE) {
+        let read = |(_, list): &(_, Sealed)| shards::read(dataset.cache(), list);
+        let found = for_each_waiting(dataset.store().as_ref(), SMALL, some, read)?;
+        for (((_, mapped), _), shards) in some.iter().zip(found) {
+            let now = |shard| if *mapped { replacements.shard(shard) } else { Some(shard) };
+            let now = shards.into_iter().filter_map(now);
+            out.extend(now.flat_map(|shard| objects_of(&shard)).map(|object| object.path));
         }
     }
     Ok(out)

@@ -18,7 +18,11 @@
 //! Each output bucket is made separately from the hash ranges of the inputs, one batch of each at a time, so memory
 //! depends neither on the size of the index nor on how often an id repeats.
 
-use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+    sync::Arc,
+};
 
 use arrow::array::StringArray;
 use rayon::prelude::*;
@@ -32,7 +36,10 @@ use super::{
     sum,
 };
 use crate::{
-    dataset::table::paths::segment_path,
+    dataset::{
+        ids::IdKind,
+        table::{growth, paths::segment_path},
+    },
     error::{Error, Result},
     events::Cancel,
     id::TransactionId,
@@ -71,6 +78,61 @@ fn class_of(pairs: u64) -> u32 {
     if pairs < LOWEST_CLASS { 0 } else { (pairs / LOWEST_CLASS).ilog(FAN_OUT as u64) + 1 }
 }
 
+/// Pairs up to which a segment always becomes one with others when a commit adds some.
+const LEAST_GROWN: u64 = 256;
+
+/// Pairs from which on a segment with ids becomes one with others of its form only, which take less.
+const LEAST_ORDERED: u64 = 1 << 16;
+
+/// Pairs that a commit makes one segment of at most, which takes some hundredths of a second.
+const MOST_GROWN: u64 = 1 << 18;
+
+/// Memory of a merge that a commit makes.
+const GROWTH_MEMORY: u64 = 64 << 20;
+
+/// Segments after a commit has added some, and the buckets of the new ones.
+pub(in crate::dataset) type Grown = (Vec<SegmentRef>, Vec<Staged>);
+
+/// Adds the published segments of a commit to those of its parent: the smallest of each kind and side become one, as
+/// [`growth`] says. Large ones are left to `compact`. The new ones are named `<name>-<number>`.
+///
+/// # Errors
+/// When one of them is damaged, or the store fails.
+pub(in crate::dataset) fn grow(
+    store: &Arc<dyn Store>,
+    segments: Vec<SegmentRef>,
+    added: &[SegmentRef],
+    name: &str,
+) -> Result<Grown> {
+    if added.is_empty() {
+        return Ok((segments, Vec::new()));
+    }
+    let group = |segment: &SegmentRef| {
+        let keeps_ids = segment.ordered && segment.pairs >= LEAST_ORDERED;
+        (segment.kind, segment.side.clone(), segment.hashes, keeps_ids)
+    };
+    let mut groups: BTreeMap<_, Vec<SegmentRef>> = BTreeMap::new();
+    for segment in segments.into_iter().chain(added.iter().cloned()) {
+        groups.entry(group(&segment)).or_default().push(segment);
+    }
+    let (mut left, mut staged) = (Vec::new(), Vec::new());
+    for (form, mut segments) in groups {
+        segments.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
+        let sizes: Vec<u64> = segments.iter().map(|segment| segment.pairs).take(MAX_INPUTS).collect();
+        let is_added = added.iter().any(|one| one.pairs > 0 && group(one) == form);
+        let crowd = if is_added { growth::crowd(&sizes, LEAST_GROWN, MOST_GROWN) } else { 0 };
+        let rest = segments.split_off(crowd);
+        if !segments.is_empty() {
+            let path = segment_path(&format!("{}/{name}-{}", form.0.name(), left.len()));
+            let merged = merge_as(store, segments, path, GROWTH_MEMORY, &Cancel::default())?;
+            left.push(merged.output);
+            staged.extend(merged.staged);
+        }
+        left.extend(rest);
+    }
+    Ok((left, staged))
+}
+
 /// Returns the segments to merge, one group for each kind of id, on each side, in each form, with too many.
 pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
     let group = |segment: &&SegmentRef| (segment.kind, segment.side.clone(), segment.ordered, segment.hashes);
@@ -107,16 +169,27 @@ fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
 /// # Errors
 /// If an input is missing, damaged or not sorted, the store fails, or `cancel` is set.
 pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
+    let kind = inputs.first().map_or(IdKind::Record, |segment| segment.kind);
+    merge_as(store, inputs, segment_path(&format!("{}/{}-0", kind.name(), TransactionId::fresh())), memory, cancel)
+}
+
+/// Like [`merge`], into a segment with this path.
+fn merge_as(
+    store: &Arc<dyn Store>,
+    inputs: Vec<SegmentRef>,
+    path: String,
+    memory: u64,
+    cancel: &Cancel,
+) -> Result<MergedSegment> {
     let Some(first) = inputs.first() else { return Err(Error::internal("nothing to merge")) };
-    let kind = first.kind;
-    let form = |segment: &SegmentRef| (segment.kind, segment.side.clone(), segment.ordered, segment.hashes);
+    let form = |segment: &SegmentRef| (segment.kind, segment.side.clone(), segment.hashes);
     if inputs.iter().any(|segment| form(segment) != form(first)) {
         return Err(Error::internal("segments of several kinds or sides are to be merged"));
     }
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
     let mut output = SegmentRef {
-        kind,
-        path: segment_path(&format!("{}/{}-0", kind.name(), TransactionId::fresh())),
+        kind: first.kind,
+        path,
         record_base: 0,
         side: first.side.clone(),
         ordered: false,
@@ -130,11 +203,12 @@ pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cance
     let mut merge = Merge { store, inputs: &inputs, held: HELD_PAIRS, cancel };
     let mut at_once = usize::try_from(memory / (INPUT_BYTES * inputs.len() as u64)).unwrap_or(usize::MAX).max(1);
     let mut written: Vec<WrittenBucket> = Vec::new();
-    if first.ordered {
+    if inputs.iter().any(|segment| segment.ordered) {
         merge.held = (memory / PAIR_MEMORY / inputs.len() as u64).clamp(LEAST_HELD, 4 * HELD_PAIRS);
         at_once = 1;
-        let in_order = in_order(store, &inputs)?;
-        if in_order.is_some() || pairs > ordered::MOST_HASHED {
+        let all = inputs.iter().all(|segment| segment.ordered);
+        let in_order = if all { in_order(store, &inputs)? } else { None };
+        if in_order.is_some() || (all && pairs > ordered::MOST_HASHED) {
             (output.ordered, output.buckets) = (true, 1);
             written.push(match in_order {
                 Some(in_order) => merge.ordered(&in_order, &output)?,
@@ -414,6 +488,47 @@ mod tests {
             assert!(segments.len() <= 7 * 6, "{}", segments.len());
         }
         assert!(written < 6 * total, "{written} of {total}");
+    }
+
+    #[test]
+    fn segments_of_many_commits_become_few_with_all_pairs() {
+        for width in [HashWidth::Five, HashWidth::Eight] {
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let plan = HashPlan::new(width);
+            let (mut segments, mut expected): (Vec<SegmentRef>, Vec<(u64, IdHash)>) = (Vec::new(), Vec::new());
+            for commit in 0..60_u64 {
+                let rows = 1 + commit * 37 % 50;
+                let base = expected.len() as u64;
+                let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
+                // Ids of a third of the commits ascend, and begin anew with each.
+                let ids: Vec<String> = (0..rows)
+                    .map(|row| if commit % 3 == 0 { format!("R{row:03}") } else { format!("{}", row * 7919 % 101) })
+                    .collect();
+                let column: StringArray = ids.iter().map(|id| Some(id.as_str())).collect();
+                writer.push_all(crate::dataset::IdColumn::from(column).hashes(), 0).unwrap();
+                let cut = |id: &String| width.cut(IdHash::of(id));
+                expected.extend(ids.iter().enumerate().map(|(row, id)| (base + row as u64, cut(id))));
+                let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+                store.publish(staged).unwrap();
+                let own: Vec<SegmentRef> = refs.into_iter().map(|segment| segment.moved(base)).collect();
+                let (now, staged) = grow(&store, segments, &own, &format!("{commit:032}-0")).unwrap();
+                store.publish(staged).unwrap();
+                assert!(now.len() <= 4, "{}", now.len());
+                segments = now;
+            }
+            let mut found: Vec<(u64, IdHash)> = Vec::new();
+            for segment in &segments {
+                found.extend(read_segment(&store, segment).unwrap().into_iter().map(|(hash, record)| (record, hash)));
+            }
+            found.sort_unstable();
+            assert!(found == expected, "{width:?}");
+            // Without new pairs, nothing is merged, and what is large stays.
+            let (same, staged) = grow(&store, segments.clone(), &[], "none").unwrap();
+            assert_eq!((same, staged.len()), (segments.clone(), 0));
+            let large = SegmentRef { pairs: MOST_GROWN + 1, path: "large".into(), ..segments[0].clone() };
+            let (with, _) = grow(&store, vec![large.clone()], &segments[..1], &format!("{:032}-1", 0)).unwrap();
+            assert!(with.contains(&large) && with.len() == 2);
+        }
     }
 
     /// Returns the segments' pairs, written, merged and read back.

@@ -59,6 +59,7 @@ use crate::{
     storage::Store,
 };
 
+pub(in crate::dataset) use merge::grow;
 pub use merge::{MergedSegment, merge, segments_to_merge};
 pub(in crate::dataset) use ordered::rewrite as rewrite_ordered;
 pub use pairs::PAIR_BYTES;

@@ -11,9 +11,6 @@ use crate::{
 /// Numbers of records, bytes and rows are below it: sums of as many as there are shards fit into 64 bits.
 pub(in crate::dataset) const TOO_MANY: u64 = 1 << 48;
 
-/// Greatest level of a list: each is at least twice as many rows as one of the level below.
-const MAX_LEVEL: u32 = 64;
-
 /// Most buckets of a segment of the id index.
 pub(in crate::dataset) const MAX_BUCKETS: u64 = 1 << 16;
 
@@ -51,19 +48,15 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
         ("restored records", counts.records_restored),
     ];
     numbers.into_iter().try_for_each(|(what, number)| bounded(what, number).map(drop))?;
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history].into_iter().flatten();
     let of_erasures = entry.erasures.iter().flat_map(|erasures| {
         [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
     });
-    let lists: Vec<&ListRef> = lists.chain(of_erasures).collect();
-    if let Some(list) = lists.iter().find(|list| list.level > MAX_LEVEL) {
-        let found = list.level;
-        return Err(Error::integrity(format!("expected lists of level {MAX_LEVEL} or below, found {found}")));
-    }
-    let rows = lists.iter().map(|list| list.rows).chain(entry.duplicates.iter().map(|table| table.rows));
-    rows.into_iter().try_for_each(|rows| bounded("rows of a list", rows).map(drop))?;
-    if let Some(oldest) = [entry.readable_from, entry.expired_from].into_iter().find(|oldest| *oldest > entry.version) {
-        let newest = entry.version;
+    let rows = lists.chain(of_erasures).map(|list: &ListRef| list.rows);
+    let mut rows = rows.chain(entry.duplicates.iter().map(|table| table.rows));
+    rows.try_for_each(|rows| bounded("rows of a list", rows).map(drop))?;
+    let (oldest, newest) = (entry.readable_from, entry.version);
+    if oldest > newest {
         return Err(Error::integrity(format!("expected an oldest version of at most {newest}, found {oldest}")));
     }
     for place in &entry.places {

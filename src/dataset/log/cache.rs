@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use bytes::Bytes;
 
 use crate::{
-    dataset::table::{self, sealed::Sealed},
+    dataset::table::{self, list::ListRef, sealed::Sealed},
     error::Result,
     storage::Store,
 };
@@ -76,6 +76,16 @@ impl LogCache {
         let store = self.store.as_ref();
         self.get(&list.path, |bytes| table::decode_checked(store, list, bytes.clone()))?
             .ok_or_else(|| list.missing(store))
+    }
+
+    /// Like [`list`](Self::list), after a check that it has as many rows as its entry says.
+    ///
+    /// # Errors
+    /// Those of [`list`](Self::list), and if it has another number of rows.
+    pub(super) fn rows_of(&self, list: &ListRef) -> Result<Vec<RecordBatch>> {
+        let batches = self.list(&list.sealed())?;
+        table::check_rows(self.store.as_ref(), list, batches.iter().map(|batch| batch.num_rows() as u64).sum())?;
+        Ok(batches)
     }
 }
 

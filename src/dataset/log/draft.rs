@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use crate::{
     codec::merkle,
     dataset::{
-        index::{SegmentRef, places::PlaceRef},
+        index::{self, SegmentRef, places::PlaceRef},
         log::{
             clock,
             duplicates::DuplicatesRef,
@@ -32,7 +32,7 @@ use crate::{
             transaction::{Numbers, Transaction},
         },
         table::{
-            self, TableWriter,
+            self, TableWriter, growth,
             list::ListRef,
             paths::{system_path, table_path},
             sealed::seal_of,
@@ -43,11 +43,14 @@ use crate::{
     storage::{Staged, Store},
 };
 
-/// Lists of one level are merged when there are this many.
-pub(in crate::dataset) const FAN_OUT: usize = 8;
+/// Rows up to which a list always becomes one with others, some hundred bytes each.
+const LEAST_ROWS: u64 = 16;
 
-/// Rows of a list that a small commit makes of others at most, 60 bytes each.
+/// Rows of a list that a small commit makes of others at most.
 const MAX_MERGED_ROWS: u64 = 12_288;
+
+/// How many times the rows that a commit adds it may write again at least.
+const REWRITTEN: u64 = 4;
 
 /// One attempt to build the next version.
 pub(in crate::dataset) struct Draft<'a> {
@@ -92,7 +95,6 @@ impl Draft<'_> {
             totals,
             next_record: base + fresh,
             readable_from: old.map_or(Version(0), |e| e.readable_from),
-            expired_from: old.map_or(Version(0), |e| e.expired_from),
             abandoned: Vec::new(),
             corrections: moment.corrections,
             tags: old.map_or_else(BTreeMap::new, |e| e.tags.clone()),
@@ -100,7 +102,8 @@ impl Draft<'_> {
             runs: self.run_lists(parent, &removed, shift, version)?,
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
             sources: self.source_lists(old, shift, version)?,
-            segments: self.segments(old, shift),
+            history: old.map_or_else(Vec::new, |e| e.history.clone()),
+            segments: self.segments(old, shift)?,
             places: self.places(old, shift),
             duplicates: self.duplicates(old, version),
             erasures: old.and_then(|e| e.erasures.clone()),
@@ -131,8 +134,7 @@ impl Draft<'_> {
         old.into_iter().flat_map(|entry| entry.duplicates.iter().cloned()).chain(fresh).collect()
     }
 
-    fn segments(&self, old: Option<&Entry>, shift: u64) -> Vec<SegmentRef> {
-        let rebased = self.transaction.segments.iter().map(|segment| segment.clone().moved(shift));
+    fn segments(&self, old: Option<&Entry>, shift: u64) -> Result<Vec<SegmentRef>> {
         let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
         for merge in &self.transaction.merges {
             let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
@@ -142,14 +144,18 @@ impl Draft<'_> {
                 segments.push(merge.by.clone());
             }
         }
-        segments.extend(rebased);
-        segments
+        let rebased = self.transaction.segments.iter().map(|segment| segment.clone().moved(shift));
+        let rebased: Vec<SegmentRef> = rebased.collect();
+        let name = format!("{}-{}", self.transaction.id, self.attempt);
+        let (segments, staged) = index::grow(self.dataset.store(), segments, &rebased, &name)?;
+        self.staged.borrow_mut().extend(staged);
+        Ok(segments)
     }
 
     /// Rows of lists that a commit may write again which adds so many: one shard more must not cost megabytes.
-    fn most_rows(&self, added: usize) -> u64 {
+    fn most_rows(&self, added: u64) -> u64 {
         match self.transaction.numbers {
-            Numbers::Fresh(_) => MAX_MERGED_ROWS.max(FAN_OUT as u64 * added as u64),
+            Numbers::Fresh(_) => MAX_MERGED_ROWS.max(REWRITTEN * added),
             Numbers::Kept => u64::MAX,
         }
     }
@@ -172,17 +178,17 @@ impl Draft<'_> {
             if gone.is_empty() {
                 lists.keep(list.clone());
             } else {
-                lists.add(&shards::batch(&rest)?, list.level)?;
+                lists.add(&shards::batch(&rest)?)?;
             }
             gone.iter().try_for_each(|shard| totals.leave(shard.records, shard.bytes))?;
         }
-        lists.add(&shards::batch(adds)?, 0)?;
+        lists.add(&shards::batch(adds)?)?;
         for shard in adds {
             totals.shards += 1;
             totals.records += shard.records;
             totals.bytes += shard.bytes;
         }
-        Ok((lists.merged(self.most_rows(adds.len()))?, totals))
+        Ok((lists.merged(self.most_rows(adds.len() as u64))?, totals))
     }
 
     pub(in crate::dataset) fn run_lists(
@@ -204,14 +210,14 @@ impl Draft<'_> {
                 run.until = Some(version);
                 changed = true;
             }
-            if changed { lists.add(&runs::batch(&rows)?, list.level)? } else { lists.keep(list.clone()) }
+            if changed { lists.add(&runs::batch(&rows)?)? } else { lists.keep(list.clone()) }
         }
         let retraction = &self.transaction.retraction;
         let adds = self.transaction.adds.iter().flat_map(|shard| runs_of(shard, shift, version));
         let rewritten = retraction.rewritten.iter().flat_map(|shard| runs_of(shard, 0, version));
         let fresh: Vec<Run> = adds.chain(rewritten).chain(retraction.restored_runs(version)).collect();
-        lists.add(&runs::batch(&fresh)?, 0)?;
-        lists.merged(self.most_rows(fresh.len()))
+        lists.add(&runs::batch(&fresh)?)?;
+        lists.merged(self.most_rows(fresh.len() as u64))
     }
 
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
@@ -230,8 +236,9 @@ impl Draft<'_> {
             };
             sources::in_batches(optional, rows, give)
         };
-        lists.write(0, &mut |add| made_ahead(batches, add))?;
-        lists.merged(u64::MAX)
+        lists.write(&mut |add| made_ahead(batches, add))?;
+        let most = self.most_rows(lists.own_rows());
+        lists.merged(most)
     }
 }
 
@@ -276,7 +283,7 @@ impl Draft<'_> {
         }
         let optional = Optional { removed: true, ..Optional::of(&table::columns_of(lists.store(), list)?) };
         let store = lists.store();
-        lists.write(list.level, &mut |add| {
+        lists.write(&mut |add| {
             let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
                 sources::read(store, list, &mut |row| visit(SourceRow { removed: removed_by(&row, version), ..row }))
             };
@@ -291,17 +298,25 @@ const SHARDS: &str = "shards";
 /// Takes rows of a list.
 pub(in crate::dataset) type Add<'a> = dyn FnMut(&RecordBatch) -> Result<()> + 'a;
 
+/// Rows that are held in memory until it is known with which lists they become one.
+const HELD_ROWS: usize = 8_192;
+
+/// Lists below this size are read as a whole when they are merged.
+const WHOLE_LIST: u64 = 1 << 20;
+
 /// Collects the lists of one kind for the next version, writing those that changed.
 pub(in crate::dataset) struct ListWriter<'a> {
     draft: &'a Draft<'a>,
     kind: &'static str,
     lists: Vec<ListRef>,
+    /// Rows that are in no list yet, fewer than [`HELD_ROWS`] for each that was written.
+    held: Vec<RecordBatch>,
     written: usize,
 }
 
 impl<'a> ListWriter<'a> {
     pub(in crate::dataset) fn new(draft: &'a Draft<'a>, kind: &'static str) -> Self {
-        Self { draft, kind, lists: Vec::new(), written: 0 }
+        Self { draft, kind, lists: Vec::new(), held: Vec::new(), written: 0 }
     }
 
     fn store(&self) -> &'a Arc<dyn Store> {
@@ -312,32 +327,51 @@ impl<'a> ListWriter<'a> {
         self.lists.push(list);
     }
 
-    pub(in crate::dataset) fn add(&mut self, rows: &RecordBatch, level: u32) -> Result<()> {
-        self.write(level, &mut |add| add(rows))
+    pub(in crate::dataset) fn add(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.write(&mut |add| add(rows))
     }
 
-    /// Writes a list; one without rows is skipped.
-    pub(in crate::dataset) fn write(
-        &mut self,
-        level: u32,
-        fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let path = table_path(&format!("{}{}", self.own_names(), self.written));
-        let mut table = TableWriter::new(self.store().as_ref(), &path);
-        let mut leaves = Vec::new();
-        fill(&mut |rows| {
-            if self.kind == SHARDS {
-                leaves.extend(root::shard_leaves(rows)?);
+    /// Adds rows: few are held, many are written as a list.
+    pub(in crate::dataset) fn write(&mut self, fill: &mut dyn FnMut(&mut Add<'_>) -> Result<()>) -> Result<()> {
+        let (mut held, mut rows): (Vec<RecordBatch>, usize) = (Vec::new(), 0);
+        let mut list: Option<NewList<'a>> = None;
+        fill(&mut |batch| {
+            if let Some(list) = &mut list {
+                return list.add(batch);
             }
-            table.add(rows)
+            rows += batch.num_rows();
+            held.push(batch.clone());
+            if rows < HELD_ROWS {
+                return Ok(());
+            }
+            let begun = list.insert(self.begin());
+            held.drain(..).try_for_each(|batch| begun.add(&batch))
         })?;
-        if let Some((staged, rows)) = table.finish()? {
-            let seal = seal_of(&staged)?;
-            self.draft.staged.borrow_mut().push(staged);
-            self.written += 1;
-            let root = (self.kind == SHARDS).then(|| merkle::root(&leaves));
-            self.lists.push(ListRef { path, rows, level, root, seal });
-        }
+        self.held.append(&mut held);
+        list.map_or(Ok(()), |list| self.finish(list))
+    }
+
+    /// Returns the number of rows that were added, whether they are in a list or not.
+    fn own_rows(&self) -> u64 {
+        let own = system_path(&self.own_names());
+        let listed = self.lists.iter().filter(|list| list.path.starts_with(&own)).map(|list| list.rows);
+        listed.chain(self.held.iter().map(|batch| batch.num_rows() as u64)).sum()
+    }
+
+    fn begin(&self) -> NewList<'a> {
+        let path = table_path(&format!("{}{}", self.own_names(), self.written));
+        let leaves = (self.kind == SHARDS).then(Vec::new);
+        NewList { table: TableWriter::new(self.store().as_ref(), &path), path, leaves }
+    }
+
+    /// Finishes a list; one without rows is skipped.
+    fn finish(&mut self, list: NewList<'a>) -> Result<()> {
+        let Some((staged, rows)) = list.table.finish()? else { return Ok(()) };
+        let seal = seal_of(&staged)?;
+        self.draft.staged.borrow_mut().push(staged);
+        self.written += 1;
+        let root = list.leaves.map(|leaves| merkle::root(&leaves));
+        self.lists.push(ListRef { path: list.path, rows, root, seal });
         Ok(())
     }
 
@@ -346,65 +380,98 @@ impl<'a> ListWriter<'a> {
         format!("lists/{}-{}-{}-", self.draft.transaction.id, self.draft.attempt, self.kind)
     }
 
-    /// Columns of several lists together; `None` for kinds that always have the same.
-    fn schema_of(&self, lists: &[ListRef]) -> Result<Option<SchemaRef>> {
+    /// Returns the columns of lists with these columns together; `None` for kinds that always have the same.
+    fn schema_with(&self, known: &HashSet<String>) -> Option<SchemaRef> {
         let full = match self.kind {
             "runs" => runs::schema(),
             SHARDS => shards::schema(),
             "replaced" => erased::replaced_schema(),
             "rewritten" => erased::rewritten_schema(),
             "sources" => sources::schema(),
-            _ => return Ok(None),
+            _ => return None,
         };
-        let mut known = HashSet::new();
-        for list in lists {
-            known.extend(table::columns_of(self.store(), list)?);
-        }
         // Every list has those that cannot be null.
         let kept = full.fields().iter().filter(|field| !field.is_nullable() || known.contains(field.name().as_str()));
-        Ok(Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>()))))
+        Some(Arc::new(Schema::new(kept.cloned().collect::<Vec<_>>())))
     }
 
-    /// The lists, after merging each level that has become crowded into one list of the next level, where that is no
-    /// more than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
+    /// The lists, after the smallest ones and the rows in no list have become one, where there are too many and that is
+    /// no more than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
     pub(in crate::dataset) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
-        if !self.draft.transaction.merges.is_empty() && self.lists.len() > 1 {
-            let level = self.lists.iter().map(|list| list.level).max().unwrap_or(0);
-            let all = std::mem::take(&mut self.lists);
-            self.merge(&all, level)?;
-            return Ok(self.lists);
+        let held: u64 = self.held.iter().map(|batch| batch.num_rows() as u64).sum();
+        self.lists.sort_by_key(|list| list.rows);
+        // Among equals, what is in no list is the smallest: it is written in any case.
+        let place = self.lists.partition_point(|list| list.rows < held);
+        let mut sizes: Vec<u64> = self.lists.iter().map(|list| list.rows).collect();
+        if held > 0 {
+            sizes.insert(place, held);
         }
-        let mut level = 0;
-        while self.lists.iter().any(|l| l.level >= level) {
-            let (crowd, others): (Vec<_>, Vec<_>) = self.lists.iter().cloned().partition(|l| l.level == level);
-            if crowd.len() >= FAN_OUT && crowd.iter().map(|list| list.rows).sum::<u64>() <= most {
-                self.lists = others;
-                self.merge(&crowd, level + 1)?;
-            }
-            level += 1;
+        let all = !self.draft.transaction.merges.is_empty();
+        let crowd = if all && sizes.len() > 1 { sizes.len() } else { growth::crowd(&sizes, LEAST_ROWS, most) };
+        let with_held = held > 0 && place < crowd;
+        let chosen: Vec<ListRef> = self.lists.drain(..crowd - usize::from(with_held)).collect();
+        let held = std::mem::take(&mut self.held);
+        if with_held || chosen.is_empty() {
+            self.join(&chosen, held)?;
+        } else {
+            self.join(&chosen, Vec::new())?;
+            self.join(&[], held)?;
         }
         Ok(self.lists)
     }
 
-    /// Makes one list of several.
-    fn merge(&mut self, lists: &[ListRef], level: u32) -> Result<()> {
-        // One of them may be new.
-        self.draft.publish()?;
-        let store = self.store();
-        let schema = self.schema_of(lists)?;
-        self.write(level, &mut |add| {
-            let add = &mut |rows: &RecordBatch| match &schema {
-                Some(schema) => add(&table::completed(rows, schema)?),
-                None => add(rows),
-            };
-            lists.iter().try_for_each(|list| table::read_batches(store, list, add))
-        })?;
+    /// Makes one list of several and of rows that are in none.
+    fn join(&mut self, lists: &[ListRef], held: Vec<RecordBatch>) -> Result<()> {
+        let own = system_path(&self.own_names());
+        let is_own = |list: &&ListRef| list.path.starts_with(&own);
+        if lists.iter().any(|list| is_own(&list)) {
+            self.draft.publish()?;
+        }
+        let (small, large): (Vec<&ListRef>, Vec<&ListRef>) =
+            lists.iter().partition(|list| list.seal.bytes < WHOLE_LIST);
+        let (store, cache) = (self.store(), self.draft.dataset.cache());
+        let mut rows = table::fetch::in_parallel(&small, &|list| cache.rows_of(list))
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?
+            .concat();
+        rows.extend(held);
+        let mut known: HashSet<String> = HashSet::new();
+        for list in &large {
+            known.extend(table::columns_of(store, list)?);
+        }
+        let names = rows.iter().flat_map(|batch| batch.schema_ref().fields().iter().map(|field| field.name().clone()));
+        known.extend(names);
+        let schema = self.schema_with(&known);
+        let mut list = self.begin();
+        let add = &mut |rows: &RecordBatch| match &schema {
+            Some(schema) => list.add(&table::completed(rows, schema)?),
+            None => list.add(rows),
+        };
+        large.iter().try_for_each(|list| table::read_batches(store, list, add))?;
+        rows.iter().try_for_each(add)?;
+        self.finish(list)?;
         // What was written on the way is part of no version. `vacuum` finds it if the store does not allow deletions
         // here.
-        let own = system_path(&self.own_names());
-        for list in lists.iter().filter(|list| list.path.starts_with(&own)) {
+        for list in lists.iter().filter(is_own) {
             let _ = store.delete(&list.path);
         }
         Ok(())
+    }
+}
+
+/// A list that is being written.
+struct NewList<'a> {
+    path: String,
+    table: TableWriter<'a>,
+    /// Hashes of its rows, of a list of shards.
+    leaves: Option<Vec<merkle::Hash>>,
+}
+
+impl NewList<'_> {
+    fn add(&mut self, rows: &RecordBatch) -> Result<()> {
+        if let Some(leaves) = &mut self.leaves {
+            leaves.extend(root::shard_leaves(rows)?);
+        }
+        self.table.add(rows)
     }
 }

@@ -70,10 +70,6 @@ pub struct Entry {
     /// First version whose objects are all kept: `vacuum` may have deleted objects that only older versions need.
     #[serde(default)]
     pub readable_from: Version,
-    /// First expired version whose objects may not all be deleted yet; `vacuum` examines those from here to
-    /// `readable_from` again.
-    #[serde(default, skip_serializing_if = "is_no_version")]
-    pub expired_from: Version,
     /// Tags of runs that must no longer commit, because this entry's `vacuum` deletes what they wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub abandoned: Vec<String>,
@@ -93,6 +89,9 @@ pub struct Entry {
     pub lineage: Vec<ListRef>,
     /// Lists of sources.
     pub sources: Vec<ListRef>,
+    /// Lists of what the log keeps of vacuumed versions (see [`past`](super::past)); absent if none was vacuumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<ListRef>,
     /// Segments of the id index.
     pub segments: Vec<SegmentRef>,
     /// Tables of places of sorted records.
@@ -149,12 +148,6 @@ impl Entry {
     pub fn effective_time(&self) -> Timestamp {
         effective(&self.corrections, self.version, self.committed_at)
     }
-}
-
-/// Whether a version is omitted from the serialised entry.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives references")]
-fn is_no_version(version: &Version) -> bool {
-    version.0 == 0
 }
 
 /// Revision of a source in a version control system.
@@ -390,6 +383,13 @@ pub(in crate::dataset) fn path(version: Version) -> String {
     system_path(&format!("log/{:020}.json", u64::MAX - version.0))
 }
 
+/// Returns the version whose entry has a path; `None` if it is the path of something else.
+pub(in crate::dataset) fn version_of(object: &str) -> Option<Version> {
+    let digits = object.strip_suffix(".json")?.rsplit('/').next()?;
+    let version = Version(u64::MAX - digits.parse::<u64>().ok()?);
+    (object == path(version)).then_some(version)
+}
+
 /// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave other objects in
 /// folders, such as `.DS_Store` or an empty object with the name of the folder.
 fn is_entry(path: &str) -> bool {
@@ -456,7 +456,7 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
 
 /// Fails if an entry names an object outside of the dataset.
 fn check_paths(entry: &Entry) -> Result<()> {
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history].into_iter().flatten();
     let of_erasures = entry.erasures.iter().flat_map(|erasures| {
         [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
     });

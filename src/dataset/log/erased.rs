@@ -334,7 +334,7 @@ impl Replacements {
                 || Error::integrity("expected the seal of a rewritten list, found none").at(list.path.clone());
             let seal = *now.seals.first().ok_or_else(missing)?;
             let path = now.now.clone().unwrap_or_default();
-            Ok(ListRef { path, rows: now.rows, level: list.level, root: now.root, seal })
+            Ok(ListRef { path, rows: now.rows, root: now.root, seal })
         };
         let replacement = |list: &ListRef| match self.other(&list.path) {
             None => Some(Ok(list.clone())),
@@ -585,8 +585,7 @@ mod tests {
         let mapped = replacements.segments(&[segment("s"), segment("other")]);
         assert_eq!((mapped[0].path.as_str(), mapped[0].pairs, mapped[0].record_base), ("u", 7, 5));
         assert_eq!(mapped[1], segment("other"));
-        let list =
-            |path: &str| ListRef { path: path.into(), rows: 9, level: 1, root: None, seal: Seal::of(path.as_bytes()) };
+        let list = |path: &str| ListRef { path: path.into(), rows: 9, root: None, seal: Seal::of(path.as_bytes()) };
         assert_eq!(replacements.lists(&[list("l"), list("m")]).unwrap(), [list("m")]);
         let (shards, objects) = replacements.needed_for(|path| path == "a" || path == "s/b=0001.table");
         assert_eq!(shards.len(), 2);

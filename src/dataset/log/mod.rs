@@ -15,6 +15,7 @@ pub mod leases;
 pub(super) mod operation;
 pub(super) mod order;
 pub(super) mod part;
+pub(super) mod past;
 pub(super) mod private;
 pub(super) mod publication;
 pub(super) mod pulled;

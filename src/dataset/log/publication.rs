@@ -164,7 +164,7 @@ impl<'a> Publication<'a> {
         let (gone, kept): (Vec<String>, Vec<String>) =
             std::mem::take(&mut self.paths).into_iter().partition(|path| withdrawn.contains(path.as_str()));
         self.paths = kept;
-        gone.iter().try_for_each(|path| self.dataset.store().delete(path))
+        self.dataset.store().delete_all(&gone)
     }
 
     /// Returns the id of the run.
@@ -226,10 +226,9 @@ impl<'a> Publication<'a> {
     /// Deletes the intents and the lock, which are no longer needed. `vacuum` deletes them if this fails.
     fn end(&mut self) {
         let store = self.dataset.store();
-        if !self.unsettled {
-            self.intents.drain(..).for_each(|path| drop(store.delete(&path)));
-        }
-        let _ = store.delete(&lock_path(&self.writer));
+        let mut done = if self.unsettled { Vec::new() } else { std::mem::take(&mut self.intents) };
+        done.push(lock_path(&self.writer));
+        let _ = store.delete_all(&done);
         self.ended = true;
     }
 }
@@ -241,7 +240,7 @@ impl Drop for Publication<'_> {
             return;
         }
         let store = self.dataset.store();
-        if self.paths.drain(..).try_for_each(|path| store.delete(&path)).is_ok() {
+        if store.delete_all(&std::mem::take(&mut self.paths)).is_ok() {
             self.end();
         }
     }

@@ -292,11 +292,6 @@ impl Lists<'_> {
             totals: self.new.part.totals(self.new.of)?,
             next_record: old.map_or(0, |entry| entry.next_record).max(of.next_record),
             readable_from: if self.new.expires { version } else { readable_from },
-            // A pull that is killed before it has deleted what expires leaves the rest to `vacuum`.
-            expired_from: match old {
-                Some(_) if self.new.expires => Version(readable_from.0.max(1)),
-                old => old.map_or(Version(0), |entry| entry.expired_from),
-            },
             abandoned: Vec::new(),
             corrections: moment.corrections,
             tags,
@@ -304,6 +299,7 @@ impl Lists<'_> {
             runs: self.runs()?,
             lineage: old.map_or_else(Vec::new, |entry| entry.lineage.clone()),
             sources: self.sources()?,
+            history: old.map_or_else(Vec::new, |entry| entry.history.clone()),
             segments: self.new.part.segments(self.new.of).into_iter().cloned().collect(),
             places: self.places()?,
             duplicates: Vec::new(),
@@ -320,7 +316,7 @@ impl Lists<'_> {
             None => ShardMeta { version: self.version(), committed_at: now, ..shard.clone() },
         });
         let mut lists = ListWriter::new(self.draft, "shards");
-        lists.add(&shards::batch(&rows.collect::<Vec<_>>())?, 0)?;
+        lists.add(&shards::batch(&rows.collect::<Vec<_>>())?)?;
         lists.merged(u64::MAX)
     }
 
@@ -348,7 +344,7 @@ impl Lists<'_> {
         }));
         rows.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
         let mut lists = ListWriter::new(self.draft, "runs");
-        lists.add(&runs::batch(&rows)?, 0)?;
+        lists.add(&runs::batch(&rows)?)?;
         lists.merged(u64::MAX)
     }
 
@@ -357,7 +353,7 @@ impl Lists<'_> {
         let mut lists = ListWriter::new(self.draft, "sources");
         for list in &self.new.of.entry().sources {
             let optional = Optional::of(&table::columns_of(store, list)?);
-            lists.write(list.level, &mut |add| {
+            lists.write(&mut |add| {
                 let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
                     sources::read(store, list, &mut |row| {
                         let removed = row.removed.map(|version| self.here(version));
@@ -404,7 +400,7 @@ impl Lists<'_> {
         let store = self.new.of.dataset().store();
         let mut lists = ListWriter::new(self.draft, kind);
         for list in of {
-            lists.write(list.level, &mut |add| {
+            lists.write(&mut |add| {
                 table::read_batches(store, list, &mut |batch| add(&self.with_version(batch, applies)?))
             })?;
         }

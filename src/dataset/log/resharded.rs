@@ -150,7 +150,7 @@ fn erasures(draft: &Draft<'_>, snapshot: &Snapshot, newest: &Snapshot) -> Result
     let applies = |version: u64| version <= snapshot.version().0 || everywhere.contains(&version);
     let mut lists = ListWriter::new(draft, "suppressed");
     for list in &erasures.suppressed {
-        lists.write(list.level, &mut |add| {
+        lists.write(&mut |add| {
             table::read_batches(snapshot.dataset().store(), list, &mut |batch| add(&of_first_version(batch, &applies)?))
         })?;
     }

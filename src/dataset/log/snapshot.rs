@@ -9,12 +9,12 @@ use std::{
 };
 
 use jiff::Timestamp;
-use rayon::prelude::*;
 
 use super::{
     cache::LogCache,
     entry::{self, Entry, Totals, effective},
     erased,
+    past::{self, Past},
     runs::{self, Run, RunTable},
     shards::{self, ShardMeta},
     sources::{self, SourceRow},
@@ -28,7 +28,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{TransactionId, Version},
-    storage::{Listed, Object, ObjectFacts, SYSTEM_FOLDER, Store},
+    storage::{Listed, Object, ObjectFacts, SMALL, SYSTEM_FOLDER, Store, for_each_waiting},
 };
 
 /// Entries read at a time while searching for one.
@@ -104,7 +104,7 @@ impl Dataset {
             _ => self.find_entry(version)?,
         };
         match entry {
-            Some(_) if !newest.can_read(version) => {
+            _ if version.0 > 0 && version < newest.version && !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
                     .at(self.store().location().to_string())
                     .hint(format!("the oldest version that can be read is {}", newest.readable_from))
@@ -132,13 +132,16 @@ impl Dataset {
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
         let Some(latest) = self.latest()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
+        let past = self.past(latest.entry(), Version(1))?;
         // Corrected commit times increase with versions, so a search by division finds the boundary; several entries
         // are requested at a time, because a round takes as long as one response.
         while low < high {
             let step = (high - low).div_ceil(PROBES);
             let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
             let times = fetch::in_parallel(&probes, &|probe: &u64| {
-                self.entry(Version(*probe)).map(|entry| latest.committed_at(entry.version, entry.committed_at))
+                let known = past.get(&Version(*probe)).cloned();
+                let entry = known.map_or_else(|| self.entry(Version(*probe)), Ok)?;
+                Ok::<_, Error>(latest.committed_at(entry.version, entry.committed_at))
             });
             for (probe, time) in probes.into_iter().zip(times) {
                 if time? > instant {
@@ -164,10 +167,26 @@ impl Dataset {
 
     /// Returns the entries of the log from `oldest` to `newest`, both included, oldest first.
     pub(in crate::dataset) fn entries(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
-        (oldest.0..=newest.0).into_par_iter().map(|version| self.entry(Version(version))).collect()
+        if oldest > newest {
+            return Ok(Vec::new());
+        }
+        let past = self.past(&self.entry(newest)?, oldest)?;
+        let versions: Vec<Version> = (oldest.0..=newest.0).map(Version).collect();
+        let read = |version: &Version| past.get(version).cloned().map_or_else(|| self.entry(*version), Ok);
+        for_each_waiting(self.store().as_ref(), SMALL, &versions, read)
     }
 
-    /// Returns the log entry of a version.
+    /// Returns what the log keeps of versions from `oldest` on that have no entry any more, as a later entry says.
+    pub(in crate::dataset) fn past(&self, entry: &Entry, oldest: Version) -> Result<Past> {
+        if oldest >= entry.readable_from {
+            return Ok(Past::new());
+        }
+        let mut past = past::read(self.store(), &entry.history, oldest)?;
+        entry.tags.values().for_each(|tagged| drop(past.remove(tagged)));
+        Ok(past)
+    }
+
+    /// Returns the log entry of a version; of one that was vacuumed, what the log keeps of it.
     ///
     /// # Errors
     /// When it is missing or damaged, or the store fails.
@@ -186,7 +205,14 @@ impl Dataset {
     /// # Errors
     /// When it is damaged, or the store fails.
     pub(in crate::dataset) fn find_entry(&self, version: Version) -> Result<Option<Entry>> {
-        entry::read(&self.cache, version)
+        if let Some(entry) = entry::read(&self.cache, version)? {
+            return Ok(Some(entry));
+        }
+        // A vacuum may have deleted it since whoever asks has seen it.
+        match entry::latest(&self.cache)? {
+            Some(newest) if version.0 > 0 => Ok(self.past(&newest, version)?.remove(&version)),
+            _ => Ok(None),
+        }
     }
 
     /// Returns the root in the log entry of a version, if it has one.

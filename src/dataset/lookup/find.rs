@@ -26,7 +26,7 @@ use crate::{
     array::origin::{Hyperslab, Layout},
     dataset::{
         ids::{IdKind, Wanted, private::IdQuery},
-        index,
+        index::{self, SegmentRef},
         log::{
             operation::Operation,
             private::pseudonymizer_of,
@@ -40,7 +40,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{IdHash, Version},
-    storage::Store,
+    storage::{Store, for_each_waiting},
 };
 
 /// A record that has the id.
@@ -166,7 +166,8 @@ pub fn find_each<T: AsRef<str> + Sync>(
     let queries: Vec<IdQuery<'_>> =
         ids.par_iter().map(|id| IdQuery::new(pseudonymizer.as_ref(), id.as_ref())).collect();
     let mut resolver = Resolver::new(snapshot);
-    let mut candidates = resolver.beside(|| candidates(snapshot, &queries))?;
+    let index = || candidates(snapshot.dataset().store(), &snapshot.entry().segments, &queries);
+    let mut candidates = resolver.beside(index)?;
     let origins: Vec<String> = queries.iter().map(|query| query.origin().unwrap_or_default()).collect();
     candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
     candidates.sort_unstable();
@@ -218,10 +219,15 @@ pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[IdQuery<'_>]) -> R
 /// Index of a requested id, a record that may have it, and the kind of id.
 type Candidate = (usize, u64, IdKind);
 
-/// Returns what the id index has for the hashes of the ids.
-fn candidates(snapshot: &Snapshot, queries: &[IdQuery<'_>]) -> Result<Vec<Candidate>> {
-    let store = snapshot.dataset().store();
-    let segments = &snapshot.entry().segments;
+/// Memory of a lookup of many ids in a segment, and of all that are made at a time.
+const LOOKUPS: (u64, u64) = (8 << 20, 256 << 20);
+
+/// Returns what segments have for the hashes of the ids.
+pub(in crate::dataset) fn candidates(
+    store: &Arc<dyn Store>,
+    segments: &[SegmentRef],
+    queries: &[IdQuery<'_>],
+) -> Result<Vec<Candidate>> {
     let mut wanted: Vec<(IdHash, usize)> =
         queries.iter().enumerate().map(|(number, query)| (query.hash, number)).collect();
     wanted.par_sort_unstable();
@@ -235,8 +241,8 @@ fn candidates(snapshot: &Snapshot, queries: &[IdQuery<'_>]) -> Result<Vec<Candid
             found.extend(records?.into_iter().map(|record| (id.hash, record, segment.kind)));
         }
     } else {
-        for segment in segments {
-            let records = index::lookup(store, segment, &ids)?;
+        let records = for_each_waiting(store.as_ref(), LOOKUPS, segments, |one| index::lookup(store, one, &ids))?;
+        for (segment, records) in segments.iter().zip(records) {
             found.extend(records.into_iter().map(|(hash, record)| (hash, record, segment.kind)));
         }
     }

@@ -453,7 +453,7 @@ pub fn stage_sources(
         table.add(&sources::batch(&batch, optional)?)?;
     }
     let Some((staged, rows)) = table.finish()? else { return Ok(None) };
-    let list = ListRef { path: path.clone(), rows, level: 0, root: None, seal: seal_of(&staged)? };
+    let list = ListRef { path: path.clone(), rows, root: None, seal: seal_of(&staged)? };
     Ok(Some((staged, list)))
 }
 

@@ -100,7 +100,7 @@ pub fn publish(
     let store = dataset.store().as_ref();
     let path = sources_path(&id);
     let (table, rows) = Rows::write(store, &path, sources)?;
-    let list = ListRef { path, rows, level: 0, root: None, seal: seal_of(&table)? };
+    let list = ListRef { path, rows, root: None, seal: seal_of(&table)? };
     let constants = plan.constants.map(|bytes| stage_small(store, &constants_path(&id), bytes)).transpose()?;
     let mut record = PlanRecord {
         format: FORMAT,

@@ -196,8 +196,7 @@ mod tests {
         };
         let rows = 100_000;
         let (staged, count) = Rows::write(store.as_ref(), "sources.parquet", (0..rows).map(row)).unwrap();
-        let list =
-            ListRef { path: "sources.parquet".into(), rows: count, level: 0, root: None, seal: staged.seal().unwrap() };
+        let list = ListRef { path: "sources.parquet".into(), rows: count, root: None, seal: staged.seal().unwrap() };
         store.publish(vec![staged]).unwrap();
         for range in [0..1, 0..rows, 32_767..32_769, 99_999..rows, 40_000..90_000] {
             let expected: Vec<PlannedSource> = range.clone().map(row).collect();

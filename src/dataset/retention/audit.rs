@@ -8,15 +8,13 @@
 
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
-
 use crate::{
     codec::seal::{Seal, json_is_whole},
     dataset::{
         log::{
             entry::Entry,
             erased::Replacements,
-            shards::{self, ShardMeta},
+            shards,
             snapshot::{Dataset, Snapshot},
         },
         table::{
@@ -27,8 +25,11 @@ use crate::{
     },
     error::{Error, Kind, Result},
     id::Version,
-    storage::RESTORE_HINT,
+    storage::{RESTORE_HINT, SMALL, for_each_waiting},
 };
+
+/// Lists of shards in memory at a time.
+const LISTS_AT_ONCE: usize = 256;
 
 /// The objects to be checked.
 #[derive(Debug, Default)]
@@ -52,18 +53,20 @@ impl Audit {
         let store = dataset.store().as_ref();
         let Some(replacements) = audit.recorded(Replacements::of(store, newest.entry()))? else { return Ok(audit) };
         let before = newest.entry().erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
-        let mut lists: BTreeMap<String, Vec<ShardMeta>> = BTreeMap::new();
+        // Each once: neighbouring versions name nearly the same lists, which name nearly the same shards.
+        let mut lists: BTreeMap<(String, bool), Sealed> = BTreeMap::new();
         for entry in audit.entries(dataset, newest, only)? {
             let mapped = entry.version < before;
             let all = references(&entry, &replacements, mapped)?;
             objects.extend(all.into_iter().map(|object| (object.path, object.seal)));
-            for list in &entry.shards {
-                if !lists.contains_key(&list.path) {
-                    let rows = audit.recorded(shards::read(dataset.cache(), &list.sealed()))?.unwrap_or_default();
-                    lists.insert(list.path.clone(), rows);
-                }
-                for shard in lists.get(&list.path).into_iter().flatten() {
-                    let now = if mapped { replacements.shard(shard.clone()) } else { Some(shard.clone()) };
+            lists.extend(entry.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
+        }
+        let lists: Vec<((String, bool), Sealed)> = lists.into_iter().collect();
+        for some in lists.chunks(LISTS_AT_ONCE) {
+            let read = |(_, list): &(_, Sealed)| Ok::<_, Error>(shards::read(dataset.cache(), list));
+            for (((_, mapped), _), rows) in some.iter().zip(for_each_waiting(store, SMALL, some, read)?) {
+                for shard in audit.recorded(rows)?.unwrap_or_default() {
+                    let now = if *mapped { replacements.shard(shard) } else { Some(shard) };
                     let Some(now) = now else { continue };
                     objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
                     if with_shards {
@@ -99,9 +102,13 @@ impl Audit {
     /// Returns the entries of readable versions. All entries of the log are read, because they have their own
     /// checksums.
     fn entries(&mut self, dataset: &Dataset, newest: &Snapshot, only: Option<Version>) -> Result<Vec<Entry>> {
+        // What the log keeps of vacuumed versions is in lists with seals.
+        let Some(past) = self.recorded(dataset.past(newest.entry(), Version(1)))? else { return Ok(Vec::new()) };
         let (oldest, last) = only.map_or((Version(1), newest.version()), |version| (version, version));
-        let read: Vec<Result<Entry>> =
-            (oldest.0..=last.0).into_par_iter().map(|version| dataset.entry(Version(version))).collect();
+        let versions: Vec<Version> =
+            (oldest.0..=last.0).map(Version).filter(|version| !past.contains_key(version)).collect();
+        let read = |version: &Version| Ok::<_, Error>(dataset.entry(*version));
+        let read = for_each_waiting(dataset.store().as_ref(), SMALL, &versions, read)?;
         let mut out = Vec::new();
         for entry in read {
             out.extend(self.recorded(entry)?.filter(|entry| newest.can_read(entry.version)));
@@ -144,7 +151,7 @@ impl Audit {
                 Err(e) => Err(e),
             }
         };
-        let found: Vec<Option<Error>> = self.objects.par_iter().map(examine).collect::<Result<_>>()?;
+        let found = for_each_waiting(store.as_ref(), SMALL, &self.objects, examine)?;
         Ok(self.problems.into_iter().chain(found.into_iter().flatten()).collect())
     }
 }
@@ -155,7 +162,7 @@ fn references(entry: &Entry, replacements: &Replacements, mapped: bool) -> Resul
         true => (replacements.segments(&entry.segments), replacements.lists(&entry.sources)?),
         false => (entry.segments.clone(), entry.sources.clone()),
     };
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources].into_iter().flatten();
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources, &entry.history].into_iter().flatten();
     let erasures = entry.erasures.iter().flat_map(|erasures| erasures.lists());
     let mut out: Vec<Sealed> = lists.chain(erasures).map(ListRef::sealed).collect();
     for segment in &segments {

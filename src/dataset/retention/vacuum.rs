@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::{
@@ -30,17 +29,17 @@ use crate::{
         index::places::PlaceRef,
         log::{
             commit::{Next, after, until_created},
-            draft::FAN_OUT,
-            entry::Entry,
+            entry::{self, Entry},
             erased::Replacements,
             operation::Operation,
+            past,
             publication::Intent,
             runs::{self, Run, RunTable},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
         },
         table::{
-            self,
+            self, growth,
             list::ListRef,
             paths::{self, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path, table_path},
             sealed::Sealed,
@@ -49,7 +48,7 @@ use crate::{
     error::{Error, Result},
     format::index::IndexKind,
     id::{TransactionId, Version, run_of_folder, run_of_name},
-    storage::{ObjectFacts, SYSTEM_FOLDER},
+    storage::{ObjectFacts, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
 /// The role of an object in a dataset.
@@ -74,6 +73,8 @@ pub enum ObjectKind {
     Plan,
     /// An intent or a lease of a run. It is deleted after all objects that it names.
     Intent,
+    /// The entry of a version whose objects are deleted: the last that is left of it, but for a row of the history.
+    Entry,
 }
 
 impl ObjectKind {
@@ -89,6 +90,7 @@ impl ObjectKind {
             Self::List => "list",
             Self::Plan => "plan",
             Self::Intent => "intent",
+            Self::Entry => "entry",
         }
     }
 }
@@ -132,8 +134,6 @@ pub struct Unreferenced {
     pub tagged: Vec<Version>,
     /// Number of versions that become unreadable.
     pub versions_expired: u64,
-    /// First of the expired versions with remaining objects.
-    pub expired_from: Version,
     /// Tags of runs that must be abandoned before anything is deleted.
     pub abandoned: BTreeSet<String>,
     /// Objects that may be deleted, in the order of deletion.
@@ -166,11 +166,9 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let snapshot = dataset.open()?;
     let newest = snapshot.entry();
     let readable = Version(newest.readable_from.0.max(1));
-    let first = Version(newest.expired_from.0.max(1)).min(readable);
-    let entries = dataset.entries(first, snapshot.version())?;
-    let position = |version: Version| usize::try_from(version.0.saturating_sub(first.0)).unwrap_or(usize::MAX);
-    let expired = oldest_retained(&snapshot, &entries[position(readable)..], retention);
-    let (old, retained) = entries.split_at(position(expired));
+    let (gone, entries) = entries_left(&snapshot, readable, &listing)?;
+    let expired = oldest_retained(&snapshot, &entries, retention);
+    let (now, retained) = entries.split_at(entries.partition_point(|entry| entry.version < expired));
     let mut tagged: Vec<Version> = snapshot.tags().values().copied().filter(|v| *v < expired).collect();
     tagged.sort_unstable();
     tagged.dedup();
@@ -178,8 +176,9 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     for version in &tagged {
         retained.push(dataset.entry(*version)?);
     }
-    let lost: Vec<Entry> = old.iter().filter(|entry| !tagged.contains(&entry.version)).cloned().collect();
-    let (before, now): (Vec<Entry>, Vec<Entry>) = lost.into_iter().partition(|entry| entry.version < readable);
+    let untagged = |entry: &&Entry| !tagged.contains(&entry.version);
+    let now: Vec<Entry> = now.iter().filter(untagged).cloned().collect();
+    let before: Vec<Entry> = gone.iter().filter(untagged).cloned().collect();
     let replacements = Replacements::of(dataset.store().as_ref(), newest)?;
     let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
     let must_go: HashMap<String, Option<[u8; 32]>> =
@@ -195,7 +194,6 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         oldest_retained: expired,
         tagged,
         versions_expired: now.len() as u64,
-        expired_from: readable,
         abandoned: BTreeSet::new(),
         objects: Vec::new(),
         young: 0,
@@ -204,14 +202,44 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         unlisted,
         loses: false,
     };
-    let committed = entries.iter().map(|entry| entry.transaction.tag().to_owned()).collect();
-    let known = Known { kept, expired_before, expiring, must_go, intents, committed, first };
+    let past = dataset.past(newest, Version(1))?;
+    let all = past.values().chain(&gone).chain(&entries);
+    let committed = all.map(|entry| entry.transaction.tag().to_owned()).collect();
+    let known = Known { kept, expired_before, expiring, must_go, intents, committed };
+    let (logged, listing): (Vec<ObjectFacts>, Vec<ObjectFacts>) =
+        listing.into_iter().partition(|facts| entry::version_of(&facts.path).is_some());
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
     if !out.loses {
         out.versions_expired = 0;
     }
+    // Of these the log keeps a row, or will before anything is deleted.
+    let kept: u64 = newest.history.iter().map(|list| list.rows).sum();
+    let oldest = if out.versions_expired > 0 { expired } else { readable.min(Version(kept + 1)) };
+    let is_past = |facts: &ObjectFacts| {
+        entry::version_of(&facts.path).is_some_and(|version| version < oldest && !out.tagged.contains(&version))
+    };
+    let past: Vec<ObjectFacts> = logged.into_iter().filter(is_past).collect();
+    out.objects.extend(past.into_iter().map(|facts| DeletableObject {
+        facts,
+        kind: ObjectKind::Entry,
+        committed: true,
+        run: None,
+        checksum: None,
+    }));
     out.objects.sort_by(|a, b| (a.kind, &a.facts.path).cmp(&(b.kind, &b.facts.path)));
     Ok(out)
+}
+
+/// Returns the entries that are left of versions before `readable`, and those of the others. Where something is left of
+/// an expired version, because a vacuum was interrupted or the version had a tag, its entry is there and names it.
+fn entries_left(snapshot: &Snapshot, readable: Version, listing: &[ObjectFacts]) -> Result<(Vec<Entry>, Vec<Entry>)> {
+    let dataset = snapshot.dataset();
+    let logged = listing.iter().filter_map(|facts| entry::version_of(&facts.path));
+    let mut gone: Vec<Version> = logged.filter(|version| *version < readable).collect();
+    gone.sort_unstable();
+    let read = |version: &Version| dataset.entry(*version);
+    let gone = for_each_waiting(dataset.store().as_ref(), SMALL, &gone, read)?;
+    Ok((gone, dataset.entries(readable, snapshot.version())?))
 }
 
 /// References to the objects of a dataset.
@@ -227,8 +255,6 @@ struct Known {
     intents: Intents,
     /// Tags of runs that have committed, among those whose entries are read.
     committed: HashSet<String>,
-    /// First of the earlier expired versions with possibly remaining objects.
-    first: Version,
 }
 
 impl Unreferenced {
@@ -242,9 +268,6 @@ impl Unreferenced {
         }
         let place = kind_of(path);
         let (before, now) = (known.expired_before.names(path), known.expiring.names(path));
-        if before.is_some() {
-            self.expired_from = known.first;
-        }
         self.loses |= now.is_some() && place != Place::System(ObjectKind::Rejects);
         let Some(named) = before.or(now).or(erased) else {
             return self.add_uncommitted(facts, place, known, retention);
@@ -322,7 +345,7 @@ impl Intents {
         let paths: Vec<&str> = listing.iter().map(|f| f.path.as_str()).filter(|p| p.starts_with(&folder)).collect();
         let store = dataset.store().as_ref();
         let read = |path: &&str| Intent::read(store, path).map_err(|e| e.hint("nothing was deleted"));
-        let intents: Vec<Option<Intent>> = paths.par_iter().map(read).collect::<Result<_>>()?;
+        let intents = for_each_waiting(store, SMALL, &paths, read)?;
         let mut out = Self::default();
         for intent in intents.into_iter().flatten() {
             let tag = intent.transaction.tag().to_owned();
@@ -365,7 +388,7 @@ impl References {
         for entry in entries {
             let own = |list: &'_ ListRef| (list.sealed(), entry.settings.indexes.as_slice());
             lists.extend(entry.shards.iter().map(|list| (list.path.as_str(), own(list))));
-            for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources] {
+            for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
             out.objects.extend(entry.erasures.iter().flat_map(|e| e.lists()).map(|l| l.path.clone()));
@@ -381,7 +404,7 @@ impl References {
             Err(_) if there.is_some() && store.head(&list.path)?.is_none() => Ok(Vec::new()),
             read => read,
         };
-        let found: Vec<_> = lists.par_iter().map(|(list, _)| read(list)).collect::<Result<_>>()?;
+        let found = for_each_waiting(store, SMALL, &lists, |(list, _)| read(list))?;
         for ((_, indexes), shards) in lists.iter().zip(found) {
             shards.iter().for_each(|shard| out.add_shard(shard, indexes));
         }
@@ -515,12 +538,21 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
             let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
             entry.runs = runs;
             entry.lineage = lineage;
+            entry.history = history(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
             entry.places = places(&parent, readable_from, &found.tagged)?;
-            entry.expired_from = found.expired_from.min(Version(parent.entry().readable_from.0.max(1)));
             entry.readable_from = readable_from;
         }
         Ok(Next::Entry(Box::new(entry)))
     })
+}
+
+/// Returns the history of a snapshot with all versions before `oldest`, those with tags included: once these have none,
+/// their entries are deleted, too.
+fn history(parent: &Snapshot, oldest: Version, name: &str) -> Result<Vec<ListRef>> {
+    let lists = parent.entry().history.clone();
+    let known: u64 = lists.iter().map(|list| list.rows).sum();
+    let more = parent.dataset().entries(Version(known + 1), Version(oldest.0.saturating_sub(1)))?;
+    past::extended(parent.dataset().store(), lists, &more, table_path(&format!("lists/{name}-history-0")))
 }
 
 /// Returns the tables of places that runs of readable versions need. Versions kept by their tags have theirs in their
@@ -548,30 +580,31 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
     if left.all() == table.all() {
         return Ok((parent.entry().runs.clone(), lineage));
     }
-    let write = |kind: &str, runs: &[Run], level: u32| -> Result<ListRef> {
+    let write = |kind: &str, runs: &[Run]| -> Result<ListRef> {
         let path = table_path(&format!("lists/{name}-{kind}-0"));
         let rows = runs::batch(runs)?;
         let store = parent.dataset().store().as_ref();
         let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
-        Ok(ListRef { path, rows: runs.len() as u64, level, root: None, seal })
+        Ok(ListRef { path, rows: runs.len() as u64, root: None, seal })
     };
     // A scattered run locates a record only together with its places, which are deleted with the shards: there is one
     // place per record, and keeping them for ever would cost as much as the shards' ids.
     let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
     let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
     // As few lists as a run table has, so that each row is rewritten a logarithmic number of times.
-    let mut level = 0;
-    while lineage.iter().filter(|list| list.level == level).count() + 1 >= FAN_OUT {
-        let (crowd, others): (Vec<_>, Vec<_>) = lineage.into_iter().partition(|list| list.level == level);
-        gone.extend(parent.read_lists(&crowd, runs::read)?);
-        lineage = others;
-        level += 1;
-    }
+    lineage.sort_by_key(|list| list.rows);
+    let place = lineage.partition_point(|list| list.rows < gone.len() as u64);
+    let mut sizes: Vec<u64> = lineage.iter().map(|list| list.rows).collect();
+    sizes.insert(place, gone.len() as u64);
+    let crowd = growth::crowd(&sizes, 0, u64::MAX);
     if !gone.is_empty() {
-        lineage.push(write("lineage", RunTable::new(gone).all(), level)?);
+        if place < crowd {
+            let joined: Vec<ListRef> = lineage.drain(..crowd - 1).collect();
+            gone.extend(parent.read_lists(&joined, runs::read)?);
+        }
+        lineage.push(write("lineage", RunTable::new(gone).all())?);
     }
-    let level = parent.entry().runs.iter().map(|l| l.level).max().unwrap_or_default();
-    Ok((vec![write("runs", left.all(), level)?], lineage))
+    Ok((vec![write("runs", left.all())?], lineage))
 }
 
 #[cfg(test)]
@@ -620,7 +653,7 @@ mod tests {
             "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
                 "subject": null},
             "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
-            "shards": [{"path": list, "rows": 1, "level": 0, "root": "00".repeat(32), "seal": seal}],
+            "shards": [{"path": list, "rows": 1, "root": "00".repeat(32), "seal": seal}],
             "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
         }))
         .unwrap();

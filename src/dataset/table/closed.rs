@@ -2,8 +2,16 @@
 //! result of the store test, the record of a pull.
 //!
 //! ```text
-//! {"field": ..., "checksum": "<BLAKE3 of all bytes before this field>"}
+//! {
+//!   "field": {"a":1},                  a line for each field and for each element of a list, for those who read them
+//!   "shards": [                        by eye; nothing more, because there are many entries
+//!     {"path":"...","rows":31},
+//!     {"path":"...","rows":33}],
+//!   "checksum": "<BLAKE3 of all bytes before this field>"
+//! }
 //! ```
+
+use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +27,52 @@ use crate::{
 /// When it is no JSON object with fields.
 pub fn encode<T: Serialize>(object: &T, what: &str) -> Result<Vec<u8>> {
     let failed = || Error::internal(format!("encoding {what} failed"));
-    let json = serde_json::to_vec_pretty(object).map_err(|e| failed().cause(e))?;
+    let mut json = Vec::new();
+    let mut writer = serde_json::Serializer::with_formatter(&mut json, Lines::default());
+    object.serialize(&mut writer).map_err(|e| failed().cause(e))?;
     close_json(json).ok_or_else(failed)
+}
+
+/// Begins a line for each field of a document, and for each element of its lists.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+}
+
+impl serde_json::ser::Formatter for Lines {
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        out.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        out.write_all(if self.depth == 0 { b"\n}" } else { b"}" })
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b"," })?;
+        out.write_all(if self.depth == 1 { b"\n  " } else { b"" })
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(if self.depth == 1 { b": " } else { b":" })
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        out.write_all(b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        out.write_all(b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b"," })?;
+        out.write_all(if self.depth == 2 { b"\n    " } else { b"" })
+    }
 }
 
 /// Decodes an object made by [`encode`]; `what` names it in errors.

@@ -12,8 +12,6 @@ pub struct ListRef {
     pub path: String,
     /// Number of rows.
     pub rows: u64,
-    /// Merge level: several lists of one level are merged into one of the next, so there are always few.
-    pub level: u32,
     /// Merkle root of the row hashes, for lists of shards; `None` for others, and in memory for a version whose shards
     /// an erasure has replaced since.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hash_or_none")]

@@ -7,11 +7,12 @@ pub(super) mod chunks;
 pub(super) mod closed;
 mod fault;
 pub(super) mod fetch;
+pub(super) mod growth;
 pub(super) mod list;
 pub(super) mod paths;
 pub(super) mod sealed;
 
-use std::sync::Arc;
+use std::{io::Write, sync::Arc};
 
 use arrow::{
     array::{Array, RecordBatch, new_null_array},
@@ -22,6 +23,7 @@ use parquet::{
     arrow::{
         ArrowSchemaConverter, ArrowWriter,
         arrow_reader::{ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+        arrow_writer::ArrowWriterOptions,
     },
     basic::{Compression, Encoding, ZstdLevel},
     file::{
@@ -65,9 +67,28 @@ pub(in crate::dataset) fn properties() -> WriterPropertiesBuilder {
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
 }
 
-/// Leaves out the compression of a table of few rows.
-fn compressed_for(rows: u64, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
-    if rows <= FEW_ROWS { properties.set_compression(Compression::UNCOMPRESSED) } else { properties }
+/// Columns whose texts are long and differ little: of these, a few rows are worth a decoder.
+const LONG: [&str; 4] = ["beside", "path", "shard", "entry"];
+
+/// Rows from which on they are.
+const LONG_ROWS: u64 = 8;
+
+/// Leaves out the compression of a table of few rows, but for long texts, and bounds, by which nobody searches them.
+fn suited_to(rows: u64, schema: &Schema, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
+    if rows > FEW_ROWS {
+        return properties;
+    }
+    let plain = properties.set_compression(Compression::UNCOMPRESSED).set_statistics_enabled(EnabledStatistics::None);
+    let long = schema.fields().iter().filter(|field| rows >= LONG_ROWS && LONG.contains(&field.name().as_str()));
+    long.fold(plain, |properties, field| {
+        properties.set_column_compression(field.name().as_str().into(), Compression::ZSTD(ZstdLevel::default()))
+    })
+}
+
+/// Starts a table. Parquet's own types say all that its readers need, so it does not repeat the schema in Arrow's form.
+fn start<W: Write + Send>(sink: W, schema: SchemaRef, properties: WriterProperties) -> Result<ArrowWriter<W>> {
+    let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    ArrowWriter::try_new_with_options(sink, schema, options).map_err(failed)
 }
 
 /// Encodes a column of slowly increasing numbers as differences.
@@ -91,6 +112,10 @@ fn list_builder(schema: &Schema) -> WriterPropertiesBuilder {
                 .set_column_dictionary_enabled(column.into(), false)
                 .set_column_encoding(column.into(), Encoding::DELTA_BYTE_ARRAY),
             DataType::Binary => properties.set_column_dictionary_enabled(column.into(), false),
+            // No two are the same.
+            DataType::Utf8 if ["beside", "entry"].contains(&column) => {
+                properties.set_column_dictionary_enabled(column.into(), false)
+            }
             _ => properties,
         }
     };
@@ -115,8 +140,8 @@ pub(in crate::dataset) fn write(
 
 /// Encodes one batch as a table.
 pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperties) -> Result<Vec<u8>> {
-    let properties = compressed_for(batch.num_rows() as u64, properties.into_builder()).build();
-    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
+    let properties = suited_to(batch.num_rows() as u64, batch.schema_ref(), properties.into_builder()).build();
+    let mut writer = start(Vec::new(), batch.schema(), properties)?;
     writer.write(batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
 }
@@ -124,7 +149,7 @@ pub(in crate::dataset) fn encode(batch: &RecordBatch, properties: WriterProperti
 /// Writes a table batch by batch.
 pub(in crate::dataset) struct TableWriter<'a> {
     store: &'a dyn Store,
-    path: &'a str,
+    path: String,
     statistics: EnabledStatistics,
     /// Rows that are not written yet: all of them while they are few.
     held: Vec<RecordBatch>,
@@ -134,12 +159,19 @@ pub(in crate::dataset) struct TableWriter<'a> {
 
 impl<'a> TableWriter<'a> {
     /// Starts a table; nothing is stored until the first row.
-    pub(in crate::dataset) fn new(store: &'a dyn Store, path: &'a str) -> Self {
-        Self { store, path, statistics: EnabledStatistics::Chunk, held: Vec::new(), writer: None, rows: 0 }
+    pub(in crate::dataset) fn new(store: &'a dyn Store, path: &str) -> Self {
+        Self {
+            store,
+            path: path.to_owned(),
+            statistics: EnabledStatistics::Chunk,
+            held: Vec::new(),
+            writer: None,
+            rows: 0,
+        }
     }
 
     /// Starts a table without column statistics: it is read by row number alone.
-    pub(in crate::dataset) fn without_statistics(store: &'a dyn Store, path: &'a str) -> Self {
+    pub(in crate::dataset) fn without_statistics(store: &'a dyn Store, path: &str) -> Self {
         Self { statistics: EnabledStatistics::None, ..Self::new(store, path) }
     }
 
@@ -156,10 +188,10 @@ impl<'a> TableWriter<'a> {
     fn write_held(&mut self) -> Result<()> {
         for batch in std::mem::take(&mut self.held) {
             if self.writer.is_none() {
-                let sink = SealingSink::in_blocks(self.store, self.path)?;
+                let sink = SealingSink::in_blocks(self.store, &self.path)?;
                 let properties = list_builder(&batch.schema()).set_statistics_enabled(self.statistics);
-                let properties = compressed_for(self.rows, properties).build();
-                self.writer = Some(ArrowWriter::try_new(sink, batch.schema(), Some(properties)).map_err(failed)?);
+                let properties = suited_to(self.rows, batch.schema_ref(), properties).build();
+                self.writer = Some(start(sink, batch.schema(), properties)?);
             }
             self.writer.as_mut().map_or(Ok(()), |writer| writer.write(&batch)).map_err(failed)?;
         }
@@ -299,10 +331,16 @@ pub(in crate::dataset) fn read_batches(
         rows += batch.num_rows() as u64;
         visit(&batch)?;
     }
-    if rows != list.rows {
-        return Err(Error::integrity(format!("expected {} rows, found {rows}", list.rows)).at(place()));
+    check_rows(store.as_ref(), list, rows)
+}
+
+/// Fails unless a list has as many rows as the entry says that names it.
+pub(in crate::dataset) fn check_rows(store: &dyn Store, list: &ListRef, found: u64) -> Result<()> {
+    if found == list.rows {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::integrity(format!("expected {} rows, found {found}", list.rows))
+        .at(store.location().join(&list.path).to_string()))
 }
 
 /// Returns the column names of a list, from its footer.

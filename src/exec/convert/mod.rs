@@ -119,25 +119,6 @@ impl PipelineInput<'_> {
     }
 }
 
-/// Files on a local disk whose heads are read at a time.
-const LOCAL_OPENING: usize = 16;
-
-/// Requests in flight to a remote store, where latency matters more than the processor.
-const REMOTE_REQUESTS: usize = 64;
-
-/// Runs parallel work that opens many files in a thread pool large enough for it.
-///
-/// # Errors
-/// Fails if threads cannot be started.
-pub fn with_io_threads<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
-    let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
-    if files <= rayon::current_num_threads() {
-        return Ok(work());
-    }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(requests.min(files)).build();
-    Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
-}
-
 /// Everything that the pipeline needs besides its input.
 pub struct Pipeline<'a> {
     /// Store of the dataset.

@@ -9,7 +9,7 @@ use std::{
 use arrow::datatypes::{Fields, SchemaRef};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip};
+use super::{Outcomes, Pipeline, can_skip};
 use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
@@ -25,6 +25,7 @@ use crate::{
     record::{Content, SourcePart, Split, sparse},
     scan::{RecordSource, SourceFile, closed_hash},
     schema::unite_lists,
+    storage::REMOTE_REQUESTS,
 };
 
 /// Reads sources of records, several splits at a time.

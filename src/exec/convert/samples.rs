@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Outcomes, Pipeline, REMOTE_REQUESTS, can_skip};
+use super::{Outcomes, Pipeline, can_skip};
 use crate::{
     error::Result,
     exec::{
@@ -27,7 +27,7 @@ use crate::{
     plan::memory::MemoryPlan,
     record::{Part, Payload, RecordBlock, Reject, buffer_pool::BufferPool},
     scan::SourceFile,
-    storage::is_missing,
+    storage::{REMOTE_REQUESTS, is_missing},
 };
 
 /// Maximum files of a split if opening a file is cheap.

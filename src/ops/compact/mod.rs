@@ -83,11 +83,10 @@ fn compact_version(
     if let Some(order) = &options.order {
         let settings = settings(snapshot, options)?;
         let compact_options = selection(snapshot, &settings, options)?;
-        let shards = snapshot.shards()?.iter().map(|shard| shard.path.as_str());
         check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
         let all: Vec<&ShardMeta> = snapshot.shards()?.iter().collect();
         let types = TypeKinds::of_shards(snapshot, &all)?;
-        let constants = ConstantSets::of_shards(dataset.store().as_ref(), shards)?.with_types(types);
+        let constants = ConstantSets::of_live(dataset.store().as_ref(), snapshot.shards()?.iter())?.with_types(types);
         let sorting = Sorting { context, snapshot, settings, order, constants };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
         tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
@@ -181,11 +180,11 @@ fn planned(
     }
     let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
     check_folders(store, merged())?;
-    let constants = ConstantSets::of_shards(store, merged().map(|shard| shard.path.as_str()))?;
+    let constants = ConstantSets::of_live(store, merged())?;
     if !constants.any() {
         return Ok((first, constants.with_types(types)));
     }
-    let constants = ConstantSets::of_shards(store, shards.iter().map(|shard| shard.path.as_str()))?.with_types(types);
+    let constants = ConstantSets::of_live(store, shards.iter())?.with_types(types);
     Ok((plan::plan(&candidates(snapshot, shards, settings, &constants), options), constants))
 }
 

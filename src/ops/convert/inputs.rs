@@ -11,7 +11,6 @@ use crate::{
     error::{Error, Result},
     exec::{
         constants,
-        convert::with_io_threads,
         gates::subjects::SubjectResolver,
         gather::OnError,
         source::{SourceFacts, SourceName},
@@ -26,6 +25,7 @@ use crate::{
     ops::inputs::{Identity, Live},
     record::key::escape_key,
     scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
+    storage::with_io_threads,
 };
 
 /// Maximum number of sources whose first records stay in memory for an estimate; those of thousands would need too

@@ -13,7 +13,7 @@ use crate::{
     events::Event,
     id::Version,
     ops::Context,
-    storage::SYSTEM_FOLDER,
+    storage::{SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
 /// Versions of a snapshot that are readable.
@@ -79,10 +79,12 @@ pub(super) fn one(
     // What the erasure's version refers to may be vacuumed by now, so the newest version decides.
     let allowed = of_newest(dataset, &mut |newest| without_used(newest, order.delete.clone()))?;
     let mut kept = wanted - allowed.len();
-    for object in allowed {
+    let deleted = for_each_waiting(dataset.store().as_ref(), SMALL, &allowed, |object| {
         context.cancel.check()?;
         // An object that is missing was deleted by an interrupted run.
-        let gone = object.delete(dataset)? || dataset.store().head(&object.path)?.is_none();
+        Ok(object.delete(dataset)? || dataset.store().head(&object.path)?.is_none())
+    })?;
+    for (object, gone) in allowed.into_iter().zip(deleted) {
         if gone { receipt.objects_deleted.push(object.path) } else { kept += 1 }
     }
     if kept > 0 {

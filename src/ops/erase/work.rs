@@ -14,8 +14,11 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     exec::erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
     id::{TransactionId, Version},
-    storage::Staged,
+    storage::{Staged, for_each_waiting},
 };
+
+/// Memory of a segment or list that is examined, and of all that are examined at a time.
+const EXAMINED: (u64, u64) = (8 << 20, 256 << 20);
 
 /// Upper bound on the number of commit attempts of one plan.
 const MAX_COMMITS: usize = 1000;
@@ -219,21 +222,21 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the replacements of segments or lists, given their paths: those that were not examined yet are passed to
-    /// `make` with a unique number.
-    pub(super) fn examine<T>(
+    /// `make` with a unique number, several at a time.
+    pub(super) fn examine<T: Sync>(
         &mut self,
         all: &[T],
         path: impl Fn(&T) -> &str,
-        mut make: impl FnMut(&T, usize) -> Result<Option<Reindexed>>,
+        make: impl Fn(&T, usize) -> Result<Option<Reindexed>> + Sync + Send,
     ) -> Result<Vec<Reindexed>> {
+        let fresh = all.iter().filter(|one| !self.others.contains_key(path(one)));
+        let fresh: Vec<(&T, usize)> = fresh.zip(self.numbers.1 + 1..).collect();
+        self.numbers.1 += fresh.len();
+        let store = self.dataset.store().as_ref();
+        let made = for_each_waiting(store, EXAMINED, &fresh, |(one, number)| make(one, *number))?;
         let mut staged: Vec<Staged> = Vec::new();
         let mut looked: Vec<(String, Examined)> = Vec::new();
-        for one in all {
-            if self.others.contains_key(path(one)) {
-                continue;
-            }
-            self.numbers.1 += 1;
-            let mut made = make(one, self.numbers.1)?;
+        for ((one, _), mut made) in fresh.into_iter().zip(made) {
             let mut own = made.as_mut().map(|made| std::mem::take(&mut made.staged)).unwrap_or_default();
             let paths = own.iter().map(|staged| staged.path.clone()).collect();
             staged.append(&mut own);
@@ -290,6 +293,8 @@ pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Read
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -313,22 +318,25 @@ mod tests {
             std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap());
         let dataset = Dataset::new(store);
         let mut work = Work::begin(&dataset, &TransactionId::fresh(), Version(1)).unwrap();
-        let mut looked_at: Vec<&str> = Vec::new();
-        let mut is_gone = true;
-        for _ in 0..2 {
+        let looked_at: Mutex<Vec<(&str, usize)>> = Mutex::default();
+        for is_gone in [true, false] {
             let looked = work.examine(
                 &["a", "b"],
                 |path| path,
-                |path, _| {
-                    looked_at.push(path);
-                    match *path == "b" && std::mem::take(&mut is_gone) {
+                |path, number| {
+                    looked_at.lock().unwrap().push((path, number));
+                    match *path == "b" && is_gone {
                         true => Err(Error::storage("a vacuum was faster")),
                         false => Ok(None),
                     }
                 },
             );
-            assert_eq!(looked.is_err(), looked_at.len() == 2);
+            assert_eq!(looked.is_err(), is_gone);
         }
-        assert_eq!(looked_at, ["a", "b", "a", "b"]);
+        let mut looked_at = looked_at.into_inner().unwrap();
+        looked_at.sort_unstable();
+        looked_at.dedup();
+        assert_eq!(looked_at[looked_at.len() - 2..], [("b", 2), ("b", 4)]);
+        assert!(looked_at.contains(&("a", 3)));
     }
 }

@@ -22,7 +22,6 @@ use serde::Serialize;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Silent},
-    exec::convert::with_io_threads,
     format::files::TreeFile,
     ops::{
         Context,
@@ -30,6 +29,7 @@ use crate::{
     },
     plan::roll::shard_count,
     scan::{SourceFile, names_arrays, names_records},
+    storage::with_io_threads,
 };
 
 /// Weight of a source below which it is not sampled: converting it takes about as long as that.

@@ -39,6 +39,9 @@ const SHORTEST_RETAIN: Duration = Duration::from_secs(86_400);
 /// Concurrent deletions: each is a request of its own, and mostly waits.
 const DELETIONS_AT_ONCE: usize = 32;
 
+/// Objects that one request deletes, where the store has such requests.
+const DELETED_TOGETHER: usize = 256;
+
 /// Versions that erasures may keep from expiring before a vacuum waits for its turn: so few cost the next erasures
 /// little.
 const MAX_HELD_BACK: u64 = 32;
@@ -314,14 +317,7 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject])
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
     let pool = pool()?;
     for kind in objects.chunk_by(|a, b| a.kind == b.kind) {
-        pool.install(|| {
-            kind.par_iter().try_for_each(|object| {
-                context.cancel.check()?;
-                delete_one(dataset, object)?;
-                context.observer.event(Event::Read { bytes: object.facts.bytes, records: 0 });
-                Ok::<(), Error>(())
-            })
-        })?;
+        pool.install(|| kind.par_chunks(DELETED_TOGETHER).try_for_each(|some| delete_some(context, dataset, some)))?;
     }
     Ok(())
 }
@@ -334,14 +330,23 @@ fn pool() -> Result<rayon::ThreadPool> {
         .map_err(|e| Error::internal("starting threads failed").cause(e))
 }
 
-fn delete_one(dataset: &Dataset, object: &DeletableObject) -> Result<()> {
+fn delete_some(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
+    context.cancel.check()?;
     let store = dataset.store();
-    let path = &object.facts.path;
     // An object that has changed is not the one that was examined.
-    if !object.committed && store.head(path)?.is_none_or(|now| now != object.facts) {
-        return Ok(());
+    let is_same = |object: &DeletableObject| -> Result<bool> {
+        Ok(object.committed || store.head(&object.facts.path)?.is_some_and(|now| now == object.facts))
+    };
+    let mut paths = Vec::with_capacity(objects.len());
+    for object in objects {
+        if is_same(object)? {
+            paths.push(object.facts.path.clone());
+        }
     }
-    store.delete(path)
+    store.delete_all(&paths)?;
+    let bytes = objects.iter().map(|object| object.facts.bytes).sum();
+    context.observer.event(Event::Read { bytes, records: 0 });
+    Ok(())
 }
 
 fn count(report: &mut VacuumReport, objects: Vec<DeletableObject>) {

@@ -1,0 +1,58 @@
+//! Threads that wait for a remote store.
+//!
+//! Parallel work runs on as many threads as `--jobs` says, which suits processors and disks. A request to an object
+//! store takes tens of milliseconds, whatever it asks for, so work that is made of requests has many in flight.
+
+use rayon::prelude::*;
+
+use super::Store;
+use crate::error::{Error, Result};
+
+/// Requests in flight to a remote store.
+pub const REMOTE_REQUESTS: usize = 64;
+
+/// Memory of an entry, a list or another small object, and of all that are asked for at a time.
+pub const SMALL: (u64, u64) = (1 << 20, 64 << 20);
+
+/// Runs parallel work that asks for many objects: of a remote store on threads of its own, as many as objects of
+/// `bytes` each fit into `memory`.
+pub fn waiting<T: Send>(store: &dyn Store, (bytes, memory): (u64, u64), work: impl FnOnce() -> T + Send) -> T {
+    let fit = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX).min(REMOTE_REQUESTS);
+    if store.location().local_path().is_some() || fit <= rayon::current_num_threads() {
+        return work();
+    }
+    match rayon::ThreadPoolBuilder::new().num_threads(fit).build() {
+        Ok(pool) => pool.install(work),
+        // Slower, but right.
+        Err(_) => work(),
+    }
+}
+
+/// Runs one function for each of some objects, as [`waiting`] does, and returns what it returned in their order.
+///
+/// # Errors
+/// The first error of one of them.
+pub fn for_each_waiting<T: Sync, R: Send>(
+    store: &dyn Store,
+    memory: (u64, u64),
+    all: &[T],
+    run: impl Fn(&T) -> Result<R> + Sync + Send,
+) -> Result<Vec<R>> {
+    waiting(store, memory, || all.par_iter().map(run).collect())
+}
+
+/// Files on a local disk whose heads are read at a time.
+const LOCAL_OPENING: usize = 16;
+
+/// Runs parallel work that opens many files in a thread pool large enough for it.
+///
+/// # Errors
+/// Fails if threads cannot be started.
+pub fn with_io_threads<T: Send>(files: usize, remote: bool, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let requests = if remote { REMOTE_REQUESTS } else { LOCAL_OPENING };
+    if files <= rayon::current_num_threads() {
+        return Ok(work());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(requests.min(files)).build();
+    Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
+}
