@@ -413,11 +413,10 @@ impl Store for LocalStore {
     }
 
     fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        let folders: BTreeSet<PathBuf> =
-            paths.iter().filter_map(|path| self.at(path).ok()?.parent().map(Path::to_owned)).collect();
-        // A missing folder was emptied and removed by another process.
-        let existing = folders.iter().filter(|folder| folder.is_dir());
-        self.syncer.all(existing.map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
+        // A missing folder was emptied and removed, which is durable once the one above it is.
+        let existing = |path: &Path| path.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned);
+        let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| existing(&self.at(path).ok()?)).collect();
+        self.syncer.all(folders.iter().map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
     }
 
     fn delete(&self, path: &str) -> Result<()> {

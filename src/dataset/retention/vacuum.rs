@@ -148,6 +148,9 @@ pub struct Unreferenced {
     pub unlisted: Vec<String>,
     /// Whether versions that expire now would lose objects.
     loses: bool,
+    /// Lists of the history that only versions which expire now name. They are no reason for these to expire, or each
+    /// vacuum would be one for the next.
+    histories: Vec<DeletableObject>,
 }
 
 impl Unreferenced {
@@ -190,6 +193,7 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let expiring = References::of(dataset, &now)?.with_replacements(&replacements);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
+        histories: Vec::new(),
         version: snapshot.version(),
         oldest_retained: expired,
         tagged,
@@ -209,7 +213,9 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     let (logged, listing): (Vec<ObjectFacts>, Vec<ObjectFacts>) =
         listing.into_iter().partition(|facts| entry::version_of(&facts.path).is_some());
     listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
-    if !out.loses {
+    if out.loses {
+        out.objects.append(&mut out.histories);
+    } else {
         out.versions_expired = 0;
     }
     // Of these the log keeps a row, or will before anything is deleted.
@@ -268,12 +274,14 @@ impl Unreferenced {
         }
         let place = kind_of(path);
         let (before, now) = (known.expired_before.names(path), known.expiring.names(path));
-        self.loses |= now.is_some() && place != Place::System(ObjectKind::Rejects);
+        let is_history = before.is_none() && now.is_some() && is_history(path);
+        self.loses |= now.is_some() && place != Place::System(ObjectKind::Rejects) && !is_history;
         let Some(named) = before.or(now).or(erased) else {
             return self.add_uncommitted(facts, place, known, retention);
         };
         let (kind, checksum) = if let Place::System(kind) = place { (kind, None) } else { named };
-        self.objects.push(DeletableObject { facts, kind, committed: true, run: None, checksum });
+        let found = if is_history { &mut self.histories } else { &mut self.objects };
+        found.push(DeletableObject { facts, kind, committed: true, run: None, checksum });
     }
 
     /// Adds an object that no entry names.
@@ -546,13 +554,21 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
     })
 }
 
+/// Whether a path is that of a list which [`history`] has written.
+fn is_history(path: &str) -> bool {
+    path.strip_prefix(&system_path("lists/")).is_some_and(|name| run_of_name(name).is_some() && name.contains(HISTORY))
+}
+
+/// Kind of these lists, in their names.
+const HISTORY: &str = "-history-";
+
 /// Returns the history of a snapshot with all versions before `oldest`, those with tags included: once these have none,
 /// their entries are deleted, too.
 fn history(parent: &Snapshot, oldest: Version, name: &str) -> Result<Vec<ListRef>> {
     let lists = parent.entry().history.clone();
     let known: u64 = lists.iter().map(|list| list.rows).sum();
     let more = parent.dataset().entries(Version(known + 1), Version(oldest.0.saturating_sub(1)))?;
-    past::extended(parent.dataset().store(), lists, &more, table_path(&format!("lists/{name}-history-0")))
+    past::extended(parent.dataset().store(), lists, &more, table_path(&format!("lists/{name}{HISTORY}0")))
 }
 
 /// Returns the tables of places that runs of readable versions need. Versions kept by their tags have theirs in their
