@@ -44,9 +44,6 @@ use crate::{
     storage::{Listed, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
-/// Lists of shards in memory at a time.
-const LISTS_AT_ONCE: usize = 256;
-
 /// Bytes of a file hashed at a time.
 const PIECE: usize = 256 << 10;
 
@@ -271,15 +268,12 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
         lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
     }
     let lists: Vec<((String, bool), Sealed)> = lists.into_iter().collect();
-    for some in lists.chunks(LISTS_AT_ONCE) {
-        let read = |(_, list): &(_, Sealed)| shards::read(dataset.cache(), list);
-        let found = for_each_waiting(dataset.store().as_ref(), SMALL, some, read)?;
-        for (((_, mapped), _), shards) in some.iter().zip(found) {
-            let now = |shard| if *mapped { replacements.shard(shard) } else { Some(shard) };
-            let now = shards.into_iter().filter_map(now);
-            out.extend(now.flat_map(|shard| objects_of(&shard)).map(|object| object.path));
-        }
-    }
+    shards::each_list(dataset.cache(), &lists, &mut |((_, mapped), _), shards| {
+        let now = |shard| if *mapped { replacements.shard(shard) } else { Some(shard) };
+        let now = shards?.into_iter().filter_map(now);
+        out.extend(now.flat_map(|shard| objects_of(&shard)).map(|object| object.path));
+        Ok(())
+    })?;
     Ok(out)
 }
 

@@ -355,7 +355,7 @@ impl<'a> ListWriter<'a> {
     fn own_rows(&self) -> u64 {
         let own = system_path(&self.own_names());
         let listed = self.lists.iter().filter(|list| list.path.starts_with(&own)).map(|list| list.rows);
-        listed.chain(self.held.iter().map(|batch| batch.num_rows() as u64)).sum()
+        listed.sum::<u64>() + rows_in(&self.held)
     }
 
     fn begin(&self) -> NewList<'a> {
@@ -398,25 +398,14 @@ impl<'a> ListWriter<'a> {
     /// The lists, after the smallest ones and the rows in no list have become one, where there are too many and that is
     /// no more than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
     pub(in crate::dataset) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
-        let held: u64 = self.held.iter().map(|batch| batch.num_rows() as u64).sum();
-        self.lists.sort_by_key(|list| list.rows);
-        // Among equals, what is in no list is the smallest: it is written in any case.
-        let place = self.lists.partition_point(|list| list.rows < held);
-        let mut sizes: Vec<u64> = self.lists.iter().map(|list| list.rows).collect();
-        if held > 0 {
-            sizes.insert(place, held);
-        }
-        let all = !self.draft.transaction.merges.is_empty();
-        let crowd = if all && sizes.len() > 1 { sizes.len() } else { growth::crowd(&sizes, LEAST_ROWS, most) };
-        let with_held = held > 0 && place < crowd;
-        let chosen: Vec<ListRef> = self.lists.drain(..crowd - usize::from(with_held)).collect();
         let held = std::mem::take(&mut self.held);
-        if with_held || chosen.is_empty() {
-            self.join(&chosen, held)?;
-        } else {
-            self.join(&chosen, Vec::new())?;
-            self.join(&[], held)?;
-        }
+        let rows = rows_in(&held);
+        let all = !self.draft.transaction.merges.is_empty() && (self.lists.len() > 1 || rows > 0);
+        let chosen = match all {
+            true => std::mem::take(&mut self.lists),
+            false => growth::take_crowd(&mut self.lists, rows, LEAST_ROWS, most),
+        };
+        self.join(&chosen, held)?;
         Ok(self.lists)
     }
 
@@ -457,6 +446,10 @@ impl<'a> ListWriter<'a> {
         }
         Ok(())
     }
+}
+
+fn rows_in(batches: &[RecordBatch]) -> u64 {
+    batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }
 
 /// A list that is being written.

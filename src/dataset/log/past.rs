@@ -71,13 +71,7 @@ pub(in crate::dataset) fn extended(
     if entries.is_empty() {
         return Ok(lists);
     }
-    let own = entries.len() as u64;
-    lists.sort_by_key(|list| list.rows);
-    let place = lists.partition_point(|list| list.rows < own);
-    let mut sizes: Vec<u64> = lists.iter().map(|list| list.rows).collect();
-    sizes.insert(place, own);
-    let crowd = growth::crowd(&sizes, 0, u64::MAX);
-    let joined: Vec<ListRef> = if place < crowd { lists.drain(..crowd - 1).collect() } else { Vec::new() };
+    let joined = growth::take_crowd(&mut lists, entries.len() as u64, 0, u64::MAX);
     let mut table = TableWriter::new(store.as_ref(), &path);
     joined.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))?;
     table.add(&batch(entries)?)?;

@@ -26,7 +26,7 @@ use crate::{
     },
     error::{Error, Result},
     id::Version,
-    storage::{Staged, Store, checked_path},
+    storage::{SMALL, Staged, Store, checked_path, for_each_waiting},
 };
 
 /// Facts about one shard.
@@ -189,6 +189,28 @@ pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch
     let beside = shards.iter().map(|shard| (!shard.path.is_empty()).then(|| shard.beside.encode()).transpose());
     columns.push(Arc::new(beside.collect::<Result<StringArray>>()?));
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
+}
+
+/// Takes a list, what it was read for, and what was read.
+type VisitList<'a, T> = dyn FnMut(&(T, Sealed), Result<Vec<ShardMeta>>) -> Result<()> + 'a;
+
+/// Lists in memory at a time.
+const LISTS_AT_ONCE: usize = 256;
+
+/// Reads lists, each given with what it is read for, and passes what was read to `visit`, in their order.
+///
+/// # Errors
+/// Those of `visit`, which decides about lists that cannot be read.
+pub(in crate::dataset) fn each_list<T: Sync>(
+    cache: &LogCache,
+    lists: &[(T, Sealed)],
+    visit: &mut VisitList<'_, T>,
+) -> Result<()> {
+    for some in lists.chunks(LISTS_AT_ONCE) {
+        let found = for_each_waiting(cache.store().as_ref(), SMALL, some, |(_, list)| Ok(read(cache, list)))?;
+        some.iter().zip(found).try_for_each(|(list, found)| visit(list, found))?;
+    }
+    Ok(())
 }
 
 /// Reads a list.

@@ -28,9 +28,6 @@ use crate::{
     storage::{RESTORE_HINT, SMALL, for_each_waiting},
 };
 
-/// Lists of shards in memory at a time.
-const LISTS_AT_ONCE: usize = 256;
-
 /// The objects to be checked.
 #[derive(Debug, Default)]
 pub struct Audit {
@@ -62,19 +59,17 @@ impl Audit {
             lists.extend(entry.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
         }
         let lists: Vec<((String, bool), Sealed)> = lists.into_iter().collect();
-        for some in lists.chunks(LISTS_AT_ONCE) {
-            let read = |(_, list): &(_, Sealed)| Ok::<_, Error>(shards::read(dataset.cache(), list));
-            for (((_, mapped), _), rows) in some.iter().zip(for_each_waiting(store, SMALL, some, read)?) {
-                for shard in audit.recorded(rows)?.unwrap_or_default() {
-                    let now = if *mapped { replacements.shard(shard) } else { Some(shard) };
-                    let Some(now) = now else { continue };
-                    objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
-                    if with_shards {
-                        objects.insert(now.path, Seal::whole(now.bytes, now.checksum));
-                    }
+        shards::each_list(dataset.cache(), &lists, &mut |((_, mapped), _), shards| {
+            for shard in audit.recorded(shards)?.unwrap_or_default() {
+                let now = if *mapped { replacements.shard(shard) } else { Some(shard) };
+                let Some(now) = now else { continue };
+                objects.extend(now.all_beside().into_iter().map(|object| (object.path, object.seal)));
+                if with_shards {
+                    objects.insert(now.path, Seal::whole(now.bytes, now.checksum));
                 }
             }
-        }
+            Ok(())
+        })?;
         audit.objects = objects.into_iter().map(|(path, seal)| Sealed { path, seal }).collect();
         if only.is_none() {
             for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {

@@ -221,17 +221,7 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     // Of these the log keeps a row, or will before anything is deleted.
     let kept: u64 = newest.history.iter().map(|list| list.rows).sum();
     let oldest = if out.versions_expired > 0 { expired } else { readable.min(Version(kept + 1)) };
-    let is_past = |facts: &ObjectFacts| {
-        entry::version_of(&facts.path).is_some_and(|version| version < oldest && !out.tagged.contains(&version))
-    };
-    let past: Vec<ObjectFacts> = logged.into_iter().filter(is_past).collect();
-    out.objects.extend(past.into_iter().map(|facts| DeletableObject {
-        facts,
-        kind: ObjectKind::Entry,
-        committed: true,
-        run: None,
-        checksum: None,
-    }));
+    out.add_entries(logged, oldest);
     out.objects.sort_by(|a, b| (a.kind, &a.facts.path).cmp(&(b.kind, &b.facts.path)));
     Ok(out)
 }
@@ -282,6 +272,16 @@ impl Unreferenced {
         let (kind, checksum) = if let Place::System(kind) = place { (kind, None) } else { named };
         let found = if is_history { &mut self.histories } else { &mut self.objects };
         found.push(DeletableObject { facts, kind, committed: true, run: None, checksum });
+    }
+
+    /// Adds the entries of versions before `oldest` that have no tag.
+    fn add_entries(&mut self, entries: Vec<ObjectFacts>, oldest: Version) {
+        let past = entries.into_iter().filter(|facts| {
+            entry::version_of(&facts.path).is_some_and(|version| version < oldest && !self.tagged.contains(&version))
+        });
+        let deletable =
+            |facts| DeletableObject { facts, kind: ObjectKind::Entry, committed: true, run: None, checksum: None };
+        self.objects.extend(past.map(deletable).collect::<Vec<_>>());
     }
 
     /// Adds an object that no entry names.
@@ -406,16 +406,15 @@ impl References {
             out.objects.insert(system_path(&format!("rejects/{}.jsonl", entry.transaction)));
         }
         lists.retain(|path, _| there.is_none_or(|there| there.contains(path)));
-        let store = dataset.store().as_ref();
-        let lists: Vec<(Sealed, &[IndexKind])> = lists.into_values().collect();
-        let read = |list: &Sealed| match shards::read(dataset.cache(), list) {
-            Err(_) if there.is_some() && store.head(&list.path)?.is_none() => Ok(Vec::new()),
-            read => read,
-        };
-        let found = for_each_waiting(store, SMALL, &lists, |(list, _)| read(list))?;
-        for ((_, indexes), shards) in lists.iter().zip(found) {
-            shards.iter().for_each(|shard| out.add_shard(shard, indexes));
-        }
+        let lists: Vec<(&[IndexKind], Sealed)> = lists.into_values().map(|(list, indexes)| (indexes, list)).collect();
+        shards::each_list(dataset.cache(), &lists, &mut |(indexes, list), found| {
+            let found = match found {
+                Err(_) if there.is_some() && dataset.store().head(&list.path)?.is_none() => Vec::new(),
+                found => found?,
+            };
+            found.iter().for_each(|shard| out.add_shard(shard, indexes));
+            Ok(())
+        })?;
         Ok(out)
     }
 
@@ -607,17 +606,9 @@ fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<List
     // place per record, and keeping them for ever would cost as much as the shards' ids.
     let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
     let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
-    // As few lists as a run table has, so that each row is rewritten a logarithmic number of times.
-    lineage.sort_by_key(|list| list.rows);
-    let place = lineage.partition_point(|list| list.rows < gone.len() as u64);
-    let mut sizes: Vec<u64> = lineage.iter().map(|list| list.rows).collect();
-    sizes.insert(place, gone.len() as u64);
-    let crowd = growth::crowd(&sizes, 0, u64::MAX);
     if !gone.is_empty() {
-        if place < crowd {
-            let joined: Vec<ListRef> = lineage.drain(..crowd - 1).collect();
-            gone.extend(parent.read_lists(&joined, runs::read)?);
-        }
+        let joined = growth::take_crowd(&mut lineage, gone.len() as u64, 0, u64::MAX);
+        gone.extend(parent.read_lists(&joined, runs::read)?);
         lineage.push(write("lineage", RunTable::new(gone).all())?);
     }
     Ok((vec![write("runs", left.all())?], lineage))

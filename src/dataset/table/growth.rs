@@ -8,8 +8,23 @@
 //! 5 40 200 1000     a commit adds 15     4 * (5 + 15) >= 40, and 4 * (20 + 40) >= 200, so they become one     260 1000
 //! ```
 
+use super::list::ListRef;
+
 /// How many times as large as all smaller tables together one may be that is merged with them.
 const RATIO: u64 = 4;
+
+/// Takes out the lists that become one with `added` rows, with which they have at most `most` if these rows are few.
+pub(in crate::dataset) fn take_crowd(lists: &mut Vec<ListRef>, added: u64, least: u64, most: u64) -> Vec<ListRef> {
+    lists.sort_by_key(|list| list.rows);
+    // Among equals, what is in no list yet is the smallest: it is written in any case.
+    let place = lists.partition_point(|list| list.rows < added);
+    let mut sizes: Vec<u64> = lists.iter().map(|list| list.rows).collect();
+    if added > 0 {
+        sizes.insert(place, added);
+    }
+    let crowd = crowd(&sizes, least, most);
+    lists.drain(..crowd - usize::from(added > 0 && place < crowd)).collect()
+}
 
 /// Returns how many of some tables, whose sizes are given in ascending order, become one: the smallest ones, up to
 /// `most` in total. Tables of up to `least` never stay beside smaller ones.

@@ -29,7 +29,7 @@ use crate::{
     events::Event,
     id::{TransactionId, Version, run_of_folder},
     indexes::version::{Prepared, refresh},
-    storage::{Location, Lock, SYSTEM_FOLDER},
+    storage::{Location, Lock, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
 /// Default time for which versions are retained.
@@ -337,12 +337,9 @@ fn delete_some(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObj
     let is_same = |object: &DeletableObject| -> Result<bool> {
         Ok(object.committed || store.head(&object.facts.path)?.is_some_and(|now| now == object.facts))
     };
-    let mut paths = Vec::with_capacity(objects.len());
-    for object in objects {
-        if is_same(object)? {
-            paths.push(object.facts.path.clone());
-        }
-    }
+    let same = for_each_waiting(store.as_ref(), SMALL, objects, is_same)?;
+    let same = objects.iter().zip(same).filter(|(_, same)| *same);
+    let paths: Vec<String> = same.map(|(object, _)| object.facts.path.clone()).collect();
     store.delete_all(&paths)?;
     let bytes = objects.iter().map(|object| object.facts.bytes).sum();
     context.observer.event(Event::Read { bytes, records: 0 });
