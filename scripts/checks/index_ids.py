@@ -210,7 +210,8 @@ def main():
         expected = scan(plain)
         sql(plain, expected)
         report = json.loads(shardify("compact", plain, "--min-inputs", 2, "--json").splitlines()[-1])
-        assert report["segments_merged"] >= 16 and report["segments_after"] < 4, report
+        # Each commit has merged small segments before.
+        assert report["segments_after"] < 4, report
         expected = scan(plain)
         sql(plain, expected)
         look_up(plain, folder, expected, [])

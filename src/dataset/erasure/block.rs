@@ -1,10 +1,7 @@
 //! Blocked ids, apart from erasures: ids are blocked before any record with them arrives, and unblocked again. Both
 //! create versions of their own, so that the log records when and why.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, HashSet},
-};
+use std::collections::{BTreeMap, HashSet};
 
 use crate::{
     dataset::{
@@ -58,7 +55,7 @@ pub fn change_blocked(
             operation,
             ..Transaction::compaction(&parent, arguments.clone(), Counts::default(), Vec::new(), Vec::new())
         };
-        let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
+        let draft = Draft::new(dataset, &transaction, 0, attempt);
         let mut erasures = old.unwrap_or_else(|| Erasures::new(salt));
         let version = parent.version().next();
         change.apply(&draft, &mut erasures, version)?;

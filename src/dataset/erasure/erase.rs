@@ -11,7 +11,6 @@
 //! of them, unless another run replaced a shard that it rewrote or added records that have the id.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map},
     sync::Arc,
 };
@@ -281,8 +280,7 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
         let parent = dataset.open()?;
         erasure.check(&parent, planned_on)?;
         let transaction = erasure.transaction(&parent);
-        let attempt = erasure.attempts + attempt;
-        let draft = Draft { dataset, transaction: &transaction, attempt, staged: RefCell::default() };
+        let draft = Draft::new(dataset, &transaction, erasure.attempts, attempt);
         let entry = erasure.entry(&draft, &parent)?;
         draft.publish()?;
         Ok(Next::Entry(Box::new(entry)))

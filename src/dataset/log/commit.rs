@@ -56,8 +56,7 @@ pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Vers
             check_conflicts(parent, transaction, planned_on)?;
             check_paths(parent, transaction)?;
         }
-        let attempt = transaction.calls * attempts::MOST + attempt;
-        let draft = Draft { dataset, transaction, attempt, staged: RefCell::default() };
+        let draft = Draft::new(dataset, transaction, transaction.calls * attempts::MOST, attempt);
         let entry = draft.entry(parent.as_ref())?;
         draft.publish()?;
         check_added(dataset.store().as_ref(), transaction)?;
@@ -97,6 +96,21 @@ pub(in crate::dataset) enum Next {
     Nothing(Box<Snapshot>),
 }
 
+/// An attempt to make the next version.
+pub(in crate::dataset) struct Attempt {
+    /// How many there were before it.
+    pub(in crate::dataset) number: usize,
+    /// The tables that were published for it, under names that no other attempt uses.
+    pub(in crate::dataset) published: RefCell<Vec<String>>,
+}
+
+impl Attempt {
+    /// Deletes what was published, because it is certain that no entry names it. `vacuum` deletes it if this fails.
+    fn lose(self, dataset: &Dataset) {
+        let _ = dataset.store().delete_all(&self.published.take());
+    }
+}
+
 /// Prepares entries, each on top of the newest version, until one is created or there is nothing to create. `run` is
 /// the run's id and the version that it was based on before it wrote anything. `done` completes the error message if
 /// other runs are faster each time.
@@ -107,7 +121,7 @@ pub(in crate::dataset) fn until_created(
     dataset: &Dataset,
     run: (&TransactionId, Version),
     done: &str,
-    mut make: impl FnMut(usize) -> Result<Next>,
+    mut make: impl FnMut(&Attempt) -> Result<Next>,
 ) -> Result<Snapshot> {
     let mut delay = CommitDelay::new(dataset, run.0);
     created_within(attempts::MOST, dataset, run, done, |attempt| {
@@ -122,13 +136,15 @@ pub(in crate::dataset) fn created_within(
     dataset: &Dataset,
     (run, mut seen): (&TransactionId, Version),
     done: &str,
-    mut make: impl FnMut(usize) -> Result<Next>,
+    mut make: impl FnMut(&Attempt) -> Result<Next>,
 ) -> Result<Snapshot> {
     let (mut failed_on, mut made) = (None, 0);
     for attempt in Attempts::most(most) {
         made += 1;
-        let next = match make(attempt) {
+        let attempt = Attempt { number: attempt, published: RefCell::default() };
+        let next = match make(&attempt) {
             Err(error) => {
+                attempt.lose(dataset);
                 check_overtaken(dataset, error, seen, &mut failed_on)?;
                 continue;
             }
@@ -139,7 +155,10 @@ pub(in crate::dataset) fn created_within(
             Next::Entry(mut entry) => {
                 IndexKind::check_built(&entry.settings.indexes)?;
                 let parent = Version(entry.version.0.saturating_sub(1));
-                check_fences(dataset, run, seen, parent)?;
+                if let Err(fenced) = check_fences(dataset, run, seen, parent) {
+                    attempt.lose(dataset);
+                    return Err(fenced);
+                }
                 seen = parent.max(seen);
                 let version = entry.version;
                 if let Some(erasures) = &mut entry.erasures {
@@ -151,6 +170,7 @@ pub(in crate::dataset) fn created_within(
                     let newest = Newest::of(&entry);
                     return Ok(dataset.snapshot_of(*entry, newest));
                 }
+                attempt.lose(dataset);
             }
         }
     }
@@ -488,7 +508,7 @@ mod tests {
             order: None,
             beside: Arc::new(Beside::new(Sealed::new(sidecar_at(path), Seal::of(&[])))),
         };
-        NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
+        NewShard { meta, runs: vec![(first, records, 0)], since: Vec::new(), scattered: None }
     }
 
     fn transaction(adds: Vec<NewShard>, removes: &[&str], numbers: Numbers) -> Transaction<'static> {

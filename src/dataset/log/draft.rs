@@ -20,6 +20,7 @@ use crate::{
         index::{self, SegmentRef, places::PlaceRef},
         log::{
             clock,
+            commit::Attempt,
             duplicates::DuplicatesRef,
             entry::{Entry, FORMAT_VERSION, Totals},
             erased,
@@ -56,15 +57,34 @@ const REWRITTEN: u64 = 4;
 pub(in crate::dataset) struct Draft<'a> {
     pub(in crate::dataset) dataset: &'a Dataset,
     pub(in crate::dataset) transaction: &'a Transaction<'a>,
-    pub(in crate::dataset) attempt: usize,
-    /// Lists that have no names yet: all are published at once.
-    pub(in crate::dataset) staged: RefCell<Vec<Staged>>,
+    attempt: &'a Attempt,
+    /// What its names have in common with those of no other attempt.
+    name: String,
+    /// Tables that have no names yet: all are published at once.
+    staged: RefCell<Vec<Staged>>,
 }
 
-impl Draft<'_> {
+impl<'a> Draft<'a> {
+    /// `before` is the number of attempts in earlier calls, whose tables may have their names already.
+    pub(in crate::dataset) fn new(
+        dataset: &'a Dataset,
+        transaction: &'a Transaction<'a>,
+        before: usize,
+        attempt: &'a Attempt,
+    ) -> Self {
+        let name = format!("{}-{}", transaction.id, before + attempt.number);
+        Self { dataset, transaction, attempt, name, staged: RefCell::default() }
+    }
+
     pub(in crate::dataset) fn publish(&self) -> Result<()> {
         let staged = self.staged.take();
-        if staged.is_empty() { Ok(()) } else { self.dataset.store().publish(staged) }
+        if staged.is_empty() {
+            return Ok(());
+        }
+        let paths: Vec<String> = staged.iter().map(|staged| staged.path.clone()).collect();
+        self.dataset.store().publish(staged)?;
+        self.attempt.published.borrow_mut().extend(paths);
+        Ok(())
     }
 
     pub(in crate::dataset) fn entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
@@ -146,8 +166,7 @@ impl Draft<'_> {
         }
         let rebased = self.transaction.segments.iter().map(|segment| segment.clone().moved(shift));
         let rebased: Vec<SegmentRef> = rebased.collect();
-        let name = format!("{}-{}", self.transaction.id, self.attempt);
-        let (segments, staged) = index::grow(self.dataset.store(), segments, &rebased, &name)?;
+        let (segments, staged) = index::grow(self.dataset.store(), segments, &rebased, &self.name)?;
         self.staged.borrow_mut().extend(staged);
         Ok(segments)
     }
@@ -377,7 +396,7 @@ impl<'a> ListWriter<'a> {
 
     /// Returns what the names of the lists of this kind begin with that this draft writes.
     fn own_names(&self) -> String {
-        format!("lists/{}-{}-{}-", self.draft.transaction.id, self.draft.attempt, self.kind)
+        format!("lists/{}-{}-", self.draft.name, self.kind)
     }
 
     /// Returns the columns of lists with these columns together; `None` for kinds that always have the same.

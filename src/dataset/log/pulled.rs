@@ -12,7 +12,6 @@
 //! from.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
@@ -221,7 +220,7 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
                 .at(copy.store().location().to_string())
                 .hint("nothing was committed; run the pull again, it keeps what it has fetched"));
         }
-        let draft = Draft { dataset: copy, transaction: &transaction, attempt, staged: RefCell::default() };
+        let draft = Draft::new(copy, &transaction, 0, attempt);
         let lists = Lists { draft: &draft, new, parent: parent.as_ref(), pulls: &pulls };
         let entry = lists.entry()?;
         draft.publish()?;

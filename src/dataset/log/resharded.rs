@@ -9,7 +9,7 @@
 //! rules for sources hold. Which version it was cut from is in the arguments of its first entry. Of the parent's
 //! erasures it has the hashes of the ids, so that they stay blocked.
 
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array},
@@ -131,7 +131,7 @@ pub fn commit_reshard(
                 .at(parent.origin.place.clone())
                 .hint("nothing was committed; run the command again"));
         }
-        let draft = Draft { dataset: child, transaction, attempt, staged: RefCell::default() };
+        let draft = Draft::new(child, transaction, 0, attempt);
         let mut entry = draft.entry(None)?;
         entry.erasures = erasures(&draft, snapshot, &newest)?;
         draft.publish()?;

@@ -542,10 +542,11 @@ pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<
                     .at(dataset.store().location().to_string())
                     .hint("nothing was deleted; run the command again"));
             }
-            let (runs, lineage) = run_lists(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
+            let name = format!("{transaction}-{}", attempt.number);
+            let (runs, lineage) = run_lists(&parent, readable_from, &name)?;
             entry.runs = runs;
             entry.lineage = lineage;
-            entry.history = history(&parent, readable_from, &format!("{transaction}-{attempt}"))?;
+            entry.history = history(&parent, readable_from, &name)?;
             entry.places = places(&parent, readable_from, &found.tagged)?;
             entry.readable_from = readable_from;
         }
