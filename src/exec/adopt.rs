@@ -171,7 +171,7 @@ impl Adopter<'_> {
         self.observer.event(Event::Read { bytes: meta.bytes, records });
         Ok(Adopted {
             staged,
-            shard: NewShard { meta, runs: vec![(0, records, 0)], scattered: None },
+            shard: NewShard { meta, runs: vec![(0, records, 0)], since: Vec::new(), scattered: None },
             source_hash,
             md5,
             copied,

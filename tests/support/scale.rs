@@ -224,7 +224,7 @@ pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
         order: None,
         beside: Arc::new(beside),
     };
-    NewShard { meta, runs: vec![(first, records, 0)], scattered: None }
+    NewShard { meta, runs: vec![(first, records, 0)], since: Vec::new(), scattered: None }
 }
 
 pub fn transaction() -> Transaction<'static> {

@@ -132,14 +132,14 @@ impl Retraction<'_> {
 
 /// Returns the runs of a new shard, with numbers shifted by `shift`.
 pub(in crate::dataset) fn runs_of(shard: &NewShard, shift: u64, version: Version) -> impl Iterator<Item = Run> + '_ {
-    shard.runs.iter().map(move |(first, records, ordinal)| Run {
+    shard.runs.iter().enumerate().map(move |(number, (first, records, ordinal))| Run {
         first: first + shift,
         records: *records,
         shard: shard.meta.path.clone(),
         ordinal: *ordinal,
         from: version,
         until: None,
-        since: None,
+        since: shard.since.get(number).copied(),
         scattered: shard.scattered.clone().map(|scattered| scattered.moved(shift)),
         beside: Arc::new(shard.meta.beside.of_runs()),
     })

@@ -285,6 +285,8 @@ pub struct NewShard {
     pub meta: ShardMeta,
     /// (first record, records, ordinal) of each run.
     pub runs: Vec<(u64, u64, u64)>,
+    /// First version that had the records of each run, if they come from runs that do not tell it; else empty.
+    pub since: Vec<Version>,
     /// Set and span of its one run, if the numbers are not consecutive.
     pub scattered: Option<Scattered>,
 }

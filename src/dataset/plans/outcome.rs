@@ -117,7 +117,7 @@ impl OutcomeShard {
             order: None,
             beside: Arc::new(self.beside),
         };
-        NewShard { meta, runs: self.runs, scattered: None }.moved(base)
+        NewShard { meta, runs: self.runs, since: Vec::new(), scattered: None }.moved(base)
     }
 
     /// Returns the path, relative to the dataset.

@@ -100,7 +100,7 @@ impl Beside {
             order: None,
             beside,
         };
-        let shard = NewShard { meta, runs: placed, scattered: None };
+        let shard = NewShard { meta, runs: placed, since: Vec::new(), scattered: None };
         Ok(FinishedShard { staged, shard, md5: ended.sums.md5 })
     }
 }

@@ -502,8 +502,8 @@ struct Shards<'a> {
     records: u64,
 }
 
-/// First record number, length and first row of each run of a shard.
-type PlainRuns = Vec<(u64, u64, u64)>;
+/// (first record, records, ordinal) of the plain runs of a shard, and the first version of each.
+type PlainRuns = (Vec<(u64, u64, u64)>, Vec<Version>);
 
 /// Minimum and maximum record number of a shard, and its number of records.
 #[derive(Debug, Clone, Copy)]
@@ -550,11 +550,12 @@ impl<'a> Shards<'a> {
             numbers.push(record, version)?;
             self.pairs.push(record, shard, bounds.records)?;
             if let Some(plain) = &mut self.plain {
-                let runs = plain.entry(shard).or_default();
+                let (runs, since) = plain.entry(shard).or_default();
                 match runs.last_mut() {
                     Some((_, length, _)) if (record, version) == (self.last.0 + 1, self.last.1) => *length += 1,
                     _ => {
                         runs.push((record, 1, bounds.records));
+                        since.push(version);
                         self.plain_runs += 1;
                     }
                 }
@@ -590,7 +591,7 @@ impl<'a> Shards<'a> {
             shard.meta.first_record = first_record;
             shard.meta.order = Some(order.clone());
             match &mut self.plain {
-                Some(plain) => shard.runs = plain.remove(&number).unwrap_or_default(),
+                Some(plain) => (shard.runs, shard.since) = plain.remove(&number).unwrap_or_default(),
                 None => {
                     let span = bounds.last - bounds.first + 1;
                     shard.scattered =
