@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    budget::{Budget, Released},
     encode::{EncodeUnit, Encoded, Encoder, Output, SourceBatch},
     gather::Gathered,
     ordered::{Ordered, ordered},
@@ -111,6 +112,9 @@ pub struct Encoding<'a> {
     pub cancel: &'a Cancel,
 }
 
+/// Encoded units, in order.
+pub type EncodedUnits = Released<Ordered<(u64, Encoded)>>;
+
 impl<'a> Encoding<'a> {
     /// Cuts gathered records into units and encodes these; each side has a feedback.
     pub fn encoded<'scope>(
@@ -118,7 +122,7 @@ impl<'a> Encoding<'a> {
         scope: &'scope Scope<'scope, '_>,
         gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
         feedback: &Arc<[Feedback]>,
-    ) -> Ordered<Encoded>
+    ) -> EncodedUnits
     where
         'a: 'scope,
     {
@@ -135,7 +139,15 @@ impl<'a> Encoding<'a> {
             let feedback = Arc::clone(feedback);
             move |unit: EncodeUnit| encode(self.encoder, &feedback, unit)
         };
-        ordered(scope, units, self.jobs, self.memory.encode_window, self.cancel, encode)
+        // A record may be larger than a unit should be: then fewer are in flight.
+        let budget = Arc::new(Budget::new(self.memory.unit_bytes.saturating_mul(self.memory.encode_window as u64)));
+        let room = Arc::clone(&budget);
+        let units = units.map_while(move |unit| {
+            let bytes = unit.as_ref().map_or(0, |unit| unit.raw_bytes);
+            room.acquire(bytes).then(|| unit.map(|unit| (bytes, unit)))
+        });
+        let encode = move |(bytes, unit)| Ok((bytes, encode(unit)?));
+        Released::new(ordered(scope, units, self.jobs, self.memory.encode_window, self.cancel, encode), budget)
     }
 }
 
@@ -502,7 +514,8 @@ impl Cut {
             planner.push(raw, unit_bytes_in);
         }
         let number = self.units;
-        let unit = EncodeUnit { side: self.side, number, batches, starts_shard, bytes_in: unit_bytes_in };
+        let unit =
+            EncodeUnit { side: self.side, number, batches, starts_shard, bytes_in: unit_bytes_in, raw_bytes: raw };
         self.units += 1;
         unit
     }

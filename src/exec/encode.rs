@@ -71,6 +71,8 @@ pub struct EncodeUnit {
     pub starts_shard: bool,
     /// Stored bytes of input that it accounts for.
     pub bytes_in: u64,
+    /// Bytes that its records take, about.
+    pub raw_bytes: u64,
 }
 
 /// A unit ready to be appended to a shard.

@@ -78,7 +78,7 @@ pub fn blames(error: &Error) -> bool {
 /// # Errors
 /// Fails if the bytes cannot be read; see [`blames`].
 pub fn csv(bytes: &[u8]) -> Result<()> {
-    file("x.csv", bytes, Some(InputFormat::Csv))
+    file("x.csv", bytes, Some(InputFormat::CSV))
 }
 
 /// Reads a JSON document.
@@ -86,7 +86,7 @@ pub fn csv(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn json(bytes: &[u8]) -> Result<()> {
-    file("x.json", bytes, Some(InputFormat::Json))
+    file("x.json", bytes, Some(InputFormat::JSON))
 }
 
 /// Reads JSON Lines.
@@ -94,7 +94,7 @@ pub fn json(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn jsonl(bytes: &[u8]) -> Result<()> {
-    file("x.jsonl", bytes, Some(InputFormat::Jsonl))
+    file("x.jsonl", bytes, Some(InputFormat::JSONL))
 }
 
 /// Reads Parquet.
@@ -102,7 +102,7 @@ pub fn jsonl(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn parquet(bytes: &[u8]) -> Result<()> {
-    file("x.parquet", bytes, Some(InputFormat::Parquet))
+    file("x.parquet", bytes, Some(InputFormat::PARQUET))
 }
 
 /// Reads Arrow IPC, a file or a stream.
@@ -110,7 +110,7 @@ pub fn parquet(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn arrow(bytes: &[u8]) -> Result<()> {
-    file("x.arrow", bytes, Some(InputFormat::Arrow))
+    file("x.arrow", bytes, Some(InputFormat::ARROW))
 }
 
 /// Reads an archive of samples.
@@ -118,7 +118,7 @@ pub fn arrow(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn tar(bytes: &[u8]) -> Result<()> {
-    file("x.tar", bytes, Some(InputFormat::Tar))
+    file("x.tar", bytes, Some(InputFormat::TAR))
 }
 
 /// Reads TFRecord of `tf.train.Example`.
@@ -126,7 +126,7 @@ pub fn tar(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn tfrecord(bytes: &[u8]) -> Result<()> {
-    file("x.tfrecord", bytes, Some(InputFormat::TfRecord))
+    file("x.tfrecord", bytes, Some(InputFormat::TFRECORD))
 }
 
 /// Reads NetCDF.
@@ -134,7 +134,7 @@ pub fn tfrecord(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn netcdf(bytes: &[u8]) -> Result<()> {
-    file("x.nc", bytes, Some(InputFormat::NetCdf))
+    file("x.nc", bytes, Some(InputFormat::NETCDF))
 }
 
 /// Reads HDF5.
@@ -142,7 +142,7 @@ pub fn netcdf(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn hdf5(bytes: &[u8]) -> Result<()> {
-    file("x.h5", bytes, Some(InputFormat::Hdf5))
+    file("x.h5", bytes, Some(InputFormat::HDF5))
 }
 
 /// Reads NPY or NPZ.
@@ -150,7 +150,7 @@ pub fn hdf5(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
-    file("x.npy", bytes, Some(InputFormat::Npy))
+    file("x.npy", bytes, Some(InputFormat::NPY))
 }
 
 /// Reads a Zarr store, given as [`several`] files.
@@ -159,7 +159,7 @@ pub fn npy(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn zarr(bytes: &[u8]) -> Result<()> {
     let files = several(bytes).into_iter().map(|(path, content)| (format!("x.zarr/{path}"), content));
-    read(Files::store(files)?, Some(InputFormat::Zarr))
+    read(Files::store(files)?, Some(InputFormat::ZARR))
 }
 
 /// Reads a Delta table, given as [`several`] files: its log, and the data files that this names.
@@ -176,7 +176,7 @@ pub fn delta(bytes: &[u8]) -> Result<()> {
         Some(file.in_table(data))
     };
     let files = scan::in_store(&store)?.into_iter().filter_map(in_table).take(SPLITS).collect();
-    outcome.and(classified(files, &SniffOptions { from: Some(InputFormat::Parquet), ..SniffOptions::default() }))
+    outcome.and(classified(files, &SniffOptions { from: Some(InputFormat::PARQUET), ..SniffOptions::default() }))
 }
 
 /// Reads a file of any format, detected by content; also covers compressed files.
@@ -192,7 +192,7 @@ pub fn any(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn packed(bytes: &[u8]) -> Result<()> {
-    file("x.csv.gz", bytes, Some(InputFormat::Csv))
+    file("x.csv.gz", bytes, Some(InputFormat::CSV))
 }
 
 /// Scans shards of other programs as `adopt` does.
@@ -375,7 +375,14 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
             fingerprints: Vec::new(),
             sidecar: None,
         };
-        encoder.encode(EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: true, bytes_in: 0 })?;
+        encoder.encode(EncodeUnit {
+            side: 0,
+            number: 0,
+            batches: vec![batch],
+            starts_shard: true,
+            bytes_in: 0,
+            raw_bytes: 0,
+        })?;
     }
     Ok(())
 }

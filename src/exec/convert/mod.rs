@@ -23,11 +23,10 @@ use self::{
     samples::{SampleReader, read_samples},
 };
 use super::{
-    cut::{Closing, Encoding, Feedback, ShardEnds, ShardSize},
+    cut::{Closing, EncodedUnits, Encoding, Feedback, ShardEnds, ShardSize},
     encode::{Encoded, Encoder, Output},
     gates::{Gates, subjects::SubjectResolver},
     gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceTally, Tally, counted_size},
-    ordered::Ordered,
     rejects::RejectsFile,
     scatter::Scatter,
     shard::{Appended, Appender, FinishedShard, ShardNaming},
@@ -331,7 +330,7 @@ fn encoded<'scope>(
     pipeline: &'scope Pipeline<'_>,
     (size, counts): (InputSize, Vec<u64>),
     (gathered, feedback): (impl Iterator<Item = Result<Gathered>> + Send + 'scope, &Arc<[Feedback]>),
-) -> Ordered<Encoded> {
+) -> EncodedUnits {
     let encoding = Encoding {
         encoder: pipeline.encoder,
         memory: pipeline.memory,
@@ -383,7 +382,7 @@ fn append(
         let unit = unit?;
         let appender = appenders.get_mut(usize::from(unit.side));
         appender.ok_or_else(|| Error::internal("a unit has no side"))?.append(unit)?;
-        release_freed_memory(pipeline.memory.bytes / 8 * 7);
+        release_freed_memory(pipeline.memory.bytes / 4 * 3);
     }
     let mut all = Converted::default();
     let mut indexed = shuffled.map(|(_, segments)| segments.into_iter());

@@ -92,7 +92,8 @@ impl ConvertPlan {
                 fingerprints: Vec::new(),
                 sidecar: None,
             };
-            let unit = EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0 };
+            let unit =
+                EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0, raw_bytes: 0 };
             let written = match encoder.encode(unit)?.body {
                 Body::RowGroup(group, _) => group.encoded_bytes as f64,
                 Body::Stream(piece) => piece.bytes.len() as f64,

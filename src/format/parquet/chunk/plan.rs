@@ -20,6 +20,9 @@ pub(super) const STRETCH: usize = 1024;
 /// Number of consecutive texts in each stretch: fewer, because texts are longer than numbers.
 const TEXT_STRETCH: usize = 512;
 
+/// Bytes of a text that encodings are tried on: the start of a long one tells as much as all of it.
+const LONG_TEXT: usize = 64 << 10;
+
 /// Approximate maximum size of the texts in the sample, in bytes.
 const SAMPLE_BYTES: usize = 256 << 10;
 
@@ -170,7 +173,7 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     let total: usize = values.iter().map(|value| value.len()).sum();
     let mean = total as f64 / values.len() as f64;
     let stretch = (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, TEXT_STRETCH);
-    let sample = sample(values, stretch);
+    let mut sample = sample(values, stretch);
     let scale = values.len() as f64 / sample.len() as f64;
     let (entries, indices) = predict(&sample, values.len());
     let entry_bytes = mean + 4.0;
@@ -178,6 +181,10 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     if entries * entry_bytes + indices < CLEAR_GAIN * plain {
         return Ok(Plan::plain().with_dictionary(entries, entry_bytes, 0.0, plain));
     }
+    let whole: usize = sample.iter().map(|value| value.len()).sum();
+    sample.iter_mut().for_each(|value| *value = &value[..value.len().min(LONG_TEXT)]);
+    let shown: usize = sample.iter().map(|value| value.len()).sum();
+    let scale = scale * if shown < whole { whole as f64 / shown as f64 } else { 1.0 };
     let (mut page, mut packed) = (Vec::new(), Vec::new());
     let mut size = |put: PutTexts| -> Result<usize> {
         page.clear();

@@ -36,7 +36,7 @@ pub(super) enum Order {
 pub(super) enum Bounds {
     /// Keys, the number of NaNs, and whether all values are NaN.
     Keys { least: u64, greatest: u64, nans: u64, only_nans: bool },
-    /// Bytes.
+    /// Bytes; of long values those at the start, which decide what the footer says.
     Bytes { least: Vec<u8>, greatest: Vec<u8> },
 }
 
@@ -275,8 +275,21 @@ impl Bounds {
                 (greatest, greatest_head) = (value, head);
             }
         }
-        Some(Self::Bytes { least: least.to_vec(), greatest: greatest.to_vec() })
+        Some(Self::Bytes { least: bounding(least), greatest: bounding(greatest) })
     }
+}
+
+/// Returns what the footer may need of a value: as much more than [`MAX_FOOTER_BYTES`] as tells that it is longer, or
+/// all of one that must be stated whole because its start cannot be incremented.
+fn bounding(value: &[u8]) -> Vec<u8> {
+    let Some(head) = value.get(..MAX_FOOTER_BYTES).filter(|_| value.len() > 2 * MAX_FOOTER_BYTES) else {
+        return value.to_vec();
+    };
+    let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    // A character at the end may be cut off.
+    let is_text = text.len() + 4 > MAX_FOOTER_BYTES;
+    let is_raised = raised_bytes(head).is_some() && (!is_text || raised_text(text).is_some());
+    if is_raised { value[..2 * MAX_FOOTER_BYTES].to_vec() } else { value.to_vec() }
 }
 
 /// Returns the first eight bytes as a number of the same order; a shorter value is padded with zeros.
@@ -308,4 +321,35 @@ fn raised_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut raised = bytes[..=at].to_vec();
     raised[at] += 1;
     Some(raised)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_values_the_start_is_kept_and_says_the_same() {
+        let long = |start: &str, filler: &str| [start, &filler.repeat(1000)].concat().into_bytes();
+        let text = Order::Bytes { utf8: true };
+        for utf8 in [true, false] {
+            let order = Order::Bytes { utf8 };
+            for value in [long("a", "b"), long("ab", "\u{20ac}"), long("abc", "\u{1f600}"), long("", "\u{10fffe}")] {
+                let bounds = Bounds::of_bytes([value.as_slice()].into_iter()).unwrap();
+                let whole = Bounds::Bytes { least: value.clone(), greatest: value.clone() };
+                assert_eq!(order.least(&bounds), order.least(&whole));
+                assert_eq!(order.greatest(&bounds), order.greatest(&whole));
+                let Bounds::Bytes { least, greatest } = bounds else { panic!("keys") };
+                assert_eq!((least.len(), greatest.len()), (2 * MAX_FOOTER_BYTES, 2 * MAX_FOOTER_BYTES));
+            }
+        }
+        let picture = [&[0xff, 0xd8, 0xff, 0xe0][..], &[0; 1000]].concat();
+        let bounds = Bounds::of_bytes([picture.as_slice()].into_iter()).unwrap();
+        let (greatest, exact) = Order::Bytes { utf8: false }.greatest(&bounds);
+        assert!(greatest > picture && greatest.len() <= MAX_FOOTER_BYTES && !exact);
+        // Nothing of so many bytes is above it, so it is stated whole.
+        let highest = long("", "\u{7f}");
+        let bounds = Bounds::of_bytes([highest.as_slice()].into_iter()).unwrap();
+        assert_eq!(text.greatest(&bounds), (highest, true));
+    }
 }
