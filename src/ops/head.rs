@@ -144,7 +144,7 @@ pub fn head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -
         )?;
         scan::refuse_foreign(&found.tables, &found.files)?;
         let mut files = found.files;
-        if options.from != Some(InputFormat::Files) {
+        if options.from != Some(InputFormat::FILES) {
             ignore_companions(&mut files);
         }
         if files.is_empty() {
@@ -230,7 +230,7 @@ impl Reading<'_> {
     }
 
     fn stdin(&mut self, emit: &mut Emit<'_>) -> Result<()> {
-        let whole = matches!(self.options.from, Some(f) if f == InputFormat::Parquet || f.is_array());
+        let whole = matches!(self.options.from, Some(f) if f == InputFormat::PARQUET || f.is_array());
         let limit = if whole { u64::MAX } else { STDIN_BYTES };
         let file = SourceFile::of_stream("stdin", (self.context.stdin)().take(limit))?;
         let cut = file.bytes() == limit;
@@ -264,7 +264,7 @@ impl Reading<'_> {
                 Ok(())
             }
             Input::Files(files) => {
-                self.report.format = InputFormat::Files.name().to_owned();
+                self.report.format = InputFormat::FILES.name().to_owned();
                 self.samples(&files, emit)
             }
         }

@@ -726,7 +726,7 @@ fn options(report: &InspectReport) -> convert::ConvertOptions {
     convert::ConvertOptions {
         sources: vec![report.source.clone()],
         // A sample of files that are parts of samples may look like something else.
-        from: report.formats.iter().any(|format| format.format == "files").then_some(InputFormat::Files),
+        from: report.formats.iter().any(|format| format.format == "files").then_some(InputFormat::FILES),
         id: report.id.iter().cloned().collect(),
         subject: report.subject.clone(),
         read: report.record_dim.iter().filter_map(|dim| format!("record-dim={dim}").parse().ok()).collect(),

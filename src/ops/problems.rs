@@ -50,11 +50,7 @@ pub(super) fn of_files(files: &[SourceFile]) -> Vec<String> {
 /// Returns which names of files state another format than the content has.
 pub(super) fn of_names(sources: &[RecordSource], shards: &BTreeMap<OutputFormat, Vec<SourceFile>>) -> Vec<String> {
     let of_shard = |format: OutputFormat, file: &SourceFile| {
-        let format = match format {
-            OutputFormat::Parquet => InputFormat::Parquet,
-            OutputFormat::Tar => InputFormat::Tar,
-            OutputFormat::TfRecord => InputFormat::TfRecord,
-        };
+        let format = InputFormat::from(format);
         scan::contradiction(file.name(), "", format)
     };
     let of_shards = shards.iter().flat_map(|(format, files)| files.iter().filter_map(|file| of_shard(*format, file)));

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
 use serde_json::Value;
 
 use super::Context;
@@ -18,7 +19,7 @@ use crate::{
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
-    scan::{ListedSource, Reopener, SourceFile},
+    scan::{self, ListedSource, SourceFile},
     storage::SYSTEM_FOLDER,
 };
 
@@ -310,26 +311,29 @@ pub(super) fn row_of(file: &SourceFile) -> PlannedSource {
     }
 }
 
-/// Opens the files of a task's rows, which must not have changed.
+/// Opens the files of a task's rows, which must not have changed. Those that this process has just `listed` were
+/// compared with the plan.
 ///
 /// # Errors
 /// When a file has changed or is gone; if its store fails.
-pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>) -> Result<Vec<SourceFile>> {
-    let mut reopener = Reopener::new(&context.settings);
-    let mut open = |row: PlannedSource| -> Result<SourceFile> {
-        let file = reopener.open(ListedSource {
-            root: row.root,
-            prefix: row.prefix,
-            path: row.path,
-            is_store: row.is_store,
-            bytes: row.bytes,
-            modified: row.modified,
-            etag: row.etag,
-        })?;
-        file.check_unchanged()?;
-        Ok(file)
-    };
-    rows.into_iter().map(&mut open).collect()
+pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bool) -> Result<Vec<SourceFile>> {
+    let listing = rows.into_iter().map(|row| ListedSource {
+        root: row.root,
+        prefix: row.prefix,
+        path: row.path,
+        is_store: row.is_store,
+        bytes: row.bytes,
+        modified: row.modified,
+        etag: row.etag,
+    });
+    let files = scan::reopen(listing, &context.settings)?;
+    if listed {
+        return Ok(files);
+    }
+    match files.par_iter().find_map_first(|file| file.check_unchanged().err()) {
+        Some(changed) => Err(changed),
+        None => Ok(files),
+    }
 }
 
 /// Returns the report of a task that has an outcome already; `None` if it is to be run.

@@ -14,17 +14,18 @@ use crate::units::Size;
 /// Default stored bytes of a task.
 pub const DEFAULT_TASK_SIZE: Size = Size::mib(8 << 10);
 
-/// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes.
-const SOURCE_BYTES: u64 = 4 << 10;
+/// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes, and a
+/// task of the default size has a list of half a million files at most.
+const SOURCE_BYTES: u64 = 16 << 10;
 
-fn weight((bytes, sources): &(u64, u64)) -> u64 {
+fn weight((bytes, sources): (u64, u64)) -> u64 {
     bytes.saturating_add(sources.saturating_mul(SOURCE_BYTES)).max(1)
 }
 
 /// Returns the number of tasks that come closest to the wanted size; at least 1. Units that are larger than a task may
 /// leave fewer.
-pub fn count(units: &[(u64, u64)], task_size: Size) -> u64 {
-    let total: u128 = units.iter().map(|unit| u128::from(weight(unit))).sum();
+pub fn count(units: impl Iterator<Item = (u64, u64)>, task_size: Size) -> u64 {
+    let total: u128 = units.map(|unit| u128::from(weight(unit))).sum();
     let count = (total + u128::from(task_size.0 / 2)) / u128::from(task_size.0.max(1));
     u64::try_from(count).unwrap_or(u64::MAX).max(1)
 }
@@ -32,11 +33,11 @@ pub fn count(units: &[(u64, u64)], task_size: Size) -> u64 {
 /// Returns the units of each task, given the bytes and the number of sources of each unit. A unit is never divided.
 /// All tasks but those of large units have about the same size, so there is no small one at the end.
 pub fn cut(units: &[(u64, u64)], task_size: Size) -> Vec<Range<usize>> {
-    let total: u128 = units.iter().map(|unit| u128::from(weight(unit))).sum();
-    let count = u128::from(count(units, task_size)).min(units.len().max(1) as u128);
+    let total: u128 = units.iter().map(|unit| u128::from(weight(*unit))).sum();
+    let count = u128::from(count(units.iter().copied(), task_size)).min(units.len().max(1) as u128);
     let (mut tasks, mut start, mut sum, mut part) = (Vec::new(), 0, 0_u128, 0);
     for (i, unit) in units.iter().enumerate() {
-        let weight = u128::from(weight(unit));
+        let weight = u128::from(weight(*unit));
         // A unit belongs to the part in which its middle lies.
         let own = (2 * sum + weight) * count / (2 * total);
         sum += weight;

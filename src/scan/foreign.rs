@@ -169,7 +169,7 @@ fn may_be_of_store(name: &str) -> bool {
 /// Whether a file is in a folder whose name ends so.
 fn is_below(file: &SourceFile, end: &str) -> bool {
     let is_in = |path: &str| path.match_indices(end).any(|(at, _)| path[at + end.len()..].starts_with('/'));
-    is_in(file.name()) || is_in(&file.root.shown) || file.root.shown.ends_with(end)
+    is_in(file.name()) || is_in(&file.root().shown) || file.root().shown.ends_with(end)
 }
 
 /// Whether a file of a name is in a folder.
@@ -183,8 +183,8 @@ fn has_file(files: &[SourceFile], folder: &str, name: &str) -> bool {
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input), naming the first file of one.
 pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
-    let of_root = |part: &&[SourceFile]| [".zarr", ".lance"].iter().any(|end| part[0].root.shown.contains(end));
-    let is_in_store = files.chunk_by(|one, next| Arc::ptr_eq(&one.root, &next.root)).any(|part| of_root(&part));
+    let of_root = |part: &&[SourceFile]| [".zarr", ".lance"].iter().any(|end| part[0].root().shown.contains(end));
+    let is_in_store = files.chunk_by(|one, next| Arc::ptr_eq(one.root(), next.root())).any(|part| of_root(&part));
     let found = files
         .par_iter()
         .filter(|file| !file.is_store() && (is_in_store || may_be_of_store(file.name())))

@@ -1,27 +1,22 @@
 //! Sources whose content is another format than their name states. They are read as what they are, and the user is
 //! told.
 
-use super::{InputFormat, RecordSource, sniff};
+use super::{
+    InputFormat,
+    formats::{self, PACKED},
+    source::RecordSource,
+};
 use crate::record::key::split_key;
 
-/// Returns the formats that a name states; `None` if it states none.
-fn stated(name: &str) -> Option<(&'static str, &'static [InputFormat])> {
-    use InputFormat::{Arrow, Csv, Hdf5, Json, Jsonl, NetCdf, Npy, Parquet, Tar, TfRecord, Tsv};
+/// Returns what a name states, in words, and the formats that are meant; `None` if it states nothing.
+fn stated(name: &str) -> Option<(&'static str, Vec<InputFormat>)> {
     let (_, extension) = split_key(name);
-    let mut words =
-        extension.rsplit('.').map(str::to_ascii_lowercase).skip_while(|w| sniff::PACKED.contains(&w.as_str()));
-    Some(match words.next()?.as_str() {
-        "csv" | "tsv" | "psv" | "tab" => ("delimited text", &[Csv, Tsv]),
-        "jsonl" | "jsonlines" | "ndjson" | "json" | "geojson" | "geojsonl" | "geojsons" => ("JSON", &[Json, Jsonl]),
-        "parquet" | "parq" | "pq" => ("Parquet", &[Parquet]),
-        "arrow" | "arrows" | "ipc" | "feather" => ("Arrow", &[Arrow]),
-        "tar" | "tgz" | "tbz" | "tbz2" | "txz" | "tzst" => ("tar", &[Tar]),
-        "tfrec" | "tfrecord" | "tfrecords" => ("TFRecord", &[TfRecord]),
-        "nc" | "nc4" | "netcdf" | "h5" | "hdf5" => ("NetCDF or HDF5", &[NetCdf, Hdf5]),
-        "npy" | "npz" => ("NumPy", &[Npy]),
-        "jpg" | "jpeg" | "png" | "gif" | "pdf" | "zip" | "mp3" | "wav" => ("no records", &[]),
-        _ => return None,
-    })
+    let mut words = extension.rsplit('.').map(str::to_ascii_lowercase).skip_while(|w| PACKED.contains(&w.as_str()));
+    let last = words.next()?;
+    match last.as_str() {
+        "jpg" | "jpeg" | "png" | "gif" | "pdf" | "zip" | "mp3" | "wav" => Some(("no records", Vec::new())),
+        last => formats::stated(last).map(|(states, formats)| (states, formats.collect())),
+    }
 }
 
 /// Whether a name states that the content is arrays.
@@ -51,12 +46,12 @@ mod tests {
     #[test]
     fn contradictions_are_told() {
         let told = |name: &str, format| contradiction(name, "", format);
-        assert_eq!(told("a.csv", InputFormat::Csv), None);
-        assert_eq!(told("a.json.gz", InputFormat::Jsonl), None);
-        assert_eq!(told("a", InputFormat::Csv), None);
+        assert_eq!(told("a.csv", InputFormat::CSV), None);
+        assert_eq!(told("a.json.gz", InputFormat::JSONL), None);
+        assert_eq!(told("a", InputFormat::CSV), None);
         assert!(names_arrays("a.nc") && names_arrays("b.NPY") && !names_arrays("c.csv") && !names_arrays("d"));
         assert_eq!(
-            contradiction("a.parquet", "compressed ", InputFormat::Csv).as_deref(),
+            contradiction("a.parquet", "compressed ", InputFormat::CSV).as_deref(),
             Some("`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv")
         );
     }

@@ -6,6 +6,9 @@
 
 mod companions;
 mod foreign;
+mod formats;
+mod globs;
+mod ignored;
 mod kind;
 mod misnamed;
 mod name;
@@ -15,13 +18,14 @@ mod rows;
 mod selected;
 pub mod settings;
 mod sniff;
+mod source;
 mod stored;
 mod stores;
 mod tables;
 
 use std::{io::Read, ops::Range, path::Path, sync::Arc};
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use jiff::Timestamp;
 use rayon::{
     iter::{IntoParallelRefIterator, ParallelIterator},
@@ -31,16 +35,20 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use companions::{Companions, ignore_companions};
 pub use foreign::is_foreign_archive;
-pub use kind::{BIDS, BIDS_OPTIONS, First, Input, InputFormat, RecordSource, classify, names_records};
+pub use formats::{InputFormat, SniffOptions};
+pub use ignored::CONFIG_FILE;
+pub use kind::{BIDS, BIDS_OPTIONS, Input, classify, names_records};
 pub use misnamed::{contradiction, misnamed, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout};
-pub use sniff::SniffOptions;
-pub use stored::{Listed as ListedSource, Reopener, content_hash};
+pub use source::{First, RecordSource};
+pub use stored::{Listed as ListedSource, content_hash, reopen};
 pub use tables::{Table, TableFormat, refuse_foreign};
 
 use self::{
-    name::{Name, Named, sorted},
+    globs::{globs, matches, split_glob},
+    ignored::{LastFolder, is_ignored},
+    name::{Name, Named},
     tables::Tables,
 };
 use crate::{
@@ -50,7 +58,6 @@ use crate::{
     format::files::TreeFile,
     record::{
         IGNORED_NAMES,
-        clutter::is_clutter,
         key::key_length,
         key_rule::{Cut, KeyRule},
     },
@@ -61,9 +68,6 @@ use crate::{
     },
     units::Size,
 };
-
-/// Name of the configuration file, which is never an input.
-pub const CONFIG_FILE: &str = "shardify.toml";
 
 /// A location below which sources were found.
 #[derive(Debug)]
@@ -97,22 +101,29 @@ impl Root {
     }
 }
 
-/// One input object. There may be millions of them, so everything that can be derived is not stored.
+/// One input object. There may be millions of them, so everything that can be derived is not stored, and neighbours
+/// share what they have in common.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    root: Arc<Root>,
-    name: Name,
+    name: Name<Arc<Root>>,
     bytes: u64,
     /// Microseconds since 1970.
     modified: i64,
-    etag: Option<Box<str>>,
-    /// Length of the key of its sample, where that is the beginning of the name.
-    key_bytes: u32,
-    /// Whether it is a folder that is one source.
-    is_store: bool,
     /// What is known beforehand; `None` for most files.
     facts: Option<Arc<KnownFacts>>,
+    /// Length of the key of its sample, where that is the beginning of the name.
+    key_bytes: u32,
+    /// Length of the entity tag behind the name; [`NO_TAG`] if there is none.
+    etag_bytes: u16,
+    /// Whether it is a folder that is one source.
+    is_store: bool,
 }
+
+/// Length of the entity tag of a source that has none.
+const NO_TAG: u16 = u16::MAX;
+
+/// Sources whose names share a text.
+const PACKED_NAMES: usize = 1_024;
 
 /// What is known of a source before it is opened.
 #[derive(Debug, Default, Clone)]
@@ -131,19 +142,68 @@ fn usual_key(name: &str) -> u32 {
     u32::try_from(key_length(name.as_bytes())).unwrap_or(u32::MAX)
 }
 
-impl SourceFile {
-    fn new(root: &Arc<Root>, facts: ObjectFacts) -> Self {
-        let name = if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) };
+/// What a store says of a source.
+struct Stated {
+    /// Its name, which begins with the prefix of its root.
+    name: String,
+    bytes: u64,
+    modified: i64,
+    etag: Option<String>,
+}
+
+impl Stated {
+    fn new(root: &Root, facts: ObjectFacts) -> Self {
         Self {
-            key_bytes: usual_key(&name),
-            name: name.into(),
-            root: Arc::clone(root),
+            name: if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) },
             bytes: facts.bytes,
             modified: facts.modified.as_microsecond(),
-            etag: facts.etag.map(Into::into),
-            is_store: false,
-            facts: None,
+            etag: facts.etag,
         }
+    }
+
+    /// Returns its entity tag, and the length of it. One that is longer than any store makes them counts as none.
+    fn tag(&self) -> (&str, u16) {
+        let tag = self.etag.as_deref().and_then(|tag| Some((tag, u16::try_from(tag.len()).ok()?)));
+        tag.filter(|(_, bytes)| *bytes < NO_TAG).unwrap_or(("", NO_TAG))
+    }
+
+    /// Estimates the bytes of memory of the source.
+    fn memory(&self) -> u64 {
+        (size_of::<SourceFile>() + self.name.len() + self.tag().0.len()) as u64
+    }
+}
+
+impl SourceFile {
+    /// Returns a source that shares nothing with others.
+    fn new(root: &Arc<Root>, stated: &Stated) -> Self {
+        Self::of(Name::new(Arc::clone(root), &stated.name, stated.tag().0), stated)
+    }
+
+    /// Returns sources below a root, which share a text.
+    fn pack(root: &Arc<Root>, stated: &[Stated]) -> Vec<Self> {
+        let texts: Vec<(&str, &str)> = stated.iter().map(|one| (one.name.as_str(), one.tag().0)).collect();
+        name::pack(Arc::clone(root), &texts).zip(stated).map(|(name, one)| Self::of(name, one)).collect()
+    }
+
+    fn of(name: Name<Arc<Root>>, stated: &Stated) -> Self {
+        Self {
+            key_bytes: usual_key(&name),
+            name,
+            bytes: stated.bytes,
+            modified: stated.modified,
+            facts: None,
+            etag_bytes: stated.tag().1,
+            is_store: false,
+        }
+    }
+
+    fn root(&self) -> &Arc<Root> {
+        self.name.shared()
+    }
+
+    /// Gives it another root, and a name below that.
+    fn rename(&mut self, root: Arc<Root>, name: &str) {
+        self.name = Name::new(root, name, self.etag().unwrap_or_default());
     }
 
     /// Creates a source from a stream that can be read only once. Its identifier is a hash of its content, so that the
@@ -159,16 +219,7 @@ impl SourceFile {
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
         let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
-        Ok(Self {
-            root: Arc::new(root),
-            name: name.to_owned().into(),
-            bytes,
-            modified: 0,
-            etag: None,
-            key_bytes: usual_key(name),
-            is_store: false,
-            facts: None,
-        })
+        Ok(Self::new(&Arc::new(root), &Stated { name: name.to_owned(), bytes, modified: 0, etag: None }))
     }
 
     /// Returns the name used in origins and keys: the path below the user's source.
@@ -178,44 +229,45 @@ impl SourceFile {
 
     /// Returns the URL or absolute path, without secrets.
     pub fn uri(&self) -> String {
-        if let Some((_, uri)) = &self.root.stream {
+        if let Some((_, uri)) = &self.root().stream {
             return uri.clone();
         }
-        match self.root.store.location().local_path() {
+        match self.root().store.location().local_path() {
             Some(folder) => match folder.to_str() {
                 // This is a hot path: there may be millions of sources.
                 Some(folder) => [folder, if folder.ends_with('/') { "" } else { "/" }, self.path()].concat(),
                 None => folder.join(self.path()).display().to_string(),
             },
-            None => self.root.store.location().join(self.path()).to_string(),
+            None => self.root().store.location().join(self.path()).to_string(),
         }
     }
 
     /// Returns the object to read.
     pub fn object(&self) -> Object {
-        Object::new(Arc::clone(&self.root.store), self.path(), self.bytes).of_version(self.etag())
+        Object::new(Arc::clone(&self.root().store), self.path(), self.bytes).of_version(self.etag())
     }
 
     /// Returns the failure of its store while something was read, if any. After a failure, nothing that was read may be
     /// treated as complete, whatever a decoder made of it.
     pub fn fault(&self) -> Option<Error> {
-        self.root.watch.fault()
+        self.root().watch.fault()
     }
 
     /// Whether a [fault](Self::fault) of this file is one of the other file too.
     pub fn shares_store(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.root, &other.root)
+        Arc::ptr_eq(self.root(), other.root())
     }
 
     /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that
     /// may fail.
     #[must_use]
     pub fn apart(&self) -> Self {
-        if self.root.stream.is_some() {
-            return self.clone();
+        let mut apart = self.clone();
+        if self.root().stream.is_none() {
+            let root = Root::new(Arc::clone(&self.root().unwatched), self.root().prefix.to_string());
+            apart.rename(root, self.name());
         }
-        let root = Root::new(Arc::clone(&self.root.unwatched), self.root.prefix.to_string());
-        Self { root, ..self.clone() }
+        apart
     }
 
     /// Appends all stored bytes to `into`; if that fails, possibly a part of them.
@@ -223,17 +275,17 @@ impl SourceFile {
     /// # Errors
     /// Fails if the file no longer exists or its size has changed.
     pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
-        self.root.store.read_whole(self.path(), self.bytes, into)
+        self.root().store.read_whole(self.path(), self.bytes, into)
     }
 
     /// Whether its start is in memory, so that reading it waits for nothing; false if that is unknown.
     pub fn is_cached(&self) -> bool {
-        self.root.store.is_cached(self.path())
+        self.root().store.is_cached(self.path())
     }
 
     /// Returns whether reading it needs a network request.
     pub fn is_remote(&self) -> bool {
-        self.root.store.location().local_path().is_none()
+        self.root().store.location().local_path().is_none()
     }
 
     /// Returns the size in bytes, as stored.
@@ -248,7 +300,7 @@ impl SourceFile {
 
     /// Returns the entity tag, if the store has one.
     pub fn etag(&self) -> Option<&str> {
-        self.etag.as_deref()
+        (self.etag_bytes != NO_TAG).then(|| self.name.behind(self.etag_bytes))
     }
 
     /// Applies a rule for keys: that of a path which has none is the whole path.
@@ -285,17 +337,15 @@ impl SourceFile {
 
     /// Returns the path within its store.
     fn path(&self) -> &str {
-        match self.root.stream {
+        match self.root().stream {
             Some(_) => Spool::NAME,
-            None => self.name.get(self.root.prefix.len()..).unwrap_or_default(),
+            None => self.name.get(self.root().prefix.len()..).unwrap_or_default(),
         }
     }
 
-    /// Estimates its bytes of memory, including allocator overhead.
-    fn memory(&self) -> u64 {
-        let text = |length: usize| (length + 8).next_multiple_of(16).max(32);
-        let texts = text(self.name.len()) + self.etag.as_ref().map_or(0, |tag| text(tag.len()));
-        (size_of::<Self>() + texts) as u64
+    /// Estimates its bytes of memory.
+    pub fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.name.len() + self.etag().map_or(0, str::len)) as u64
     }
 
     /// Opens it, decompressed if necessary; `tap` observes the stored bytes.
@@ -320,7 +370,7 @@ impl SourceFile {
 
     /// Whether ranges of it can be read, by this process and by others: not of a stream, nor from a plain web server.
     fn has_ranges(&self) -> bool {
-        self.root.stream.is_none() && !self.root.store.location().is_web()
+        self.root().stream.is_none() && !self.root().store.location().is_web()
     }
 
     /// Decompresses an opened source if necessary; also returns whether the whole source is compressed.
@@ -369,12 +419,8 @@ pub struct Head {
 }
 
 impl Named for SourceFile {
-    fn name(&self) -> &Name {
+    fn name(&self) -> &str {
         &self.name
-    }
-
-    fn name_mut(&mut self) -> &mut Name {
-        &mut self.name
     }
 }
 
@@ -416,7 +462,7 @@ pub struct ScanOptions {
     pub exclude: Vec<String>,
     /// The output dataset, which is never read.
     pub dataset: Option<Location>,
-    /// Memory limit of the run; the list of inputs may use a quarter of it.
+    /// Memory limit of the run; the list of inputs may use half of it.
     pub memory: Size,
 }
 
@@ -427,7 +473,7 @@ impl Default for ScanOptions {
 }
 
 /// Divisor of the memory limit that gives the maximum size of the list of inputs.
-const LIST_DIVISOR: u64 = 4;
+const LIST_DIVISOR: u64 = 2;
 
 /// Estimated bytes of memory of a fault.
 const FAULT_BYTES: u64 = 512;
@@ -484,18 +530,16 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         exclude: globs(&options.exclude)?,
         dataset: options.dataset.clone(),
         several: sources.len() > 1,
-        found_count: 0,
         memory: 0,
         budget: options.memory,
+        unpacked: Vec::new(),
         found: Found::default(),
         tables: Tables::default(),
     };
     for source in sources {
         scan.source(source, folder, settings)?;
     }
-    scan.check_size()?;
     let mut found = scan.found;
-    name::pack(&mut found.files);
     found.tables = scan.tables.finish(&found.files, settings);
     found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.below(own).is_none()));
     found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
@@ -504,17 +548,17 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         found.files.par_sort_by_cached_key(|f| xxh3_64(f.uri().as_bytes()));
         found.files.dedup_by(|a, b| a.uri() == b.uri());
     }
-    found.files = sorted(found.files);
+    name::sort_folders(&mut found.files);
     let marked = |file: &SourceFile| {
         let name = file.name.rsplit('/').next().unwrap_or_default();
         name == "zarr.json" || name.starts_with(".z")
     };
     if found.files.par_iter().any(marked) {
         found.ignored += stores::gather(&mut found.files)?;
-        found.files = sorted(found.files);
+        sort_by_name(&mut found.files);
     }
     if distinguish(&mut found.files) {
-        found.files.par_sort_by(|a, b| a.name.cmp(&b.name));
+        sort_by_name(&mut found.files);
     }
     Ok(found)
 }
@@ -525,9 +569,12 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
 /// Fails if the store fails.
 pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
     let root = Root::new(Arc::clone(store), String::new());
-    let mut files: Vec<SourceFile> = store.list("")?.into_iter().map(|facts| SourceFile::new(&root, facts)).collect();
+    let stated: Vec<Stated> = store.list("")?.into_iter().map(|facts| Stated::new(&root, facts)).collect();
+    let mut files: Vec<SourceFile> =
+        stated.chunks(PACKED_NAMES).flat_map(|some| SourceFile::pack(&root, some)).collect();
     stores::gather(&mut files)?;
-    Ok(sorted(files))
+    name::sort_folders(&mut files);
+    Ok(files)
 }
 
 struct Scan {
@@ -535,11 +582,11 @@ struct Scan {
     exclude: Option<GlobSet>,
     dataset: Option<Location>,
     several: bool,
-    /// Number of inputs found so far.
-    found_count: u64,
     /// Estimated bytes of the list of inputs.
     memory: u64,
     budget: Size,
+    /// The newest inputs of the root that is listed, which get a text together.
+    unpacked: Vec<Stated>,
     found: Found,
     tables: Tables,
 }
@@ -556,7 +603,9 @@ impl Scan {
             let store = storage::open(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
                 self.tables.start(&above);
-                self.add(&Root::new(store, String::new()), facts);
+                let root = Root::new(store, String::new());
+                self.add(&root, facts)?;
+                self.pack(&root);
                 return Ok(());
             }
         }
@@ -599,7 +648,7 @@ impl Scan {
                 Listed::Object(facts) if special && is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
                     self.found.ignore(&facts.path);
                 }
-                Listed::Object(facts) => self.add(&below, facts),
+                Listed::Object(facts) => self.add(&below, facts)?,
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_ignored(&path));
                     self.found.ignored += 1;
@@ -610,13 +659,15 @@ impl Scan {
                     } else if fault.kind() == Kind::Storage {
                         // An unlistable folder may contain anything, and the failure may be temporary.
                         return Err(fault.hint("skip it with --exclude"));
-                    } else if self.fits(FAULT_BYTES) {
+                    } else {
+                        self.account(FAULT_BYTES)?;
                         self.found.faults.push(fault);
                     }
                 }
             }
             Ok(())
         })?;
+        self.pack(&below);
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
             let error = Error::usage("expected a file or folder, found nothing").at(plain_argument(text));
             let error = match root.local_path().and_then(neighbour) {
@@ -639,122 +690,59 @@ impl Scan {
         path.is_ok_and(|path| matches(exclude, &path) || matches(exclude, &format!("{path}/_")))
     }
 
-    /// Accounts for an entry of so many bytes; returns false if the list exceeds its share, in which case only its size
-    /// is tracked.
-    fn fits(&mut self, bytes: u64) -> bool {
-        self.found_count += 1;
+    /// Accounts for an entry of so many bytes.
+    ///
+    /// # Errors
+    /// If the list exceeds its share of the memory limit: the rest cannot make it smaller.
+    fn account(&mut self, bytes: u64) -> Result<()> {
         self.memory += bytes;
-        let fits = self.memory <= self.budget.0 / LIST_DIVISOR;
-        if !fits {
-            self.found.files = Vec::new();
-            self.found.faults = Vec::new();
-        }
-        fits
-    }
-
-    /// Fails if the list exceeds its share of the memory limit.
-    fn check_size(&self) -> Result<()> {
         if self.memory <= self.budget.0 / LIST_DIVISOR {
             return Ok(());
         }
-        let needed = Size((LIST_DIVISOR * self.memory).next_multiple_of(1 << 20));
+        let count = self.found.files.len() + self.unpacked.len() + self.found.faults.len();
         Err(Error::usage(format!(
-            "expected a list of inputs that fits into a quarter of --memory {}, found {} inputs, whose list needs {}",
+            "expected a list of inputs that fits into half of --memory {}, found more than {count} inputs",
             self.budget,
-            self.found_count,
-            Size(self.memory)
         ))
-        .hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20))
+        .hint(format!("raise the limit: --memory {}MiB is enough for twice as many", (self.budget.0 >> 19).max(1)))
         .hint("or convert the inputs in parts: folder by folder, or with --include"))
     }
 
-    fn add(&mut self, root: &Arc<Root>, facts: ObjectFacts) {
-        let file = SourceFile::new(root, facts);
-        let wanted = self.include.as_ref().is_none_or(|g| matches(g, file.name()))
-            && !self.exclude.as_ref().is_some_and(|g| matches(g, file.name()));
+    fn add(&mut self, root: &Arc<Root>, facts: ObjectFacts) -> Result<()> {
+        let stated = Stated::new(root, facts);
+        let wanted = self.include.as_ref().is_none_or(|g| matches(g, &stated.name))
+            && !self.exclude.as_ref().is_some_and(|g| matches(g, &stated.name));
         if !wanted {
             self.found.filtered += 1;
-            return;
+            return Ok(());
         }
-        if self.fits(file.memory()) {
-            self.found.files.push(file);
+        self.account(stated.memory())?;
+        self.unpacked.push(stated);
+        if self.unpacked.len() == PACKED_NAMES {
+            self.pack(root);
         }
+        Ok(())
     }
-}
 
-/// The folder of the last object, in which the next one usually is, too.
-#[derive(Debug, Default)]
-struct LastFolder {
-    folder: String,
-    /// Whether objects in it may be ignored or part of a table's log for the sake of the folder.
-    special: bool,
-}
-
-impl LastFolder {
-    /// Whether neither the folder nor the name of an object needs a closer look: it is not [ignored](is_ignored), and
-    /// part of no table's log. This is a hot path, because there may be millions of objects in few folders.
-    fn is_plain(&mut self, path: &str) -> bool {
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        if self.folder != folder {
-            folder.clone_into(&mut self.folder);
-            self.special = folder.split('/').any(|part| is_hidden(part) || tables::is_of_a_log(part));
-        }
-        !(self.special || is_hidden(name) || name == SYSTEM_FOLDER || name == CONFIG_FILE)
-    }
-}
-
-/// Returns whether a pattern matches the whole name, or the file name alone.
-fn matches(set: &GlobSet, name: &str) -> bool {
-    set.is_match(name) || name.rsplit('/').next().is_some_and(|last| set.is_match(last))
-}
-
-fn is_ignored(path: &str) -> bool {
-    path.split('/').any(|part| is_hidden(part) || part == SYSTEM_FOLDER) || path.rsplit('/').next() == Some(CONFIG_FILE)
-}
-
-/// Whether a component of a path is hidden, or a leftover of a system.
-fn is_hidden(part: &str) -> bool {
-    part.starts_with('.') || is_clutter(part.as_bytes())
-}
-
-fn globs(patterns: &[String]) -> Result<Option<GlobSet>> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    let bad = |e: globset::Error| Error::usage("expected a glob such as `**/*.csv`").cause(e);
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        set.add(Glob::new(pattern).map_err(bad)?);
-    }
-    set.build().map(Some).map_err(bad)
-}
-
-/// Splits `data/2026/**/*.csv` into the folder before the first pattern and the pattern.
-fn split_glob(text: &str) -> Option<(&str, &str)> {
-    // An existing path may contain these characters, and a query string has a question mark.
-    let first = text.find(['*', '?', '[', '{'])?;
-    if Path::new(text).exists() || (text.contains("://") && !text.contains('*')) {
-        return None;
-    }
-    match text[..first].rfind('/') {
-        Some(slash) => Some((&text[..=slash], &text[slash + 1..])),
-        None => Some(("", text)),
+    /// Adds the newest inputs of a root to those that were found.
+    fn pack(&mut self, root: &Arc<Root>) {
+        self.found.files.extend(SourceFile::pack(root, &self.unpacked));
+        self.unpacked.clear();
     }
 }
 
 /// Makes names unique: files of several roots with the same name get the location of their root as a prefix. Returns
 /// true if there were any. `files` must be sorted by name.
 fn distinguish(files: &mut [SourceFile]) -> bool {
-    if !files.par_windows(2).any(|pair| pair[0].name == pair[1].name) {
+    if !files.par_windows(2).any(|pair| pair[0].name() == pair[1].name()) {
         return false;
     }
-    for same in files.chunk_by_mut(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
+    for same in files.chunk_by_mut(|a, b| a.name() == b.name()).filter(|same| same.len() > 1) {
         for file in same {
-            let folder = file.root.store.location().to_string();
+            let folder = file.root().store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
-            let name = format!("{above}{}", file.path()).into();
-            file.root = Root::new(Arc::clone(&file.root.store), above);
-            file.name = name;
+            let name = format!("{above}{}", file.path());
+            file.rename(Root::new(Arc::clone(&file.root().store), above), &name);
         }
     }
     true
@@ -839,7 +827,6 @@ mod tests {
 
     #[test]
     fn names_of_records_are_known_in_any_case() {
-        assert!(sniff::RECORDS.is_sorted());
         let named = ["a/b.CSV", "b.jsonl.gz", "c.x.TsT.tar", "d.tfrecord-00000-of-00010", "e.hdf5", "f.arrow"];
         named.iter().for_each(|name| assert!(names_records(name), "{name}"));
         ["a.jpg", "csv", "b.csv/c", "d.gz", "e.JPG.gz", ""]
@@ -878,10 +865,10 @@ mod tests {
                 &ScanOptions { memory, ..ScanOptions::default() },
             )
         };
-        let error = scan(Size(100 << 10)).unwrap_err();
-        assert!(error.message().contains("found 1000 inputs"), "{error}");
-        let needed = error.hints()[0].strip_prefix("raise the limit: --memory ").unwrap().parse().unwrap();
-        assert_eq!(scan(needed).unwrap().files.len(), 1000);
+        let error = scan(Size(50 << 10)).unwrap_err();
+        assert!(error.message().contains("found more than 4"), "{error}");
+        assert_eq!(error.hints()[0], "raise the limit: --memory 1MiB is enough for twice as many");
+        assert_eq!(scan(Size(120 << 10)).unwrap().files.len(), 1000);
     }
 
     #[test]

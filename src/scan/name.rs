@@ -1,72 +1,83 @@
 //! Names of sources, and their order.
 //!
-//! A run looks at all names several times before it reads anything. Each name by itself would be somewhere in memory,
-//! and a million of them wait for it again and again, so neighbours share one text:
+//! There may be millions of names, and a run looks at all of them several times before it reads anything. Neighbours
+//! share one text, so that a name costs little more than its letters and they are in the cache together:
 //!
 //! ```text
-//! text    0001/a.jpg0001/a.json0001/b.jpg...      as the folders were listed
-//! names   |--------||---------||--------|
+//! text    0001/a.jpg"5d41"0001/a.json"7d79"0001/b.jpg...      as the folders were listed
+//! names   |--------|......|---------|......|--------|         the rest are entity tags
 //! ```
 
 use std::{cmp::Ordering, fmt, ops::Deref, sync::Arc};
 
 use rayon::prelude::*;
 
-/// Names that share a text.
-const PACKED_NAMES: usize = 1_024;
-
 /// Minimum average number of files per folder for which sorting by folders is tried.
 const MIN_FOLDER_FILES: usize = 8;
 
-/// Length of a name that is the whole text.
-const WHOLE: u32 = u32::MAX;
+/// What neighbours have in common.
+struct Block<S> {
+    shared: S,
+    text: Box<str>,
+}
 
-/// The name of a source.
-#[derive(Clone)]
-pub(super) struct Name {
-    text: Arc<str>,
+/// The name of a source, and what it shares with others.
+pub(super) struct Name<S> {
+    block: Arc<Block<S>>,
     start: u32,
     length: u32,
 }
 
-impl Deref for Name {
+impl<S> Name<S> {
+    /// Returns a name that shares nothing, followed by a second text.
+    pub(super) fn new(shared: S, name: &str, behind: &str) -> Self {
+        let text = [name, behind].concat().into();
+        Self { block: Arc::new(Block { shared, text }), start: 0, length: bytes_of(name) }
+    }
+
+    /// Returns what the name shares with others.
+    pub(super) fn shared(&self) -> &S {
+        &self.block.shared
+    }
+
+    /// Returns so many bytes of what follows the name in the text.
+    pub(super) fn behind(&self, bytes: u16) -> &str {
+        let end = self.start as usize + self.length as usize;
+        self.block.text.get(end..end + usize::from(bytes)).unwrap_or_default()
+    }
+}
+
+fn bytes_of(text: &str) -> u32 {
+    u32::try_from(text.len()).unwrap_or(u32::MAX)
+}
+
+/// Returns names that share a text, each followed by a second text. All together have less than 4 GiB.
+pub(super) fn pack<S>(shared: S, names: &[(&str, &str)]) -> impl Iterator<Item = Name<S>> {
+    let text: String = names.iter().flat_map(|(name, behind)| [*name, *behind]).collect();
+    let block = Arc::new(Block { shared, text: text.into() });
+    names.iter().scan(0_u32, move |next, (name, behind)| {
+        let (start, length) = (*next, bytes_of(name));
+        *next = start.saturating_add(length).saturating_add(bytes_of(behind));
+        Some(Name { block: Arc::clone(&block), start, length })
+    })
+}
+
+impl<S> Clone for Name<S> {
+    fn clone(&self) -> Self {
+        Self { block: Arc::clone(&self.block), ..*self }
+    }
+}
+
+impl<S> Deref for Name<S> {
     type Target = str;
 
     fn deref(&self) -> &str {
-        match self.length {
-            WHOLE => &self.text,
-            length => &self.text[self.start as usize..self.start as usize + length as usize],
-        }
+        let name = self.start as usize..self.start as usize + self.length as usize;
+        self.block.text.get(name).unwrap_or_default()
     }
 }
 
-impl From<String> for Name {
-    fn from(name: String) -> Self {
-        Self { text: name.into(), start: 0, length: WHOLE }
-    }
-}
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Name {}
-
-impl PartialOrd for Name {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Name {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
-    }
-}
-
-impl fmt::Debug for Name {
+impl<S> fmt::Debug for Name<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
@@ -74,51 +85,53 @@ impl fmt::Debug for Name {
 
 /// What has a name.
 pub(super) trait Named: Send + Sync {
-    fn name(&self) -> &Name;
-
-    fn name_mut(&mut self) -> &mut Name;
+    fn name(&self) -> &str;
 }
 
-/// Stores the names of neighbours together.
-pub(super) fn pack<F: Named>(files: &mut [F]) {
-    files.par_chunks_mut(PACKED_NAMES).for_each(|files| {
-        let bytes: usize = files.iter().map(|file| file.name().len()).sum();
-        if u32::try_from(bytes).is_err() {
-            return;
-        }
-        let mut text = String::with_capacity(bytes);
-        files.iter().for_each(|file| text.push_str(file.name()));
-        let text: Arc<str> = text.into();
-        let mut start = 0;
-        for file in files {
-            let Ok(length) = u32::try_from(file.name().len()) else { return };
-            *file.name_mut() = Name { text: Arc::clone(&text), start, length };
-            start += length;
-        }
-    });
+/// The order of names.
+fn by_name<F: Named>(a: &F, b: &F) -> Ordering {
+    a.name().cmp(b.name())
 }
 
-/// Sorts by name. Files are listed folder by folder, each sorted, so it is often enough to sort the folders.
-pub(super) fn sorted<F: Named>(mut files: Vec<F>) -> Vec<F> {
-    let ends =
-        files.par_windows(2).enumerate().filter(|(_, pair)| pair[0].name() > pair[1].name()).map(|(at, _)| at + 1);
-    let mut ends: Vec<usize> = ends.collect();
-    if !ends.is_empty() && ends.len() < files.len() / MIN_FOLDER_FILES {
-        ends.push(files.len());
-        let (mut unsorted, mut start) = (files.into_iter(), 0);
-        let run = |end| unsorted.by_ref().take(end - std::mem::replace(&mut start, end)).collect();
-        let mut runs: Vec<Vec<F>> = ends.into_iter().map(run).collect();
-        runs.sort_by(|a, b| a.first().map(F::name).cmp(&b.first().map(F::name)));
-        files = runs.into_iter().flatten().collect();
+/// Sorts by name, in place: there may be millions. Files are listed folder by folder, each sorted, so it is often
+/// enough to put the folders in order.
+pub(super) fn sort_folders<F: Named>(files: &mut [F]) {
+    let starts = files.par_windows(2).enumerate().filter(|(_, pair)| pair[0].name() > pair[1].name());
+    let starts: Vec<usize> = starts.map(|(at, _)| at + 1).collect();
+    if !starts.is_empty() && starts.len() < files.len() / MIN_FOLDER_FILES {
+        move_runs(files, &starts);
     }
-    sort(&mut files);
-    files
+    sort(files);
+}
+
+/// Puts the runs that begin at the start and at `starts` into the order of their first names.
+fn move_runs<F: Named>(files: &mut [F], starts: &[usize]) {
+    let begins = std::iter::once(0).chain(starts.iter().copied());
+    let ends = starts.iter().copied().chain([files.len()]);
+    let mut runs: Vec<(usize, usize)> = begins.zip(ends).collect();
+    runs.sort_by(|a, b| by_name(&files[a.0], &files[b.0]));
+    // Where each file belongs.
+    let mut places = vec![0; files.len()];
+    let mut next = 0_u32;
+    for (start, end) in runs {
+        for place in &mut places[start..end] {
+            *place = next;
+            next += 1;
+        }
+    }
+    for at in 0..files.len() {
+        while places[at] as usize != at {
+            let place = places[at] as usize;
+            files.swap(at, place);
+            places.swap(at, place);
+        }
+    }
 }
 
 /// Sorts by name. Files are usually sorted already, which all cores check.
 pub(super) fn sort<F: Named>(files: &mut [F]) {
     if !files.par_windows(2).all(|pair| pair[0].name() <= pair[1].name()) {
-        files.par_sort_by(|a, b| a.name().cmp(b.name()));
+        files.par_sort_unstable_by(by_name);
     }
 }
 
@@ -126,37 +139,56 @@ pub(super) fn sort<F: Named>(files: &mut [F]) {
 mod tests {
     use super::*;
 
-    impl Named for Name {
-        fn name(&self) -> &Name {
+    impl Named for Name<()> {
+        fn name(&self) -> &str {
             self
         }
+    }
 
-        fn name_mut(&mut self) -> &mut Name {
-            self
-        }
+    fn names(texts: &[String]) -> Vec<Name<()>> {
+        let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (text.as_str(), "")).collect();
+        pack((), &pairs).collect()
     }
 
     #[test]
     fn packed_names_are_the_same() {
         let names: Vec<String> = (0..3_000).map(|n| format!("{:03}/\u{e4}{}", n / 70, "x".repeat(n % 9))).collect();
-        let mut files: Vec<Name> = names.iter().cloned().map(Name::from).collect();
-        for _ in 0..2 {
-            pack(&mut files);
-            assert!(files.iter().map(|name| &**name).eq(&names));
+        let tags: Vec<String> = (0..3_000).map(|n| "\u{e4}".repeat(n % 4)).collect();
+        let pairs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(tags.iter().map(String::as_str)).collect();
+        let packed: Vec<Name<u8>> = pack(7, &pairs).collect();
+        assert_eq!(packed.len(), names.len());
+        for (name, (text, tag)) in packed.iter().zip(&pairs) {
+            let bytes = u16::try_from(tag.len()).unwrap_or(u16::MAX);
+            assert_eq!((&**name, name.behind(bytes), *name.shared()), (*text, *tag, 7));
         }
-        let mut expected = names.clone();
-        expected.sort();
-        assert!(sorted(files).iter().map(|name| &**name).eq(&expected));
+        let alone = Name::new((), "\u{e4}b", "tag");
+        assert_eq!((&*alone, alone.behind(3)), ("\u{e4}b", "tag"));
     }
 
     #[test]
     fn folders_in_any_order_are_sorted() {
         for folders in [1, 2, 7, 100] {
-            let name = |n: usize| format!("{:03}/{:05}", (n / 50 * 37) % folders, n % 50);
-            let mut expected: Vec<String> = (0..50 * folders).map(name).collect();
-            let files: Vec<Name> = expected.iter().cloned().map(Name::from).collect();
-            expected.sort();
-            assert!(sorted(files).iter().map(|name| &**name).eq(&expected), "{folders}");
+            for step in [1, 37] {
+                let name = |n: usize| format!("{:03}/{:05}", (n / 50 * step) % folders, n % 50);
+                let mut expected: Vec<String> = (0..50 * folders).map(name).collect();
+                let mut files = names(&expected);
+                expected.sort();
+                sort_folders(&mut files);
+                assert!(files.iter().map(|name| &**name).eq(&expected), "{folders} {step}");
+            }
         }
+    }
+
+    #[test]
+    fn folders_within_others_are_sorted() {
+        let mut expected: Vec<String> = Vec::new();
+        for folder in ["b", "a", "a-b", "a/sub"] {
+            expected.extend((0..40).map(|n| format!("{folder}/{n:02}")));
+            expected.extend((0..20).map(|n| format!("{folder}/z{n:02}")));
+        }
+        let mut files = names(&expected);
+        expected.sort();
+        sort_folders(&mut files);
+        assert!(files.iter().map(|name| &**name).eq(&expected));
     }
 }

@@ -8,7 +8,7 @@ use arrow::{
     datatypes::{Field, Fields, Schema, SchemaRef},
 };
 
-use super::RecordSource;
+use super::source::RecordSource;
 use crate::{
     error::{Error, Result},
     format::{
@@ -23,7 +23,7 @@ use crate::{
 /// Makes a source of rows give only the columns of these names.
 pub(super) fn take(source: &mut RecordSource, taken: &[String]) {
     let selects_itself =
-        (source.format.is_text() || source.format == InputFormat::Parquet) && source.file.table().is_none();
+        (source.format.is_text() || source.format == InputFormat::PARQUET) && source.file.table().is_none();
     if !selects_itself && !source.yields_samples() {
         let mut facts = source.reader.facts().clone();
         facts.units.retain(|(column, _)| taken.contains(column));

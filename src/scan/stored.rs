@@ -4,7 +4,7 @@ use std::{collections::HashMap, io::Read, path::Path, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Root, SourceFile};
+use super::{PACKED_NAMES, Root, SourceFile, Stated};
 use crate::{
     error::{Error, Result},
     storage::{self, Location, StoreSettings},
@@ -35,9 +35,9 @@ pub struct Listed {
 impl SourceFile {
     /// Returns the place of the source; `None` for a stream, which no other process can read.
     pub fn listed(&self) -> Option<Listed> {
-        self.root.stream.is_none().then(|| Listed {
-            root: Arc::clone(&self.root.shown),
-            prefix: Arc::clone(&self.root.prefix),
+        self.root().stream.is_none().then(|| Listed {
+            root: Arc::clone(&self.root().shown),
+            prefix: Arc::clone(&self.root().prefix),
             path: self.path().to_owned(),
             is_store: self.is_store,
             bytes: self.bytes,
@@ -47,46 +47,45 @@ impl SourceFile {
     }
 }
 
-/// Opens listed sources; sources below one location share its store.
-#[derive(Debug)]
-pub struct Reopener<'a> {
-    settings: &'a StoreSettings,
-    roots: HashMap<(Arc<str>, Arc<str>), Arc<Root>>,
-}
-
-impl<'a> Reopener<'a> {
-    /// Creates one that opens stores with these settings.
-    pub fn new(settings: &'a StoreSettings) -> Self {
-        Self { settings, roots: HashMap::new() }
-    }
-
-    /// Returns a listed source.
-    ///
-    /// # Errors
-    /// If its store cannot be opened.
-    pub fn open(&mut self, listed: Listed) -> Result<SourceFile> {
-        let key = (listed.root, listed.prefix);
-        let root = match self.roots.get(&key) {
+/// Returns listed sources, to be opened again; sources below one location share its store.
+///
+/// # Errors
+/// If a store cannot be opened.
+pub fn reopen(listed: impl Iterator<Item = Listed>, settings: &StoreSettings) -> Result<Vec<SourceFile>> {
+    let mut roots: HashMap<(Arc<str>, Arc<str>), Arc<Root>> = HashMap::new();
+    let mut files: Vec<SourceFile> = Vec::with_capacity(listed.size_hint().0);
+    // Neighbours below one root, which get a text together.
+    let mut below: Option<(Arc<Root>, Vec<Stated>)> = None;
+    for one in listed {
+        let key = (one.root, one.prefix);
+        let root = match roots.get(&key) {
             Some(root) => Arc::clone(root),
             None => {
                 let location = Location::parse(&key.0, Path::new("/"))?;
-                let root = Root::new(storage::open(&location, self.settings)?, key.1.to_string());
-                self.roots.insert(key.clone(), Arc::clone(&root));
+                let root = Root::new(storage::open(&location, settings)?, key.1.to_string());
+                roots.insert(key.clone(), Arc::clone(&root));
                 root
             }
         };
-        let name = format!("{}{}", key.1, listed.path);
-        Ok(SourceFile {
-            key_bytes: super::usual_key(&name),
-            name: name.into(),
-            root,
-            bytes: listed.bytes,
-            modified: listed.modified,
-            etag: listed.etag.map(Into::into),
-            is_store: listed.is_store,
-            facts: None,
-        })
+        let name = format!("{}{}", key.1, one.path);
+        let stated = Stated { name, bytes: one.bytes, modified: one.modified, etag: one.etag };
+        if one.is_store {
+            let store = SourceFile { is_store: true, ..SourceFile::new(&root, &stated) };
+            add(&mut files, below.take());
+            files.push(store);
+            continue;
+        }
+        match &mut below {
+            Some((of, names)) if Arc::ptr_eq(of, &root) && names.len() < PACKED_NAMES => names.push(stated),
+            _ => add(&mut files, below.replace((root, vec![stated]))),
+        }
     }
+    add(&mut files, below);
+    Ok(files)
+}
+
+fn add(files: &mut Vec<SourceFile>, below: Option<(Arc<Root>, Vec<Stated>)>) {
+    files.extend(below.into_iter().flat_map(|(root, names)| SourceFile::pack(&root, &names)));
 }
 
 impl SourceFile {
@@ -97,10 +96,10 @@ impl SourceFile {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it has changed or vanished; if the store fails.
     pub fn check_unchanged(&self) -> Result<()> {
-        if self.is_store || self.root.stream.is_some() || (self.is_remote() && self.etag.is_some()) {
+        if self.is_store || self.root().stream.is_some() || (self.is_remote() && self.etag().is_some()) {
             return Ok(());
         }
-        let now = self.root.store.head(self.path())?;
+        let now = self.root().store.head(self.path())?;
         let is_same = |facts: &storage::ObjectFacts| {
             // Without entity tags, the times of a web server may be those of its answers.
             let is_time = self.is_remote() || facts.modified.as_microsecond() == self.modified;

@@ -10,7 +10,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Head, KnownFacts, Root, SourceFile};
+use super::{Head, KnownFacts, Root, SourceFile, Stated};
 use crate::{
     error::Result,
     format::zarr::{MARKERS, is_metadata},
@@ -37,7 +37,7 @@ pub(super) fn is_store_file(path: &str) -> bool {
 type Place = (usize, String);
 
 fn place(file: &SourceFile, folder: &str) -> Place {
-    (Arc::as_ptr(&file.root).addr(), folder.to_owned())
+    (Arc::as_ptr(file.root()).addr(), folder.to_owned())
 }
 
 /// Returns the outermost folder of a file that is a store.
@@ -77,7 +77,8 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
             ignored += u64::from(hidden);
             return !hidden;
         };
-        let (_, store) = found.entry(place(file, folder)).or_insert_with(|| (Arc::clone(&file.root), Store::default()));
+        let (_, store) =
+            found.entry(place(file, folder)).or_insert_with(|| (Arc::clone(file.root()), Store::default()));
         store.bytes += file.bytes;
         store.modified = store.modified.max(file.modified);
         store.content.update(file.path().as_bytes());
@@ -112,15 +113,11 @@ fn source(folder: &str, root: Arc<Root>, mut store: Store) -> SourceFile {
         let name = format!("{}{folder}", root.prefix);
         (root, name)
     };
+    let etag = Some(format!("{:016x}", store.content.digest()));
     SourceFile {
-        key_bytes: super::usual_key(&name),
-        root,
-        name: name.into(),
-        bytes: store.bytes,
-        modified: store.modified,
-        etag: Some(format!("{:016x}", store.content.digest()).into_boxed_str()),
         is_store: true,
         facts: Some(Arc::new(KnownFacts { store: Some(store.metadata), ..KnownFacts::default() })),
+        ..SourceFile::new(&root, &Stated { name, bytes: store.bytes, modified: store.modified, etag })
     }
 }
 
@@ -137,7 +134,7 @@ impl SourceFile {
 
     /// Returns the folder of the source.
     pub fn folder(&self) -> Folder {
-        Folder::new(Arc::clone(&self.root.store), self.path())
+        Folder::new(Arc::clone(&self.root().store), self.path())
     }
 }
 

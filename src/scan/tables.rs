@@ -13,17 +13,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use rayon::prelude::*;
 
-use super::SourceFile;
+use super::{
+    SourceFile,
+    ignored::{DELTA_LOG, ICEBERG_LOG},
+};
 use crate::{
     error::{Error, Result},
     storage::{self, Location, SYSTEM_FOLDER, StoreSettings},
 };
-
-/// Folder of the log of a Delta table.
-const DELTA_LOG: &str = "_delta_log";
-
-/// Folder of the metadata of an Iceberg table.
-const ICEBERG_LOG: &str = "metadata";
 
 /// Format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,11 +134,6 @@ pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a Table>, files: &[
         }
     }
     Ok(())
-}
-
-/// Whether a folder of this name may hold a table's log, or the folder of one.
-pub(super) fn is_of_a_log(folder: &str) -> bool {
-    [DELTA_LOG, ICEBERG_LOG, SYSTEM_FOLDER].contains(&folder)
 }
 
 /// Returns the table format and the table's root if an object is part of a table's log.

@@ -548,7 +548,7 @@ impl World {
                 };
                 let options = ConvertOptions {
                     sources: vec![source],
-                    from: Some(InputFormat::Csv),
+                    from: Some(InputFormat::CSV),
                     to: Some(self.format),
                     codec: (self.format != OutputFormat::Parquet).then_some(Codec::None),
                     target_shard: Some(Size(self.target)),

@@ -64,22 +64,18 @@ macro_rules! choices {
     };
 }
 
-choices! {
-    InputFormat {
-        Csv = "csv": "Delimited text: commas, semicolons, pipes or another character",
-        Tsv = "tsv": "Tab-separated text",
-        Jsonl = "jsonl": "JSON Lines: one object per line",
-        Json = "json": "JSON documents: an object, or an array of objects",
-        Parquet = "parquet": "Apache Parquet",
-        Arrow = "arrow": "Arrow IPC, file or stream",
-        Files = "files": "Any files, grouped into samples by name",
-        Tar = "tar": "Tar archives of samples (WebDataset)",
-        TfRecord = "tfrecord": "TFRecord files of tf.train.Example",
-        NetCdf = "netcdf": "NetCDF, classic and version 4",
-        Hdf5 = "hdf5": "HDF5",
-        Zarr = "zarr": "Zarr, versions 2 and 3",
-        Npy = "npy": "NumPy arrays, .npy and .npz",
+impl ValueEnum for InputFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: &[InputFormat] = &InputFormat::ALL;
+        ALL
     }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()).help(self.help()))
+    }
+}
+
+choices! {
     OutputFormat {
         Parquet = "parquet": "Apache Parquet",
         Tar = "tar": "WebDataset tar",

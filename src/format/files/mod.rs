@@ -107,6 +107,12 @@ impl Samples {
         ordered
     }
 
+    /// Returns what samples have besides files.
+    #[must_use]
+    pub fn without_files(self) -> Self {
+        Self { files: Vec::new(), ends: Vec::new(), given: self.given }
+    }
+
     /// Returns the parts that are not files.
     pub fn given(&self) -> &[GivenPart] {
         &self.given

@@ -179,7 +179,7 @@ fn run_task(
     let newest = dataset.latest()?;
     let options = work.options(dataset);
     let mut adoption = Adoption::new(context, &options, (dataset.store().location(), dataset), newest.as_ref());
-    let files = tasks::reopen(context, record.sources_of(dataset.store(), task)?)?;
+    let files = tasks::reopen(context, record.sources_of(dataset.store(), task)?, false)?;
     let writer = claim(dataset, &record.id, task, record.tasks.len())?;
     let detected = adoption.detect(files)?;
     let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;

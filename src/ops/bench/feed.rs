@@ -10,7 +10,6 @@ use rayon::prelude::*;
 use crate::{
     error::{Error, Result},
     format::{
-        OutputFormat,
         files::{self, Samples},
         parquet,
     },
@@ -89,11 +88,7 @@ impl Feed {
         }
         let files = shards.par_iter().map(|shard| shard_file(context, snapshot.dataset(), &shard.path));
         let files: Vec<SourceFile> = files.collect::<Result<_>>()?;
-        let format = match snapshot.entry().settings.shard_format {
-            OutputFormat::Parquet => InputFormat::Parquet,
-            OutputFormat::Tar => InputFormat::Tar,
-            OutputFormat::TfRecord => InputFormat::TfRecord,
-        };
+        let format = InputFormat::from(snapshot.entry().settings.shard_format);
         let sources = files.into_iter().map(|file| records_of(vec![file], Some(format)));
         let sources: Vec<Vec<RecordSource>> = sources.collect::<Result<_>>()?;
         let kind = Kind::Records(sources.into_iter().flatten().collect());
@@ -171,7 +166,7 @@ impl Feed {
             }
             Kind::Records(sources) => {
                 let Some(source) = sources.get(item) else { return Ok(0) };
-                if source.format == InputFormat::Parquet && self.is_dataset {
+                if source.format == InputFormat::PARQUET && self.is_dataset {
                     let file = parquet::open(source.file.object(), &source.file.uri())?;
                     for batch in file.batches(BATCH_ROWS) {
                         let batch = batch?;

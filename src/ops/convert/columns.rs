@@ -16,9 +16,9 @@ use crate::{
     array::outputs,
     dataset::Settings,
     error::{Error, Kind, Result},
-    format::{OutputFormat, csv, json, parquet},
+    format::{OutputFormat, parquet},
     record::path::field_at,
-    scan::{InputFormat, RecordSource, folders_of},
+    scan::{RecordSource, folders_of},
     schema::{
         self,
         bound::{self, Bound},
@@ -169,13 +169,8 @@ impl GivenTypes {
             let has = |field: &&Field| {
                 source.reader.facts().columns.as_ref().is_none_or(|names| names.contains(field.name()))
             };
-            let check = match source.format {
-                InputFormat::Csv | InputFormat::Tsv => csv::check_type,
-                InputFormat::Jsonl | InputFormat::Json => json::check_type,
-                _ => continue,
-            };
             let mut given = prescribed.iter().chain(&self.types).filter(has);
-            given.try_for_each(|field| check(field).map_err(|e| e.at(source.file.uri())))?;
+            given.try_for_each(|field| source.format.check_type(field).map_err(|e| e.at(source.file.uri())))?;
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ use crate::{
     record::key::escape_key,
     scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
     storage::with_io_threads,
+    units::Size,
 };
 
 /// Maximum number of sources whose first records stay in memory for an estimate; those of thousands would need too
@@ -57,6 +58,25 @@ impl Inputs {
         }
     }
 
+    /// Forgets the files of samples, of which there may be millions; what else samples have stays.
+    pub(super) fn forget_files(&mut self) {
+        if let Self::Samples { files, samples } = self {
+            *files = Vec::new();
+            *samples = std::mem::take(samples).without_files();
+        }
+    }
+
+    /// Fails if the list of files of samples needs more than a quarter of the memory limit while they are read. `why`
+    /// says why the run is not cut into tasks, each of which has a part of the list.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) with the limit that is enough.
+    pub(super) fn check_list(&self, job: &Job<'_>, why: &str) -> Result<()> {
+        let Self::Samples { files, .. } = self else { return Ok(()) };
+        within(job, files.iter(), (UNCUT_SHARE, "a quarter"))
+            .map_err(|error| error.hint(format!("the run is not cut into tasks: {why}")))
+    }
+
     /// Returns the constants of all records: those of arrays, or those of the datasets among the sources.
     pub(super) fn constants(&self, live: &[Live]) -> Result<Option<Bytes>> {
         if !live.is_empty() {
@@ -83,6 +103,33 @@ impl Inputs {
     }
 }
 
+/// The list of files of samples may have the fourth part of the memory limit while they are read.
+const UNCUT_SHARE: u64 = 4;
+
+/// The list of tables and archives may have the eighth part of the memory limit: an open one takes several times as
+/// much.
+const OPENED_SHARE: u64 = 8;
+
+/// Fails if a list of files needs more than its share of the memory limit.
+fn within<'a>(
+    job: &Job<'_>,
+    files: impl ExactSizeIterator<Item = &'a SourceFile>,
+    (share, name): (u64, &str),
+) -> Result<()> {
+    let (count, bytes) = (files.len(), files.map(SourceFile::memory).sum::<u64>());
+    let needed = Size(share.saturating_mul(bytes).next_multiple_of(1 << 20));
+    if needed.0 <= job.context.memory.0 {
+        return Ok(());
+    }
+    let limit = job.context.memory;
+    Err(Error::usage(format!(
+        "expected a list of inputs that fits into {name} of --memory {limit}, found {count} inputs, whose list needs \
+         {}",
+        Size(bytes)
+    ))
+    .hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20)))
+}
+
 /// Detects the formats of files by their content, given the number of sources of the whole conversion.
 ///
 /// # Errors
@@ -95,7 +142,11 @@ pub(super) fn open(
 ) -> Result<Input> {
     let options = sniff_options(job, of, given, format);
     let remote = files.iter().any(SourceFile::is_remote);
-    with_io_threads(files.len(), remote, || classify(files, &options))?
+    let input = with_io_threads(files.len(), remote, || classify(files, &options))??;
+    if let Input::Records(sources) = &input {
+        within(job, sources.iter().map(|source| &source.file), (OPENED_SHARE, "an eighth"))?;
+    }
+    Ok(input)
 }
 
 /// Returns the detection options for that many sources, with what is known beforehand.

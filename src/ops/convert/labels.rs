@@ -104,7 +104,7 @@ impl Labels {
         let (before, found) = (files.len(), options.labels.is_none());
         let (tables, column) = match &options.labels {
             Some(LabelSource::None) => return Ok(None),
-            Some(LabelSource::Table(_)) if options.from.is_some_and(|from| from != InputFormat::Files) => {
+            Some(LabelSource::Table(_)) if options.from.is_some_and(|from| from != InputFormat::FILES) => {
                 return Err(refusal(OPTION));
             }
             Some(LabelSource::Table(text)) => {
@@ -393,8 +393,7 @@ fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Resu
     let other = |file: &SourceFile| is_plain(file) && !is_metadata(file.name());
     let of_samples = match from {
         None => files.iter().any(|file| other(file) && !names_records(file.name())),
-        Some(InputFormat::Files) => files.iter().any(other),
-        Some(_) => false,
+        Some(from) => from == InputFormat::FILES && files.iter().any(other),
     };
     if candidates.is_empty() || !of_samples {
         return Ok(Vec::new());

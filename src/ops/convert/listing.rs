@@ -164,7 +164,7 @@ fn find(
                 )
                 .hint("name the format, such as --from csv or --from jsonl"));
             }
-            Some(InputFormat::Files) => {
+            Some(from) if from == InputFormat::FILES => {
                 return Err(Error::usage("expected records from standard input, found --from files"));
             }
             Some(_) => found.files.push(SourceFile::of_stream("stdin", (context.stdin)())?),
@@ -181,7 +181,7 @@ fn find(
         found.files.iter_mut().for_each(|file| file.key_by(rule));
     }
     let labels = Labels::read(context, (options, types), &mut found.files, &mut found.ignored)?;
-    if options.from != Some(InputFormat::Files) {
+    if options.from != Some(InputFormat::FILES) {
         found.ignored += leave_out_companions(context, &mut found.files);
     }
     if found.files.is_empty() && found.faults.is_empty() && tables.is_empty() {

@@ -155,12 +155,14 @@ fn forecast(job: Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
 
 /// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
-    if work::may_be_cut(job, &plan)
-        && work::obstacle(job, &plan).is_none()
-        && let Some(report) = planned::execute(job, &plan)?
+    let obstacle = work::obstacle(job, &plan);
+    if obstacle.is_none()
+        && work::may_be_cut(job, &plan)
+        && let Some(record) = planned::begin(job, &plan)?
     {
-        return Ok(report);
+        return planned::execute(job, plan, record);
     }
+    plan.inputs.check_list(job, obstacle.unwrap_or("it is one task"))?;
     let transaction = TransactionId::fresh();
     let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let mut report = report_of(job, &plan);

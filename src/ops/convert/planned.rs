@@ -68,6 +68,9 @@ pub fn run_tasks(
 ) -> Result<()> {
     let work = Work::read(record)?;
     let runner = TaskRunner::new(context, dataset, record, &work)?.with_tables()?;
+    // The first that does not exist ends the command.
+    let tasks: Vec<usize> = tasks.take(record.tasks.len() + 1).collect();
+    runner.begin(&tasks)?;
     for task in tasks {
         done(runner.run(task).map_err(with_what_is_kept)?);
     }
@@ -82,10 +85,17 @@ pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> 
     stack::commit(context, dataset, record, &Work::read(record)?, RanBy::Workers).map_err(plan_again)
 }
 
-/// Carries out a plan of several tasks in this process, and commits it; `None` if it has only one.
-pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<ConvertReport>> {
+/// Stores a plan of several tasks, or finds the one of a killed run; `None` if there is only one.
+pub(super) fn begin(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<PlanRecord>> {
     job.dataset.test_store()?;
-    let Some(mut record) = publish(job, plan, 2)? else { return Ok(None) };
+    publish(job, plan, 2)
+}
+
+/// Carries out a stored plan in this process, and commits it.
+pub(super) fn execute(job: &Job<'_>, mut plan: ConvertPlan, mut record: PlanRecord) -> Result<ConvertReport> {
+    // Each task reads its own part of the list.
+    plan.inputs.forget_files();
+    let plan = &plan;
     let observer = job.context.observer;
     loop {
         let all = record.tasks.len();
@@ -100,7 +110,7 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
             false => stack::commit(job.context, job.dataset, &record, &Work::read(&record)?, RanBy::ThisRun)?,
         };
         match committed {
-            Committed::Version(report) => return Ok(Some(*report)),
+            Committed::Version(report) => return Ok(*report),
             Committed::Already(version) => {
                 return Err(Error::conflict(format!("another process committed this plan as version {version}"))
                     .at(job.dataset.store().location().to_string()));
@@ -117,7 +127,9 @@ pub(super) fn execute(job: &Job<'_>, plan: &ConvertPlan) -> Result<Option<Conver
 fn run_until_mismatch(job: &Job<'_>, plan: &ConvertPlan, record: &PlanRecord) -> Result<bool> {
     let work = Work::read(record)?;
     let runner = TaskRunner::new(job.context, job.dataset, record, &work)?.with_opened(&plan.inputs);
-    for task in 0..record.tasks.len() {
+    let tasks: Vec<usize> = (0..record.tasks.len()).collect();
+    runner.begin(&tasks)?;
+    for task in tasks {
         if runner.run(task)?.mismatch.is_some() {
             return Ok(true);
         }

@@ -53,7 +53,7 @@ pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOp
         .at(first.to_string())
         .hint("convert the table alone, without these options"));
     }
-    if let Some(from) = options.from.filter(|from| *from != InputFormat::Parquet) {
+    if let Some(from) = options.from.filter(|from| *from != InputFormat::PARQUET) {
         return Err(
             Error::usage(format!("expected no --from with a Delta table, found {}", from.name())).at(first.to_string())
         );

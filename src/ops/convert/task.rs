@@ -55,6 +55,8 @@ pub(super) struct TaskRunner<'a> {
     pub(super) work: &'a Work,
     /// Sources that are open already, and their numbers by URI; `None` if each task opens its own.
     opened: Option<(&'a [RecordSource], HashMap<String, usize>)>,
+    /// Whether this process has just listed the sources.
+    listed: bool,
     /// Contents of the labels; `None` if samples have none.
     labels: Option<Contents>,
     /// The newest version, which has the same erasures as that of the plan; `None` if the dataset is new.
@@ -72,7 +74,16 @@ impl<'a> TaskRunner<'a> {
         record: &'a PlanRecord,
         work: &'a Work,
     ) -> Result<Self> {
-        Ok(Self { context, dataset, record, work, opened: None, labels: None, newest: dataset.latest()? })
+        Ok(Self {
+            context,
+            dataset,
+            record,
+            work,
+            opened: None,
+            listed: false,
+            labels: None,
+            newest: dataset.latest()?,
+        })
     }
 
     /// Reads the labels of the plan again.
@@ -86,14 +97,16 @@ impl<'a> TaskRunner<'a> {
         Ok(Self { labels: Some(labels), ..self })
     }
 
-    /// Uses the open sources of the run that made the plan.
+    /// Uses what the run that made or continues the plan has listed and opened.
     pub(super) fn with_opened(self, inputs: &'a Inputs) -> Self {
         let sources = match inputs {
             Inputs::Records(sources) => sources,
-            Inputs::Samples { samples, .. } => return Self { labels: labels::contents_of(samples).cloned(), ..self },
+            Inputs::Samples { samples, .. } => {
+                return Self { labels: labels::contents_of(samples).cloned(), listed: true, ..self };
+            }
         };
         let numbers = sources.iter().enumerate().map(|(number, source)| (source.file.uri(), number)).collect();
-        Self { opened: Some((sources, numbers)), ..self }
+        Self { opened: Some((sources, numbers)), listed: true, ..self }
     }
 
     fn job(&self) -> Result<Job<'_>> {
@@ -108,6 +121,22 @@ impl<'a> TaskRunner<'a> {
         })
     }
 
+    /// Begins the phase in which some tasks are run: one for all of them, so that progress and remaining time are those
+    /// of the command.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub(super) fn begin(&self, tasks: &[usize]) -> Result<()> {
+        let done = match tasks {
+            [_] => Vec::new(),
+            _ => Outcome::existing(self.dataset, &self.record.id, self.record.tasks.len())?,
+        };
+        let left = tasks.iter().filter(|task| done.get(**task) != Some(&true));
+        let bytes = left.filter_map(|task| self.record.tasks.get(*task)).map(|task| task.bytes).sum();
+        self.context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
+        Ok(())
+    }
+
     /// Runs a task unless it has an outcome.
     ///
     /// # Errors
@@ -117,8 +146,6 @@ impl<'a> TaskRunner<'a> {
         if let Some(done) = tasks::begin(self.context, (self.dataset, self.record), task)? {
             return Ok(done);
         }
-        let bytes = self.record.tasks.get(task).map(|task| task.bytes);
-        self.context.observer.event(Event::Phase { name: "converting", bytes });
         let job = self.job()?;
         let plan = self.plan(&job, task)?;
         let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
@@ -226,7 +253,7 @@ impl<'a> TaskRunner<'a> {
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let (keys, decisions) = decisions(&rows, work.of_files);
         let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
-        let files = tasks::reopen(self.context, rows)?;
+        let files = tasks::reopen(self.context, rows, self.listed)?;
         let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
         let memory = MemoryPlan::of(work.memory, self.context.jobs, &settings)

@@ -127,11 +127,15 @@ fn listing(fresh: Vec<SourceFile>, of: usize) -> Listing {
     }
 }
 
-/// Whether a dry run converts all inputs into memory: they are local, few bytes, and of formats whose records are no
-/// larger than what is stored of them.
+/// Inputs that a dry run converts into memory at most: each makes some bytes of shards, even if it is empty.
+const FEW: usize = 16_384;
+
+/// Whether a dry run converts all inputs into memory: they are local, few, of few bytes, and of formats whose records
+/// are no larger than what is stored of them.
 pub(super) fn is_small(job: &Job<'_>, plan: &ConvertPlan) -> bool {
     let is_plain = |source: &RecordSource| !source.packed && (source.format.is_text() || source.yields_samples());
     plan.bytes <= SMALL
+        && plan.inputs.files().take(FEW + 1).count() <= FEW
         && !job.options.sources.iter().any(|source| source == STDIN)
         && plan.inputs.files().all(|file| !file.is_remote())
         && match &plan.inputs {

@@ -212,8 +212,7 @@ fn task_size(job: &Job<'_>) -> Size {
 
 /// Whether the sources of a plan may be more than one task.
 pub(super) fn may_be_cut(job: &Job<'_>, plan: &ConvertPlan) -> bool {
-    let units: Vec<(u64, u64)> = plan.inputs.files().map(|file| (file.bytes(), 1)).collect();
-    tasks::count(&units, task_size(job)) > 1
+    tasks::count(plan.inputs.files().map(|file| (file.bytes(), 1)), task_size(job)) > 1
 }
 
 /// Cuts large sources into parts. Those of text are read once for that.

@@ -130,7 +130,7 @@ pub(super) struct Picked {
 impl Picked {
     /// Takes the files of a source whose formats are known.
     pub(super) fn of(files: Vec<SourceFile>, format: &str) -> Self {
-        Self { files, grouped: format.split(", ").any(|format| format == InputFormat::Files.name()) }
+        Self { files, grouped: format.split(", ").any(|format| format == InputFormat::FILES.name()) }
     }
 
     pub(super) fn files(&self) -> &[SourceFile] {
@@ -150,7 +150,7 @@ pub(super) fn of_files(context: &Context<'_>, picked: &Picked, pick: Pick) -> Re
         let chosen = evenly(&all, count);
         for at in &chosen {
             let files = samples.range(*at..at + 1, some).flat_map(|sample| sample.files().cloned().collect::<Vec<_>>());
-            collector.read(context, files.collect(), &Hidden::default(), Some(InputFormat::Files))?;
+            collector.read(context, files.collect(), &Hidden::default(), Some(InputFormat::FILES))?;
         }
         return Ok(collector.finish(chosen.len(), "sample"));
     }

@@ -1,0 +1,120 @@
+//! Files and folders of arrays: NetCDF, HDF5, Zarr, NumPy. A reader of their records is given what can open them again.
+
+use super::{
+    super::{SourceFile, source::RecordSource},
+    format::{Class, Format, InputFormat},
+    start::{SniffOptions, Start, placed, ranged},
+};
+use crate::{
+    array::Arrays,
+    error::Result,
+    format::{
+        arrays::ArrayReader,
+        hdf5::{self, Hdf5Source},
+        netcdf::{self, NetCdfSource},
+        npy::{self, NpySource},
+        ranged::RangedInput,
+        zarr::ZarrSource,
+    },
+};
+
+/// What the names of both formats state: netCDF-4 is HDF5.
+const NETCDF_OR_HDF5: &str = "NetCDF or HDF5";
+
+pub(super) static NETCDF: Format = Format {
+    name: "netcdf",
+    help: "NetCDF, classic and version 4",
+    states: NETCDF_OR_HDF5,
+    endings: &["cdf", "nc", "nc4", "netcdf"],
+    class: Class::Arrays,
+    open: Some(netcdf),
+    check_type: None,
+};
+
+pub(super) static HDF5: Format = Format {
+    name: "hdf5",
+    help: "HDF5",
+    states: NETCDF_OR_HDF5,
+    endings: &["h5", "hdf", "hdf5", "he5"],
+    class: Class::Arrays,
+    open: Some(hdf5),
+    check_type: None,
+};
+
+pub(super) static ZARR: Format = Format {
+    name: "zarr",
+    help: "Zarr, versions 2 and 3",
+    states: "Zarr",
+    endings: &[],
+    class: Class::Arrays,
+    open: None,
+    check_type: None,
+};
+
+pub(super) static NPY: Format = Format {
+    name: "npy",
+    help: "NumPy arrays, .npy and .npz",
+    states: "NumPy",
+    endings: &["npy", "npz"],
+    class: Class::Arrays,
+    open: Some(npy),
+    check_type: None,
+};
+
+fn netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    if !netcdf::sniff(start.head) {
+        return hdf5(start);
+    }
+    source(start, |input| Ok((InputFormat(&NETCDF), Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>)))
+}
+
+fn hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    if !hdf5::sniff(start.head) {
+        return Ok(None);
+    }
+    let uri = start.file.uri();
+    source(start, move |input| {
+        let source = Hdf5Source::open(input, &uri)?;
+        Ok((if source.is_netcdf() { InputFormat(&NETCDF) } else { InputFormat(&HDF5) }, Box::new(source)))
+    })
+}
+
+fn npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    let Some(form) = npy::sniff(start.head) else { return Ok(None) };
+    source(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
+}
+
+/// Returns a file of arrays.
+fn source(
+    start: &Start<'_>,
+    open: impl Fn(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
+) -> Result<Option<RecordSource>> {
+    let (file, packed, options) = (start.file, start.packed, start.options);
+    let again = {
+        let file = file.clone();
+        move || placed(open(ranged(&file, packed)?), &file)
+    };
+    let (format, arrays) = again()?;
+    let again = Box::new(move || Ok(again()?.1));
+    let reader = ArrayReader::new(arrays, again, &options.arrays, &file.uri(), file.bytes(), &options.open)?;
+    Ok(Some(of_arrays(file, format, packed, reader)))
+}
+
+/// Returns a folder that is one source; `None` when the user named another format.
+pub(in crate::scan) fn zarr_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+    if options.from.is_some_and(|from| from != InputFormat(&ZARR)) {
+        return Ok(None);
+    }
+    let again = {
+        let file = file.clone();
+        move || Ok(Box::new(placed(ZarrSource::open(file.folder(), file.store_metadata()), &file)?) as Box<dyn Arrays>)
+    };
+    let arrays = again()?;
+    let reader = ArrayReader::new(arrays, Box::new(again), &options.arrays, &file.uri(), file.bytes(), &options.open)?;
+    Ok(Some(of_arrays(file, InputFormat(&ZARR), false, reader)))
+}
+
+fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
+    let sample = Some(reader.first_split());
+    RecordSource { packed, sample, ..RecordSource::new(file, format, std::sync::Arc::new(reader)) }
+}

@@ -1,0 +1,36 @@
+//! Parquet files.
+
+use super::{
+    super::source::RecordSource,
+    format::{Class, Format, InputFormat},
+    start::Start,
+};
+use crate::{
+    error::Result,
+    format::parquet::{self, ParquetReader},
+};
+
+pub(super) static PARQUET: Format = Format {
+    name: "parquet",
+    help: "Apache Parquet",
+    states: "Parquet",
+    endings: &["parq", "parquet", "pq"],
+    class: Class::Table,
+    open: Some(open),
+    check_type: None,
+};
+
+fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    if parquet::is_encrypted(start.head) {
+        return Err(parquet::encrypted().at(start.file.uri()));
+    }
+    if !parquet::sniff(start.head) {
+        return Ok(None);
+    }
+    let reader = ParquetReader::open_with_bytes(start.ranged()?, &start.file.uri(), &start.options.binary)?;
+    let reader = match &start.options.taken {
+        Some(taken) => reader.taking(taken),
+        None => reader,
+    };
+    start.read_by(InputFormat(&PARQUET), reader)
+}

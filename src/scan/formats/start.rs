@@ -1,0 +1,144 @@
+//! The start of a file, by which its format is told, and what else there is to open it.
+
+use std::{
+    io::{Cursor, Read},
+    sync::Arc,
+};
+
+use arrow::datatypes::Fields;
+
+use super::{
+    super::{SourceFile, source::RecordSource},
+    format::InputFormat,
+};
+use crate::{
+    array::records::ArrayOptions,
+    codec::encoding::Encoding,
+    error::{Error, Result},
+    format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput},
+    record::Split,
+    schema,
+};
+
+/// Bytes looked at to tell a format.
+pub(in crate::scan) const HEAD_BYTES: usize = 256 << 10;
+/// Last extensions of files that are compressed or encrypted as a whole, those included that are not read.
+pub(in crate::scan) const PACKED: &[&str] =
+    &["br", "bz2", "encrypted", "gz", "lz", "lz4", "lzma", "lzo", "sz", "xz", "z", "zst"];
+
+/// How to read sources, where their content does not say.
+#[derive(Debug, Clone, Default)]
+pub struct SniffOptions {
+    /// The format, when the user named it.
+    pub from: Option<InputFormat>,
+    /// Encoding of text, when the user named it.
+    pub encoding: Option<Encoding>,
+    /// Settings of delimited text.
+    pub csv: csv::CsvOptions,
+    /// What records of arrays are.
+    pub arrays: ArrayOptions,
+    /// Sources of arrays that are open.
+    pub open: Arc<OpenSources>,
+    /// Settings of JSON.
+    pub json: json::JsonOptions,
+    /// Columns of text that are to be read as bytes.
+    pub binary: Vec<String>,
+    /// Columns of rows that are read; `None` for all.
+    pub taken: Option<Vec<String>>,
+    /// Whether the hash of each source is needed, even if its records do not need all of its bytes.
+    pub hashed: bool,
+    /// Whether a source that cannot be read is a matter for the conversion.
+    pub keep_going: bool,
+    /// How many sources there are; of many, less of each is looked at.
+    pub sources: usize,
+    /// Of how many sources the first records stay in memory; of all if this is not said.
+    pub samples: Option<usize>,
+}
+
+/// The start of a file, and how it can be read further.
+pub(in crate::scan) struct Start<'a> {
+    pub(in crate::scan) file: &'a SourceFile,
+    pub(in crate::scan) options: &'a SniffOptions,
+    /// Its first bytes, decompressed.
+    pub(in crate::scan) head: &'a [u8],
+    /// Whether these are all of them.
+    pub(in crate::scan) complete: bool,
+    /// Whether the whole file is compressed.
+    pub(in crate::scan) packed: bool,
+}
+
+/// Largest Parquet or Arrow file that is read although it is compressed as a whole, which leaves no way but to hold it.
+const PACKED_FILE: u64 = 256 << 20;
+
+/// Most bytes read to see one record of a format whose records can be large.
+const SAMPLE_BYTES: usize = 32 << 20;
+
+impl Start<'_> {
+    /// Whether the user named this format, or none.
+    pub(super) fn wants(&self, format: InputFormat) -> bool {
+        self.options.from.is_none_or(|from| from == format)
+    }
+
+    /// Returns the file with a reader of its records, and the first of them.
+    pub(super) fn read_by(
+        &self,
+        format: InputFormat,
+        reader: impl RecordReader + 'static,
+    ) -> Result<Option<RecordSource>> {
+        let reader: Box<dyn RecordReader> = Box::new(reader);
+        let mut source = RecordSource { packed: self.packed, ..RecordSource::new(self.file, format, reader.into()) };
+        source.sample = first_split(&source)?;
+        Ok(Some(source))
+    }
+
+    /// Returns the file as something whose ranges are read.
+    pub(super) fn ranged(&self) -> Result<RangedInput> {
+        ranged(self.file, self.packed)
+    }
+}
+
+/// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
+pub(super) fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
+    if !packed {
+        return Ok(RangedInput::Object(file.object()));
+    }
+    let mut bytes = Vec::new();
+    file.open(|_| {})?.take(PACKED_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PACKED_FILE {
+        return Err(Error::input(
+            "expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more",
+        )
+        .at(file.uri())
+        .hint("decompress it first; these formats compress by themselves"));
+    }
+    Ok(RangedInput::Bytes(bytes.into()))
+}
+
+/// Types that the rows in a file had, if shardify wrote it and its folder says so.
+pub(super) fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
+    let Some(text) = file.object().sibling(schema::file::NAME)? else { return Ok(None) };
+    // Somebody else's file of that name says nothing.
+    Ok(std::str::from_utf8(&text).ok().and_then(|text| schema::file::parse(text).ok()))
+}
+
+/// Returns the first records of a source; `None` when there are none, or when they are too large or damaged to tell
+/// anything.
+pub(in crate::scan) fn first_split(source: &RecordSource) -> Result<Option<Split>> {
+    let input: Box<dyn Read + Send> =
+        if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
+    let mut splits = source.reader.splits(input, HEAD_BYTES, SAMPLE_BYTES);
+    Ok(splits.next().and_then(Result::ok))
+}
+
+/// Names the source in an error that does not.
+pub(in crate::scan) fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
+    result.map_err(|e| if e.place().source.is_some() { e } else { e.at(file.uri()) })
+}
+
+/// Returns the first split of the head, as far as it holds whole records.
+pub(super) fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<Split> {
+    let length = head.len().max(1);
+    let limit = if complete { length.min(HEAD_BYTES / 2) } else { length.div_ceil(2) };
+    // A record larger than the head says nothing yet.
+    reader.splits(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok)
+}
