@@ -21,6 +21,9 @@ from .reports import CommitReport, TaskReport
 # What an attempt returned, and what it raised. Engines wrap exceptions, or send only their text; values come back as they are.
 Result = tuple[Any, BaseException | None]
 
+# What is converted by an executor is cut into tasks of this size unless the caller says another: a cluster has work for all of its
+# slots, and the shards depend on none of them, for the cut follows from the sources and this size alone.
+TASK_SIZE = "512MiB"
 # Attempts of a task that failed with a conflict or a fault of the storage.
 ATTEMPTS = 4
 # A task is late after so many times the time that three quarters of the others took, and not before so many seconds.
@@ -71,9 +74,10 @@ def convert(
 ) -> CommitReport | None:
     """Plans a conversion, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
 
-    If it is killed, the same call continues with the tasks that have no result yet.
+    If it is killed, the same call continues with the tasks that have no result yet. Tasks have about 512 MiB of sources each unless
+    `task_size` says otherwise.
     """
-    planned = plan(*sources, out=out, progress=progress, **options)
+    planned = plan(*sources, out=out, progress=progress, **{"task_size": TASK_SIZE, **options})
     return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 
