@@ -134,3 +134,31 @@ pub fn content_hash(file: &SourceFile) -> Result<u64> {
         hasher.update(&buffer[..n]);
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_sources_come_back_in_their_order() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots: Vec<Arc<str>> =
+            [&one, &two].map(|root| Location::local(root.path()).unwrap().to_string().into()).to_vec();
+        let listed = |number: u64| Listed {
+            // The root changes after runs of other lengths than those that share a text.
+            root: Arc::clone(&roots[usize::from(number % 1500 > 1100)]),
+            prefix: if number.is_multiple_of(7) { "p/".into() } else { "".into() },
+            path: format!("{number:05}.jpg"),
+            is_store: number.is_multiple_of(1999),
+            bytes: number,
+            modified: -1,
+            etag: number.is_multiple_of(3).then(|| format!("\"{number}\"")),
+        };
+        let files = reopen((0..5000).map(listed), &StoreSettings::default()).unwrap();
+        assert_eq!(files.len(), 5000);
+        for (file, number) in files.iter().zip(0..) {
+            assert_eq!(file.listed(), Some(listed(number)));
+        }
+    }
+}

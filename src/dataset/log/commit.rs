@@ -574,6 +574,43 @@ mod tests {
         assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
     }
 
+    #[test]
+    fn an_attempt_that_is_lost_leaves_no_lists() {
+        let dataset = dataset();
+        let own = transaction(vec![shard("own", 0, 10)], &[], Numbers::Fresh(10));
+        let other = |name| transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
+        let listed = || -> Vec<String> {
+            let objects = dataset.store().list("_shardify/lists").unwrap();
+            objects.into_iter().map(|facts| facts.path).filter(|path| path.contains(own.id.tag())).collect()
+        };
+        let attempt = |attempt: &Attempt| -> Result<Next> {
+            let parent = dataset.latest()?;
+            let draft = Draft::new(&dataset, &own, 0, attempt);
+            let entry = draft.entry(parent.as_ref())?;
+            draft.publish()?;
+            Ok(Next::Entry(Box::new(entry)))
+        };
+        let mut names = ["one", "two"].into_iter();
+        let committed = until_created(&dataset, (&own.id, Version(0)), "committed", |number| {
+            let entry = attempt(number)?;
+            assert!(!listed().is_empty());
+            names.next().map(|name| commit(&dataset, &other(name), Version(0))).transpose()?;
+            Ok(entry)
+        });
+        assert_eq!(committed.unwrap().version(), Version(3));
+        let named = dataset.latest().unwrap().unwrap();
+        let named = [&named.entry().shards, &named.entry().runs].into_iter().flatten();
+        let mut named: Vec<String> = named.map(|list| list.path.clone()).filter(|p| p.contains(own.id.tag())).collect();
+        named.sort();
+        assert!(named.len() == 2 && listed() == named, "{named:?} {:?}", listed());
+        let failed = until_created(&dataset, (&own.id, Version(3)), "committed", |number| {
+            attempt(number)?;
+            Err(Error::conflict("somebody was faster"))
+        });
+        assert_eq!(failed.unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(listed(), named);
+    }
+
     fn segment(path: &str, record_base: u64) -> SegmentRef {
         SegmentRef {
             kind: IdKind::Record,
