@@ -82,12 +82,23 @@ unsafe impl GlobalAlloc for NotingAllocator {
     }
 }
 
+/// Address space that every abort for another reason leaves free.
+const SPARE: usize = 64 << 20;
+
+/// Whether the process can get no more address space: what starts a panic needs memory that it does not ask of the
+/// allocator, and aborts without it. Nothing is used; may be called in the handler of a signal.
+fn is_exhausted() -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping without access, at a place that the system chooses, overlaps no other.
+    unsafe { libc::mmap(std::ptr::null_mut(), SPARE, libc::PROT_NONE, flags, -1, 0) == libc::MAP_FAILED }
+}
+
 /// Makes an abort for lack of memory end the process with exit code 5 and a sentence. Must be called before any thread
 /// starts.
 pub fn explain_refused_memory() {
     extern "C" fn aborted(_signal: libc::c_int) {
-        if MEMORY_REFUSED.load(Ordering::Relaxed) {
-            // SAFETY: both calls may be made in the handler of a signal; the text is static.
+        if MEMORY_REFUSED.load(Ordering::Relaxed) || is_exhausted() {
+            // SAFETY: both calls may be made in the handler of a signal, and the text is static.
             unsafe {
                 let _ = libc::write(2, REFUSED.as_ptr().cast(), REFUSED.len());
                 libc::_exit(5);
