@@ -14,9 +14,11 @@ use crate::units::Size;
 /// Default stored bytes of a task.
 pub const DEFAULT_TASK_SIZE: Size = Size::mib(8 << 10);
 
-/// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes, and a
-/// task of the default size has a list of half a million files at most.
-const SOURCE_BYTES: u64 = 16 << 10;
+/// Stored bytes of a task of a run whose list of files is long: it has half a million files at most.
+pub const SHORT_TASK_SIZE: Size = Size::mib(2 << 10);
+
+/// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes.
+const SOURCE_BYTES: u64 = 4 << 10;
 
 fn weight((bytes, sources): (u64, u64)) -> u64 {
     bytes.saturating_add(sources.saturating_mul(SOURCE_BYTES)).max(1)

@@ -66,15 +66,18 @@ impl Inputs {
         }
     }
 
-    /// Fails if the list of files of samples needs more than a quarter of the memory limit while they are read. `why`
-    /// says why the run is not cut into tasks, each of which has a part of the list.
+    /// Whether the list of files of samples needs more than a quarter of the memory limit.
+    pub(super) fn has_long_list(&self, job: &Job<'_>) -> bool {
+        self.check_list(job).is_err()
+    }
+
+    /// Fails if the list of files of samples needs more than a quarter of the memory limit while they are read.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) with the limit that is enough.
-    pub(super) fn check_list(&self, job: &Job<'_>, why: &str) -> Result<()> {
+    pub(super) fn check_list(&self, job: &Job<'_>) -> Result<()> {
         let Self::Samples { files, .. } = self else { return Ok(()) };
         within(job, files.iter(), (UNCUT_SHARE, "a quarter"))
-            .map_err(|error| error.hint(format!("the run is not cut into tasks: {why}")))
     }
 
     /// Returns the constants of all records: those of arrays, or those of the datasets among the sources.

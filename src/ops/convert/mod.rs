@@ -162,7 +162,8 @@ fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     {
         return planned::execute(job, plan, record);
     }
-    plan.inputs.check_list(job, obstacle.unwrap_or("it is one task"))?;
+    let uncut = |why| move |error: Error| error.hint(format!("the run is not cut into tasks: {why}"));
+    plan.inputs.check_list(job).map_err(uncut(obstacle.unwrap_or("it is one")))?;
     let transaction = TransactionId::fresh();
     let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let mut report = report_of(job, &plan);

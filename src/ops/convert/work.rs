@@ -205,22 +205,27 @@ pub(super) struct ScoutedPart {
     pub(super) hash: u64,
 }
 
-/// Returns the stored bytes of a task.
-fn task_size(job: &Job<'_>) -> Size {
-    job.options.task_size.unwrap_or(tasks::DEFAULT_TASK_SIZE)
+/// Returns the stored bytes of a task: less where the list of files is so long that each task should have a short one.
+fn task_size(job: &Job<'_>, plan: &ConvertPlan) -> Size {
+    let usual = || match plan.inputs.has_long_list(job) {
+        true => tasks::SHORT_TASK_SIZE,
+        false => tasks::DEFAULT_TASK_SIZE,
+    };
+    job.options.task_size.unwrap_or_else(usual)
 }
 
 /// Whether the sources of a plan may be more than one task.
 pub(super) fn may_be_cut(job: &Job<'_>, plan: &ConvertPlan) -> bool {
-    tasks::count(plan.inputs.files().map(|file| (file.bytes(), 1)), task_size(job)) > 1
+    tasks::count(plan.inputs.files().map(|file| (file.bytes(), 1)), task_size(job, plan)) > 1
 }
 
 /// Cuts large sources into parts. Those of text are read once for that.
 fn pieces(job: &Job<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
     let Inputs::Records(sources) = &plan.inputs else { return Ok(Vec::new()) };
+    let task_bytes = task_size(job, plan).0;
     let sizes = |source: &RecordSource| PartSizes {
         source_bytes: source.file.bytes(),
-        part_bytes: task_size(job).0,
+        part_bytes: task_bytes,
         split_bytes: usize::try_from(plan.memory.split_bytes).unwrap_or(usize::MAX),
         max_record_bytes: usize::try_from(plan.memory.max_record_bytes).unwrap_or(usize::MAX),
     };
@@ -269,7 +274,7 @@ fn tasks_of(job: &Job<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask
         first += sources;
         task
     };
-    tasks::cut(&units, task_size(job)).into_iter().map(task).collect()
+    tasks::cut(&units, task_size(job, plan)).into_iter().map(task).collect()
 }
 
 /// Returns the rows of the table of sources.
