@@ -15,7 +15,7 @@ fn stated(name: &str) -> Option<(&'static str, Vec<InputFormat>)> {
     let last = words.next()?;
     match last.as_str() {
         "jpg" | "jpeg" | "png" | "gif" | "pdf" | "zip" | "mp3" | "wav" => Some(("no records", Vec::new())),
-        last => formats::stated(last).map(|(states, formats)| (states, formats.collect())),
+        last => formats::stated(last).map(|states| (states, formats::stating(states).collect())),
     }
 }
 

@@ -53,7 +53,8 @@ fn bytes_of(text: &str) -> u32 {
 
 /// Returns names that share a text, each followed by a second text. All together have less than 4 GiB.
 pub(super) fn pack<S>(shared: S, names: &[(&str, &str)]) -> impl Iterator<Item = Name<S>> {
-    let text: String = names.iter().flat_map(|(name, behind)| [*name, *behind]).collect();
+    let mut text = String::with_capacity(names.iter().map(|(name, behind)| name.len() + behind.len()).sum());
+    names.iter().for_each(|(name, behind)| text.extend([*name, *behind]));
     let block = Arc::new(Block { shared, text: text.into() });
     names.iter().scan(0_u32, move |next, (name, behind)| {
         let (start, length) = (*next, bytes_of(name));

@@ -19,7 +19,7 @@ mod tar;
 mod text;
 mod tfrecord;
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::sync::LazyLock;
 
 use self::format::Format;
 pub(super) use self::{
@@ -111,15 +111,22 @@ impl TryFrom<String> for InputFormat {
     }
 }
 
-/// Returns what a name with this last extension states, in words, and the formats that are meant; `None` for an
-/// extension of no format.
-pub(super) fn stated(extension: &str) -> Option<(&'static str, impl Iterator<Item = InputFormat>)> {
+/// Returns what a name with this last extension states, in words; `None` for an extension of no format.
+pub(super) fn stated(extension: &str) -> Option<&'static str> {
     // There may be millions of names.
-    static STATES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
-        INPUTS.iter().flat_map(|format| format.endings.iter().map(|ending| (*ending, format.states))).collect()
+    static STATES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+        let endings = |format: &&'static Format| format.endings.iter().map(|ending| (*ending, format.states));
+        let mut all: Vec<(&str, &str)> = INPUTS.iter().flat_map(endings).collect();
+        all.sort_unstable();
+        all
     });
-    let states = *STATES.get(extension)?;
-    Some((states, InputFormat::ALL.into_iter().filter(move |format| format.0.states == states)))
+    let at = STATES.binary_search_by(|(ending, _)| (*ending).cmp(extension)).ok()?;
+    STATES.get(at).map(|(_, states)| *states)
+}
+
+/// Returns the formats whose names state this.
+pub(super) fn stating(states: &'static str) -> impl Iterator<Item = InputFormat> {
+    InputFormat::ALL.into_iter().filter(move |format| format.0.states == states)
 }
 
 /// Returns the records that a file holds: those of the first format that claims it, or text.
