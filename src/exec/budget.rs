@@ -3,7 +3,13 @@
 //! A limit on the number of items does not bound memory if a few of them are large. The producer of the stage waits
 //! until there is reserve; an item larger than the whole budget is processed alone.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::Scope,
+};
+
+use super::ordered::{Ordered, ordered};
+use crate::{error::Result, events::Cancel};
 
 /// Byte budget of items in flight.
 #[derive(Debug)]
@@ -67,19 +73,48 @@ impl Drop for Reservation<'_> {
     }
 }
 
+/// Limits of a stage.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes in flight; an item that has more is alone.
+    pub bytes: u64,
+    /// Number of threads.
+    pub jobs: usize,
+    /// Items in flight.
+    pub window: usize,
+}
+
+/// Like [`ordered`], with a limit on the bytes in flight, too; `bytes_of` says how many an item has.
+pub fn ordered_within<'scope, 'env, I, T, U, F>(
+    scope: &'scope Scope<'scope, 'env>,
+    input: I,
+    bytes_of: impl Fn(&T) -> u64 + Send + 'scope,
+    limits: Limits,
+    cancel: &Cancel,
+    work: F,
+) -> Released<Ordered<(u64, U)>>
+where
+    I: Iterator<Item = Result<T>> + Send + 'scope,
+    T: Send + 'scope,
+    U: Send + 'scope,
+    F: Fn(T) -> Result<U> + Clone + Send + 'scope,
+{
+    let budget = Arc::new(Budget::new(limits.bytes));
+    let room = Arc::clone(&budget);
+    let items = input.map_while(move |item| {
+        let bytes = item.as_ref().map_or(0, &bytes_of);
+        room.acquire(bytes).then(|| item.map(|item| (bytes, item)))
+    });
+    let work = move |(bytes, item)| Ok((bytes, work(item)?));
+    Released { inner: ordered(scope, items, limits.jobs, limits.window, cancel, work), budget }
+}
+
 /// Output of a stage: releases the bytes of each item that it yields. Dropping it closes the budget, which ends all
 /// waiting.
 #[derive(Debug)]
 pub struct Released<I> {
     inner: I,
     budget: Arc<Budget>,
-}
-
-impl<I> Released<I> {
-    /// Wraps the output of a stage: items with the bytes that were acquired for them.
-    pub fn new(inner: I, budget: Arc<Budget>) -> Self {
-        Self { inner, budget }
-    }
 }
 
 impl<T, E, I: Iterator<Item = Result<(u64, T), E>>> Iterator for Released<I> {
@@ -118,7 +153,7 @@ mod tests {
                     let _ = give.send(Ok::<_, ()>((bytes, bytes)));
                 }
             });
-            let pieces = Released::new(take.iter(), Arc::clone(&budget));
+            let pieces = Released { inner: take.iter(), budget: Arc::clone(&budget) };
             let seen: Vec<u64> = pieces
                 .map(|piece| {
                     let used = budget.lock().used;
@@ -147,7 +182,7 @@ mod tests {
         assert!(budget.acquire(1));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| budget.acquire(1));
-            drop(Released::new(std::iter::empty::<Result<(u64, ()), ()>>(), Arc::clone(&budget)));
+            drop(Released { inner: std::iter::empty::<Result<(u64, ()), ()>>(), budget: Arc::clone(&budget) });
             assert!(matches!(waiting.join(), Ok(false)));
         });
     }

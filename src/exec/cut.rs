@@ -11,10 +11,10 @@ use std::{
 };
 
 use super::{
-    budget::{Budget, Released},
+    budget::{Limits, Released, ordered_within},
     encode::{EncodeUnit, Encoded, Encoder, Output, SourceBatch},
     gather::Gathered,
-    ordered::{Ordered, ordered},
+    ordered::Ordered,
 };
 use crate::{
     error::{Error, Result},
@@ -140,14 +140,9 @@ impl<'a> Encoding<'a> {
             move |unit: EncodeUnit| encode(self.encoder, &feedback, unit)
         };
         // A record may be larger than a unit should be: then fewer are in flight.
-        let budget = Arc::new(Budget::new(self.memory.unit_bytes.saturating_mul(self.memory.encode_window as u64)));
-        let room = Arc::clone(&budget);
-        let units = units.map_while(move |unit| {
-            let bytes = unit.as_ref().map_or(0, |unit| unit.raw_bytes);
-            room.acquire(bytes).then(|| unit.map(|unit| (bytes, unit)))
-        });
-        let encode = move |(bytes, unit)| Ok((bytes, encode(unit)?));
-        Released::new(ordered(scope, units, self.jobs, self.memory.encode_window, self.cancel, encode), budget)
+        let window = self.memory.encode_window;
+        let limits = Limits { bytes: self.memory.unit_bytes.saturating_mul(window as u64), jobs: self.jobs, window };
+        ordered_within(scope, units, |unit| unit.raw_bytes, limits, self.cancel, encode)
     }
 }
 

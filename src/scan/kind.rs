@@ -129,7 +129,7 @@ fn records_beside_files(
 
 /// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
 fn names_json_lines(name: &str) -> bool {
-    ends_with_any(name, formats::JSON_LINES)
+    InputFormat::JSONL.ends(name)
 }
 
 /// Detects the records of a file. If the run continues without bad sources, an unreadable file becomes a source that
@@ -200,20 +200,12 @@ fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
 
 /// Returns whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
-    ends_with_any(name, &[".json", ".geojson"])
+    InputFormat::JSON.ends(name)
 }
 
 /// Returns whether a name is that of a NumPy array.
 fn is_numpy(name: &str) -> bool {
-    ends_with_any(name, &[".npy", ".npz"])
-}
-
-/// Whether a name ends with one of these, in any case.
-fn ends_with_any(name: &str, ends: &[&str]) -> bool {
-    ends.iter().any(|end| {
-        let tail = name.len().checked_sub(end.len()).and_then(|at| name.get(at..));
-        tail.is_some_and(|tail| tail.eq_ignore_ascii_case(end))
-    })
+    InputFormat::NPY.ends(name)
 }
 
 /// Returns whether a name suggests that the file contains records.

@@ -24,6 +24,7 @@ const SHORT_HEAD_BYTES: usize = 32 << 10;
 const WIDE_HEAD_BYTES: usize = 8 << 20;
 /// Bytes looked at in all sources together, unless that would be less than the above of each.
 const ALL_HEAD_BYTES: usize = 64 << 20;
+
 /// The records that a file holds; `None` when it holds none.
 pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     if file.is_store() {
@@ -56,8 +57,7 @@ fn is_said_to_be_delimited(file: &SourceFile, options: &SniffOptions) -> bool {
 }
 
 fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Option<RecordSource>> {
-    let Head { bytes: head, complete, packed } = head;
-    formats::open(&Start { file, options, head: &head, complete, packed })
+    formats::open(Start { file, options, head })
 }
 
 /// A data file of a Delta table.

@@ -153,18 +153,11 @@ pub(in crate::dataset) fn created_within(
         match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
-                IndexKind::check_built(&entry.settings.indexes)?;
-                let parent = Version(entry.version.0.saturating_sub(1));
-                if let Err(fenced) = check_fences(dataset, run, seen, parent) {
+                if let Err(error) = complete(dataset, run, seen, &mut entry) {
                     attempt.lose(dataset);
-                    return Err(fenced);
+                    return Err(error);
                 }
-                seen = parent.max(seen);
-                let version = entry.version;
-                if let Some(erasures) = &mut entry.erasures {
-                    erasures.drop_finished(dataset.store().as_ref(), version)?;
-                }
-                entry.root = Some(root::of_entry(dataset, &entry)?);
+                seen = Version(entry.version.0.saturating_sub(1)).max(seen);
                 if create(dataset, &entry)? {
                     // The version may already be old and its lists vacuumed: what was committed stays committed.
                     let newest = Newest::of(&entry);
@@ -177,6 +170,17 @@ pub(in crate::dataset) fn created_within(
     Err(Error::conflict(format!("other runs committed {made} times in between"))
         .at(dataset.store().location().to_string())
         .hint(format!("nothing was {done}; try again when there is less traffic")))
+}
+
+/// Checks that an entry may be created, and adds what follows from it.
+fn complete(dataset: &Dataset, run: &TransactionId, seen: Version, entry: &mut Entry) -> Result<()> {
+    IndexKind::check_built(&entry.settings.indexes)?;
+    check_fences(dataset, run, seen, Version(entry.version.0.saturating_sub(1)))?;
+    if let Some(erasures) = &mut entry.erasures {
+        erasures.drop_finished(dataset.store().as_ref(), entry.version)?;
+    }
+    entry.root = Some(root::of_entry(dataset, entry)?);
+    Ok(())
 }
 
 /// Returns the error of an attempt unless other runs have committed since `seen`: then `vacuum` may have deleted what

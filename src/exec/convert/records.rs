@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
     events::{Cancel, Event, Observer},
     exec::{
-        budget::{Budget, Released},
+        budget::{Limits, ordered_within},
         gates::GatedBlock,
         gather::{OnError, ReadOutcome},
         given,
@@ -35,17 +35,16 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
 ) -> Outcomes<'scope> {
     let Parser { pipeline, sources, .. } = parser;
     let memory = &pipeline.memory;
-    let budget = Arc::new(Budget::new(memory.split_bytes * memory.parse_window as u64));
-    let (room, min_bytes) = (Arc::clone(&budget), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
-    let reading = parser.reading();
-    let requests = reading.requests().map_while(move |request| {
-        let bytes = request.as_ref().map_or(0, |request| request.bytes(reading).max(min_bytes));
-        room.acquire(bytes).then(|| request.map(|request| (bytes, request)))
-    });
-    let window = memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1);
-    let parse = move |(bytes, request)| Ok((bytes, parser.parse(request)?));
-    let read = ordered(scope, requests, workers(sources, pipeline), window, pipeline.cancel, parse);
-    Box::new(Released::new(read, budget).flat_map(|reads| match reads {
+    let limits = Limits {
+        bytes: memory.split_bytes * memory.parse_window as u64,
+        jobs: workers(sources, pipeline),
+        window: memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1),
+    };
+    let (reading, min_bytes) = (parser.reading(), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
+    let bytes_of = move |request: &ReadRequest| request.bytes(reading).max(min_bytes);
+    let parse = move |request| parser.parse(request);
+    let read = ordered_within(scope, reading.requests(), bytes_of, limits, pipeline.cancel, parse);
+    Box::new(read.flat_map(|reads| match reads {
         Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
         Err(e) => vec![Err(e)],
     }))

@@ -4,10 +4,7 @@
 use std::{
     collections::BTreeMap,
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread::Scope,
 };
 
@@ -18,10 +15,9 @@ use super::{Outcomes, Pipeline, can_skip};
 use crate::{
     error::Result,
     exec::{
-        budget::{Budget, Released},
+        budget::{Limits, ordered_within},
         gates::subjects::SubjectResolver,
         gather::{OnError, ReadOutcome},
-        ordered::ordered,
     },
     format::files::{SampleFiles, Samples, plan_splits, read_block},
     plan::memory::MemoryPlan,
@@ -132,15 +128,12 @@ pub(super) fn read_samples<'scope, 'a: 'scope>(
     reader: SampleReader<'a>,
     plan: &'a ReadPlan,
 ) -> Outcomes<'scope> {
-    let budget = Arc::new(Budget::new(plan.budget));
-    let room = Arc::clone(&budget);
-    let ranges = plan.splits.iter().cloned().map(move |range| (reader.bytes_of(&range), range));
-    let ranges = ranges.take_while(move |(bytes, _)| room.acquire(*bytes)).map(Ok);
+    let ranges = plan.splits.iter().cloned().map(Ok);
     let pool = BufferPool::default();
-    let read = move |(bytes, range): (u64, Range<usize>)| Ok((bytes, reader.read(&range, &pool)?));
-    let requests = plan.requests.min(plan.splits.len());
-    let read = ordered(scope, ranges, requests, plan.window, reader.pipeline.cancel, read);
-    Box::new(Released::new(read, budget))
+    let read = move |range: Range<usize>| reader.read(&range, &pool);
+    let limits = Limits { bytes: plan.budget, jobs: plan.requests.min(plan.splits.len()), window: plan.window };
+    let bytes_of = move |range: &Range<usize>| reader.bytes_of(range);
+    Box::new(ordered_within(scope, ranges, bytes_of, limits, reader.pipeline.cancel, read))
 }
 
 /// Row of a sample within its range.

@@ -155,15 +155,14 @@ fn forecast(job: Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
 
 /// Carries out a plan, and commits the result.
 fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
-    let obstacle = work::obstacle(job, &plan);
-    if obstacle.is_none()
-        && work::may_be_cut(job, &plan)
+    if work::may_be_cut(job, &plan)
+        && work::obstacle(job, &plan).is_none()
         && let Some(record) = planned::begin(job, &plan)?
     {
         return planned::execute(job, plan, record);
     }
-    let uncut = |why| move |error: Error| error.hint(format!("the run is not cut into tasks: {why}"));
-    plan.inputs.check_list(job).map_err(uncut(obstacle.unwrap_or("it is one")))?;
+    let why = || work::obstacle(job, &plan).unwrap_or("it is one");
+    plan.inputs.check_list(job).map_err(|e| e.hint(format!("the run is not cut into tasks: {}", why())))?;
     let transaction = TransactionId::fresh();
     let naming = ShardNaming::of(&plan.settings, transaction.tag());
     let mut report = report_of(job, &plan);

@@ -62,14 +62,14 @@ pub(super) static NPY: Format = Format {
 };
 
 fn netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    if !netcdf::sniff(start.head) {
+    if !netcdf::sniff(&start.head.bytes) {
         return hdf5(start);
     }
     source(start, |input| Ok((InputFormat(&NETCDF), Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>)))
 }
 
 fn hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    if !hdf5::sniff(start.head) {
+    if !hdf5::sniff(&start.head.bytes) {
         return Ok(None);
     }
     let uri = start.file.uri();
@@ -80,7 +80,7 @@ fn hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
 }
 
 fn npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    let Some(form) = npy::sniff(start.head) else { return Ok(None) };
+    let Some(form) = npy::sniff(&start.head.bytes) else { return Ok(None) };
     source(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
 }
 
@@ -89,7 +89,7 @@ fn source(
     start: &Start<'_>,
     open: impl Fn(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
 ) -> Result<Option<RecordSource>> {
-    let (file, packed, options) = (start.file, start.packed, start.options);
+    let (file, packed, options) = (start.file, start.head.packed, start.options);
     let again = {
         let file = file.clone();
         move || placed(open(ranged(&file, packed)?), &file)

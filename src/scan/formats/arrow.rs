@@ -21,7 +21,7 @@ pub(super) static ARROW: Format = Format {
 };
 
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    let Some(form) = ipc::sniff(start.head) else { return Ok(None) };
+    let Some(form) = ipc::sniff(&start.head.bytes) else { return Ok(None) };
     let reader = match form {
         IpcForm::File => IpcReader::open(start.ranged()?, &start.file.uri())?,
         IpcForm::Stream => IpcReader::of_stream(),

@@ -25,7 +25,7 @@ use self::format::Format;
 pub(super) use self::{
     arrays::zarr_source,
     start::{HEAD_BYTES, PACKED, Start, first_split, placed},
-    text::{JSON_LINES, is_csv_name},
+    text::is_csv_name,
 };
 pub use self::{format::InputFormat, start::SniffOptions};
 use super::source::RecordSource;
@@ -86,6 +86,12 @@ impl InputFormat {
         all
     };
 
+    /// Whether a name, in any case, ends as those of its files do.
+    pub(super) fn ends(self, name: &str) -> bool {
+        let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+        extension.is_some_and(|extension| self.0.endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
+    }
+
     /// Whether this is a format in whose files records lie in lines of delimited text.
     pub(super) fn is_delimited(self) -> bool {
         [Self::CSV, Self::TSV].contains(&self)
@@ -133,10 +139,10 @@ pub(super) fn stating(states: &'static str) -> impl Iterator<Item = InputFormat>
 ///
 /// # Errors
 /// When a format claims it, but it cannot be read.
-pub(super) fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
+pub(super) fn open(start: Start<'_>) -> Result<Option<RecordSource>> {
     for format in INPUTS {
         if let Some(open) = format.open.filter(|_| start.wants(InputFormat(format)))
-            && let Some(source) = open(start)?
+            && let Some(source) = open(&start)?
         {
             return Ok(Some(source));
         }

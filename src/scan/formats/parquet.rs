@@ -21,10 +21,10 @@ pub(super) static PARQUET: Format = Format {
 };
 
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    if parquet::is_encrypted(start.head) {
+    if parquet::is_encrypted(&start.head.bytes) {
         return Err(parquet::encrypted().at(start.file.uri()));
     }
-    if !parquet::sniff(start.head) {
+    if !parquet::sniff(&start.head.bytes) {
         return Ok(None);
     }
     let reader = ParquetReader::open_with_bytes(start.ranged()?, &start.file.uri(), &start.options.binary)?;

@@ -8,7 +8,7 @@ use std::{
 use arrow::datatypes::Fields;
 
 use super::{
-    super::{SourceFile, source::RecordSource},
+    super::{Head, SourceFile, source::RecordSource},
     format::InputFormat,
 };
 use crate::{
@@ -59,12 +59,7 @@ pub struct SniffOptions {
 pub(in crate::scan) struct Start<'a> {
     pub(in crate::scan) file: &'a SourceFile,
     pub(in crate::scan) options: &'a SniffOptions,
-    /// Its first bytes, decompressed.
-    pub(in crate::scan) head: &'a [u8],
-    /// Whether these are all of them.
-    pub(in crate::scan) complete: bool,
-    /// Whether the whole file is compressed.
-    pub(in crate::scan) packed: bool,
+    pub(in crate::scan) head: Head,
 }
 
 /// Largest Parquet or Arrow file that is read although it is compressed as a whole, which leaves no way but to hold it.
@@ -86,14 +81,15 @@ impl Start<'_> {
         reader: impl RecordReader + 'static,
     ) -> Result<Option<RecordSource>> {
         let reader: Box<dyn RecordReader> = Box::new(reader);
-        let mut source = RecordSource { packed: self.packed, ..RecordSource::new(self.file, format, reader.into()) };
+        let mut source =
+            RecordSource { packed: self.head.packed, ..RecordSource::new(self.file, format, reader.into()) };
         source.sample = first_split(&source)?;
         Ok(Some(source))
     }
 
     /// Returns the file as something whose ranges are read.
     pub(super) fn ranged(&self) -> Result<RangedInput> {
-        ranged(self.file, self.packed)
+        ranged(self.file, self.head.packed)
     }
 }
 

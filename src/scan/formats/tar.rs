@@ -27,12 +27,12 @@ pub(super) static TAR: Format = Format {
 };
 
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    if !tar::sniff(start.head) {
+    if !tar::sniff(&start.head.bytes) {
         return Ok(None);
     }
     match types_beside(start.file)? {
         Some(types) => start.read_by(InputFormat(&TAR), RowsInTar::new(types)),
-        None => start.read_by(InputFormat(&TAR), TarReader::with_links(archive_of(start.file, start.packed))),
+        None => start.read_by(InputFormat(&TAR), TarReader::with_links(archive_of(start.file, start.head.packed))),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::io::{Cursor, Read};
 
 use super::{
-    super::{SourceFile, foreign, source::RecordSource},
+    super::{Head, SourceFile, foreign, source::RecordSource},
     format::{Class, Format, InputFormat},
     start::{SniffOptions, Start, whole_records},
 };
@@ -59,22 +59,18 @@ pub(super) static JSON: Format = Format {
 
 type Found = (InputFormat, Box<dyn RecordReader>);
 
-/// How names of JSON Lines end.
-pub(in crate::scan) const JSON_LINES: &[&str] = &[".geojsonl", ".geojsons", ".jsonl", ".jsonlines", ".ndjson"];
-
 /// Returns the records of text, in any encoding.
 ///
 /// # Errors
 /// When its header is not UTF-8.
-pub(in crate::scan) fn text(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    let Start { file, options, complete, packed, .. } = *start;
-    let encoding = options.encoding.or_else(|| encoding::sniff(start.head));
+pub(in crate::scan) fn text(start: Start<'_>) -> Result<Option<RecordSource>> {
+    let Start { file, options, head: Head { bytes: head, complete, packed } } = start;
+    let encoding = options.encoding.or_else(|| encoding::sniff(&head));
     let head = match encoding {
-        None => start.head.to_vec(),
+        None => head,
         Some(encoding) => {
             let mut text = Vec::new();
-            let head = Cursor::new(start.head.to_vec());
-            encoding::decode(encoding, Box::new(head)).read_to_end(&mut text)?;
+            encoding::decode(encoding, Box::new(Cursor::new(head))).read_to_end(&mut text)?;
             // A character that the head cuts in two is no fault.
             if !complete && text.last() == Some(&encoding::MALFORMED) {
                 text.pop();
@@ -93,7 +89,7 @@ pub(in crate::scan) fn text(start: &Start<'_>) -> Result<Option<RecordSource>> {
 fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {
     let json_source = |mode| Box::new(json::JsonSource::new(mode).with_options(options.json.clone()));
     Ok(match options.from {
-        Some(from) if [InputFormat(&CSV), InputFormat(&TSV)].contains(&from) => {
+        Some(from) if from.is_delimited() => {
             let mut csv = csv::CsvOptions { certain: true, ..options.csv.clone() };
             if from == InputFormat(&TSV) {
                 csv.delimiter.get_or_insert(b'\t');
@@ -158,11 +154,10 @@ fn is_damaged_text(head: &[u8]) -> bool {
 
 /// How records lie in a file whose name says that it is JSON.
 fn json_name(lower: &str) -> Option<json::Mode> {
-    let named = |ends: &[&str]| ends.iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")));
-    if named(JSON_LINES) {
+    if is_named(&JSONL, lower) {
         return Some(json::Mode::Lines);
     }
-    named(&[".json", ".geojson"]).then_some(json::Mode::Document)
+    is_named(&JSON, lower).then_some(json::Mode::Document)
 }
 
 /// Sniffs what is said to be delimited text: a few bytes that are not UTF-8 make bad records, not another format. In
@@ -199,5 +194,11 @@ fn sniff_csv(
 
 /// Whether a name in lower case says that a file is delimited text.
 pub(in crate::scan) fn is_csv_name(lower: &str) -> bool {
-    [".csv", ".tsv", ".tab", ".psv"].iter().any(|e| lower.ends_with(e) || lower.contains(&format!("{e}.")))
+    is_named(&CSV, lower) || is_named(&TSV, lower)
+}
+
+/// Whether a name in lower case has an ending of a format, at its end or before another extension.
+fn is_named(format: &Format, lower: &str) -> bool {
+    let mut endings = format.endings.iter().map(|ending| format!(".{ending}"));
+    endings.any(|ending| lower.ends_with(&ending) || lower.contains(&format!("{ending}.")))
 }

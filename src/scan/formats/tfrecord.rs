@@ -21,7 +21,7 @@ pub(super) static TFRECORD: Format = Format {
 };
 
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
-    if !tfrecord::sniff(start.head) {
+    if !tfrecord::sniff(&start.head.bytes) {
         return Ok(None);
     }
     start.read_by(InputFormat(&TFRECORD), TfRecordReader::new(types_beside(start.file)?))

@@ -184,7 +184,7 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     let whole: usize = sample.iter().map(|value| value.len()).sum();
     sample.iter_mut().for_each(|value| *value = &value[..value.len().min(LONG_TEXT)]);
     let shown: usize = sample.iter().map(|value| value.len()).sum();
-    let scale = scale * if shown < whole { whole as f64 / shown as f64 } else { 1.0 };
+    let scale = scale * (whole.max(1) as f64 / shown.max(1) as f64);
     let (mut page, mut packed) = (Vec::new(), Vec::new());
     let mut size = |put: PutTexts| -> Result<usize> {
         page.clear();
