@@ -77,7 +77,7 @@ ALL = [
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
     Check("report_check", "the numbers of a report are DuckDB's over the live shards, and its page fits 400 and 1,400 pixels", "--rows 150000", "--rows 2000000", cost=40),
     Check("rules_check", "rules of `check` hold where DuckDB counts no record that breaks them", "--rounds 2", "--rounds 40 --rows 50000", cost=15),
-    Check("bench_check", "`bench` agrees with loops that are written for the purpose, and its page fits 400 and 1,400 pixels", "--rounds 3 --seconds 0.4", "--rounds 9",
+    Check("bench_check", "`bench` agrees with loops that are written for the purpose, and its page fits 400 and 1,400 pixels", "--rounds 1 --seconds 0.3", "--rates --rounds 9",
           alone=True, cost=60),
     Check("events_check", "with --json, each line of standard error is an event of the published schema", cost=20),
     Check("splice_check", "compacted Parquet files of the corpus, as other readers see them", "", "--all-codecs", ("corpus",)),
