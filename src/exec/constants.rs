@@ -224,20 +224,20 @@ mod tests {
 
     #[test]
     fn shards_are_grouped_by_their_constants() {
-        let store = RemoteStore::memory().unwrap();
-        let put = |folder: &str, content: &[u8]| store.publish(vec![stage(&store, folder, content).unwrap()]).unwrap();
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let put = |folder: &str, content: &[u8]| store.publish(vec![stage(store, folder, content).unwrap()]).unwrap();
         put("a", b"one");
         put("b", b"one");
         put("c", b"two");
         let all = ["d/000000.tar", "a/000000.tar", "a/000001.tar", "c/000000.tar", "b/000000.tar"];
-        let sets = ConstantSets::of_shards(&store, all.into_iter()).unwrap();
+        let sets = ConstantSets::of_shards(store, all.into_iter()).unwrap();
         assert_eq!(all.map(|shard| sets.of(shard)), [0, 1, 1, 2, 1]);
-        assert!(sets.any() && !ConstantSets::of_shards(&store, ["d/000000.tar"].into_iter()).unwrap().any());
+        assert!(sets.any() && !ConstantSets::of_shards(store, ["d/000000.tar"].into_iter()).unwrap().any());
         assert_eq!(sets.common([all[1], all[4]].into_iter()), Ok(Some(Bytes::from_static(b"one"))));
         assert_eq!(sets.common([all[1], all[3]].into_iter()), Err(("a".to_owned(), "c".to_owned())));
         assert_eq!(sets.common([all[0], all[1]].into_iter()), Err(("d".to_owned(), "a".to_owned())));
-        store.publish(vec![sets.stage(&store, all[3], "e").unwrap().unwrap()]).unwrap();
+        store.publish(vec![sets.stage(store, all[3], "e").unwrap().unwrap()]).unwrap();
         assert_eq!(store.get("e/_constants.arrow").unwrap().unwrap(), &b"two"[..]);
-        assert!(sets.stage(&store, all[0], "f").unwrap().is_none());
+        assert!(sets.stage(store, all[0], "f").unwrap().is_none());
     }
 }

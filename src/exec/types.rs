@@ -210,19 +210,19 @@ mod tests {
 
     #[test]
     fn types_of_several_folders_are_returned_only_if_they_agree() {
-        let store = RemoteStore::memory().unwrap();
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
         let fields = |columns: &[(&str, DataType)]| -> Fields {
             columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()
         };
-        let put = |folder: &str, fields: &Fields| store.publish(vec![stage(&store, folder, fields).unwrap()]).unwrap();
+        let put = |folder: &str, fields: &Fields| store.publish(vec![stage(store, folder, fields).unwrap()]).unwrap();
         put("a", &fields(&[("x", DataType::Int64)]));
         put("b", &fields(&[("x", DataType::Int64), ("y", DataType::Date32)]));
         put("c", &fields(&[("x", DataType::Utf8)]));
-        let of = |shards: &[&str]| of_shards(&store, shards.iter().copied(), None).unwrap();
+        let of = |shards: &[&str]| of_shards(store, shards.iter().copied(), None).unwrap();
         let both = fields(&[("x", DataType::Int64), ("y", DataType::Date32)]);
         assert_eq!(of(&["a/000000.tfrecord", "b/000000.tfrecord", "a/000001.tfrecord"]), Some(both));
         let dataset = fields(&[("x", DataType::Int64)]);
-        let of_dataset = of_shards(&store, ["a/0.tar", "c/0.tar"].into_iter(), Some(&dataset)).unwrap();
+        let of_dataset = of_shards(store, ["a/0.tar", "c/0.tar"].into_iter(), Some(&dataset)).unwrap();
         assert_eq!(of_dataset, Some(dataset));
         assert_eq!(of(&["a/000000.tfrecord", "c/000000.tfrecord"]), Some(fields(&[("x", DataType::Utf8)])));
         assert_eq!(of(&["a/000000.tfrecord", "d/000000.tfrecord"]), None);

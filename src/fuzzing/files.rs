@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     error::{Error, Result},
-    storage::{Listed, Location, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store},
+    storage::{Existing, Listed, Location, ObjectFacts, Pin, PutOutcome, Reading, Sink, Staged, Store, Visit},
 };
 
 /// Files by path.
@@ -32,6 +32,15 @@ impl Files {
         self.files.get(path).ok_or_else(|| Error::integrity("expected an object, found none").at(path))
     }
 
+    fn range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
+        let bytes = self.file(path)?;
+        let place = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let place = place.filter(|(start, end)| start <= end && *end <= bytes.len());
+        let (start, end) =
+            place.ok_or_else(|| Error::internal("a range beyond the end of a file was requested").at(path))?;
+        Ok(bytes.slice(start..end))
+    }
+
     fn facts(path: &str, bytes: &Bytes) -> ObjectFacts {
         ObjectFacts { path: path.to_owned(), bytes: bytes.len() as u64, modified: Timestamp::UNIX_EPOCH, etag: None }
     }
@@ -46,55 +55,53 @@ impl Store for Files {
         &self.location
     }
 
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        Ok(self.files.get(path).cloned())
-    }
-
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        let bytes = self.file(path)?;
-        let place = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
-        let place = place.filter(|(start, end)| start <= end && *end <= bytes.len());
-        let (start, end) =
-            place.ok_or_else(|| Error::internal("a range beyond the end of a file was requested").at(path))?;
-        Ok(bytes.slice(start..end))
-    }
-
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         Ok(self.files.get(path).map(|bytes| Self::facts(path, bytes)))
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        Ok(Box::new(self.file(path)?.clone().reader()))
+    fn fetch(&self, path: &str, _: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        let file = self.files.get(path);
+        into.extend_from_slice(file.map_or(&[], |bytes| bytes));
+        Ok(file.is_some())
     }
 
-    fn read_whole(&self, path: &str, _: u64, into: &mut Vec<u8>) -> Result<()> {
-        into.extend_from_slice(self.file(path)?);
-        Ok(())
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.range(path, range)).collect()
     }
 
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let tail = |file: &Bytes| {
+            let start = file.len().saturating_sub(usize::try_from(bytes).unwrap_or(usize::MAX));
+            (file.slice(start..), file.len() as u64)
+        };
+        Ok(self.files.get(path).map(tail))
+    }
+
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let file = self.file(path)?.clone();
+        Ok(match reading {
+            Reading::Range(range, _) => Box::new(self.range(path, &range)?.reader()),
+            Reading::Whole(_) | Reading::Start | Reading::Back => Box::new(file.reader()),
+        })
+    }
+
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
         let below =
             |path: &str| folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         let found = self.files.iter().filter(|(path, _)| below(path));
         for (path, bytes) in found {
-            visit(Listed::Object(Self::facts(path, bytes)))?;
+            if visit(Listed::Object(Self::facts(path, bytes)))?.is_break() {
+                break;
+            }
         }
         Ok(())
     }
 
-    fn put(&self, _: &str, _: Bytes) -> Result<()> {
+    fn write(&self, _: &str, _: Bytes, _: Existing) -> Result<PutOutcome> {
         read_only()
     }
 
-    fn replace(&self, _: Vec<Staged>) -> Result<()> {
-        read_only()
-    }
-
-    fn put_if_absent(&self, _: &str, _: Bytes) -> Result<PutOutcome> {
-        read_only()
-    }
-
-    fn delete(&self, _: &str) -> Result<()> {
+    fn delete_all(&self, _: &[String]) -> Result<()> {
         read_only()
     }
 
@@ -102,11 +109,7 @@ impl Store for Files {
         read_only()
     }
 
-    fn publish(&self, _: Vec<Staged>) -> Result<()> {
-        read_only()
-    }
-
-    fn lock(&self, _: &str) -> Result<Lock> {
+    fn name_staged(&self, _: Vec<Staged>, _: Existing) -> Result<()> {
         read_only()
     }
 }

@@ -345,7 +345,7 @@ mod tests {
     const TOKEN: &str = "t0ken-of-mine";
 
     /// Opens a store of each cloud at a port of this machine.
-    fn stores(port: u16) -> Vec<RemoteStore> {
+    fn stores(port: u16) -> Vec<Box<dyn Store>> {
         let at = format!("http://127.0.0.1:{port}");
         let s3 = [
             ("AWS_ENDPOINT_URL", &*at),
@@ -367,7 +367,7 @@ mod tests {
         let open = |url: &str, settings: &[(&str, &str)]| {
             let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             let location = Location::parse(url, Path::new("/")).unwrap();
-            RemoteStore::open(&location, &StoreSettings::new(settings)).unwrap()
+            Box::new(RemoteStore::open(&location, &StoreSettings::new(settings)).unwrap()) as Box<dyn Store>
         };
         vec![open("s3://bucket/data", &s3), open("gs://bucket/data", &google), open("az://container/data", &azure)]
     }
@@ -444,7 +444,7 @@ mod tests {
         let (port, _) = serve(move |_| redirect(302, &format!("location: http://127.0.0.1:{target}/y\r\n")));
         let location = Location::parse(&format!("http://me:pass@127.0.0.1:{port}"), Path::new("/")).unwrap();
         let settings = StoreSettings::new(vec![("AWS_SESSION_TOKEN".to_owned(), TOKEN.to_owned())]);
-        let store = RemoteStore::open(&location, &settings).unwrap();
+        let store: &dyn Store = &RemoteStore::open(&location, &settings).unwrap();
         assert_eq!(store.get("x").unwrap().unwrap(), "hi");
         let heads = heads.lock().unwrap().join("");
         let lower = heads.to_ascii_lowercase();

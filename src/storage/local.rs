@@ -46,8 +46,8 @@ use super::{
     pin::Pin,
     sink::FileWriter,
     store::{
-        Listed, Lock, ObjectFacts, Pending, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, beyond, changed, missing,
-        occupied,
+        Existing, Local, Lock, ObjectFacts, Pending, PutOutcome, Reading, SYSTEM_FOLDER, Sink, Staged, Store, Visit,
+        beyond, changed, missing, occupied,
     },
     walk,
 };
@@ -281,22 +281,33 @@ impl LocalStore {
         );
         self.syncer.all(folders.iter().map(File::open))
     }
-}
 
-impl Store for LocalStore {
-    fn location(&self) -> &Location {
-        &self.location
-    }
-
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        match self.at(path).and_then(fs::read) {
-            Ok(bytes) => Ok(Some(bytes.into())),
-            Err(e) if absent(&e) => Ok(None),
-            Err(e) => Err(self.failed(path, "reading")(e)),
+    /// Appends a file that had so many bytes when it was listed.
+    fn read_listed(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> io::Result<Result<()>> {
+        let Ok(expected) = usize::try_from(bytes) else {
+            return Ok(Err(Error::internal("an object is larger than memory")));
+        };
+        let file = self.open_below(path)?;
+        let start = into.len();
+        // With capacity for one byte more than expected, a single read detects a longer file.
+        into.reserve(expected + 1);
+        loop {
+            let count = retry_on_intr(|| read(&file, spare_capacity(into)))?;
+            let found = into.len() - start;
+            if found > expected {
+                return Ok(Err(changed(&self.location, path, bytes, "more")));
+            }
+            if found == expected {
+                return Ok(Ok(()));
+            }
+            if count == 0 {
+                return Ok(Err(changed(&self.location, path, bytes, &found.to_string())));
+            }
         }
     }
 
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+    /// Reads a range that must exist completely.
+    fn range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
         let read = || {
             let file = File::open(self.at(path)?)?;
             let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
@@ -313,10 +324,20 @@ impl Store for LocalStore {
         };
         match read() {
             Ok(Ok(bytes)) => Ok(bytes.into()),
-            Ok(Err(found)) => Err(beyond(&self.location, path, &range, found)),
+            Ok(Err(found)) => Err(beyond(&self.location, path, range, found)),
             Err(e) if absent(&e) => Err(missing(&self.location, path)),
             Err(e) => Err(self.failed(path, "reading")(e).byte(range.start)),
         }
+    }
+}
+
+impl Store for LocalStore {
+    fn location(&self) -> &Location {
+        &self.location
+    }
+
+    fn local(&self) -> Option<&dyn Local> {
+        Some(self)
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
@@ -328,77 +349,55 @@ impl Store for LocalStore {
         }
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        match self.at(path).and_then(File::open) {
-            Ok(file) => Ok(Box::new(file)),
-            Err(e) if absent(&e) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "opening")(e)),
-        }
-    }
-
-    fn read_range_of(&self, path: &str, range: Range<u64>, _: &Pin) -> Result<Box<dyn Read + Send>> {
-        let opened = self.at(path).and_then(File::open).and_then(|mut file| {
-            file.seek(io::SeekFrom::Start(range.start))?;
-            Ok(file.take(range.end.saturating_sub(range.start)))
-        });
-        match opened {
-            Ok(section) => Ok(Box::new(section)),
-            Err(e) if absent(&e) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "opening")(e)),
-        }
-    }
-
-    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        self.at(path)
-            .and_then(|path| back::open(&path))
-            .map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        let expected = usize::try_from(bytes).map_err(|_| Error::internal("an object is larger than memory"))?;
-        let failed = |e: io::Error| {
-            if absent(&e) { missing(&self.location, path) } else { self.failed(path, "reading")(e) }
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        let read = match bytes {
+            Some(bytes) => self.read_listed(path, bytes, into),
+            None => self.at(path).and_then(File::open).and_then(|mut file| file.read_to_end(into).map(|_| Ok(()))),
         };
-        let file = self.open_below(path).map_err(failed)?;
-        let start = into.len();
-        // With capacity for one byte more than expected, a single read detects a longer file.
-        into.reserve(expected + 1);
-        loop {
-            let count = retry_on_intr(|| read(&file, spare_capacity(into))).map_err(|e| failed(e.into()))?;
-            let found = into.len() - start;
-            if found > expected {
-                return Err(changed(&self.location, path, bytes, "more"));
-            }
-            if found == expected {
-                return Ok(());
-            }
-            if count == 0 {
-                return Err(changed(&self.location, path, bytes, &found.to_string()));
-            }
+        match read {
+            Ok(read) => read.map(|()| true),
+            Err(e) if absent(&e) => Ok(false),
+            Err(e) => Err(self.failed(path, "reading")(e)),
         }
     }
 
-    #[cfg(target_os = "linux")]
-    fn is_cached(&self, path: &str) -> bool {
-        let mut byte = [0];
-        let mut start = [io::IoSliceMut::new(&mut byte)];
-        // Fails if it would wait for the disk, or if the file system cannot tell.
-        self.open_below(path).is_ok_and(|file| preadv2(file, &mut start, 0, ReadWriteFlags::NOWAIT).is_ok())
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.range(path, range)).collect()
     }
 
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let Some(facts) = self.head(path)? else { return Ok(None) };
+        let start = facts.bytes.saturating_sub(bytes);
+        Ok(Some((self.range(path, &(start..facts.bytes))?, facts.bytes)))
+    }
+
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let opened = self.at(path).and_then(|path| -> io::Result<Box<dyn Read + Send>> {
+            Ok(match reading {
+                Reading::Whole(_) | Reading::Start => Box::new(File::open(path)?),
+                Reading::Back => back::open(&path)?,
+                Reading::Range(range, _) => {
+                    let mut file = File::open(path)?;
+                    file.seek(io::SeekFrom::Start(range.start))?;
+                    Box::new(file.take(range.end.saturating_sub(range.start)))
+                }
+            })
+        });
+        opened.map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
+    }
+
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
         let top = if folder.is_empty() { Ok(self.root.clone()) } else { self.at(folder) };
         let top = top.map_err(self.failed(folder, "listing"))?;
         walk::walk(&top, folder, visit)
     }
 
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+    fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
         let staged = self.stage_whole(path, &bytes)?;
-        self.replace(vec![Staged::new(path, staged)])
-    }
-
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let staged = self.stage_whole(path, &bytes)?;
+        if existing == Existing::Replace {
+            self.name_staged(vec![Staged::new(path, staged)], existing)?;
+            return Ok(PutOutcome::Created);
+        }
         let (folder, name) = self.folder_for(path).map_err(self.failed(path, "creating the folder"))?;
         match naming::exclusively(staged.name(), folder.name(name), path) {
             Ok(()) => {
@@ -412,18 +411,13 @@ impl Store for LocalStore {
         }
     }
 
-    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        // A missing folder was emptied and removed, which is durable once the one above it is.
-        let existing = |path: &Path| path.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned);
-        let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| existing(&self.at(path).ok()?)).collect();
-        self.syncer.all(folders.iter().map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
-    }
-
-    fn delete(&self, path: &str) -> Result<()> {
-        match OpenFolder::of(&self.root, path).and_then(|(folder, name)| folder.name(name).remove()) {
-            Ok(()) => self.remove_empty_folders(path),
-            Err(e) if absent(&e) => {}
-            Err(e) => return Err(self.failed(path, "deleting")(e)),
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        for path in paths {
+            match OpenFolder::of(&self.root, path).and_then(|(folder, name)| folder.name(name).remove()) {
+                Ok(()) => self.remove_empty_folders(path),
+                Err(e) if absent(&e) => {}
+                Err(e) => return Err(self.failed(path, "deleting")(e)),
+            }
         }
         Ok(())
     }
@@ -433,6 +427,32 @@ impl Store for LocalStore {
         let file = self.create_staged(&mut staged).map_err(self.failed(path, "creating"))?;
         let (file, syncer) = (FileWriter::new(file, &staged.from), Arc::clone(&self.syncer));
         Ok(Box::new(LocalSink { path: path.to_owned(), file, syncer, staged }))
+    }
+
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
+        if existing == Existing::Replace {
+            return self.name_all(staged, |from, to, _| from.rename(to), &mut |_| {});
+        }
+        // An error drops `named`, which removes the names given so far.
+        let mut named = Named { root: &self.root, paths: Vec::new() };
+        self.name_all(staged, naming::exclusively, &mut |path| named.paths.push(path.to_owned()))?;
+        named.paths.clear();
+        Ok(())
+    }
+}
+
+impl Local for LocalStore {
+    #[cfg(target_os = "linux")]
+    fn is_cached(&self, path: &str) -> bool {
+        let mut byte = [0];
+        let mut start = [io::IoSliceMut::new(&mut byte)];
+        // Fails if it would wait for the disk, or if the file system cannot tell.
+        self.open_below(path).is_ok_and(|file| preadv2(file, &mut start, 0, ReadWriteFlags::NOWAIT).is_ok())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn is_cached(&self, _path: &str) -> bool {
+        false
     }
 
     fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
@@ -446,50 +466,6 @@ impl Store for LocalStore {
             // Another file system, one without hard links, or too many links: the caller has to copy.
             Err(_) => Ok(None),
         }
-    }
-
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        // An error drops `named`, which removes the names given so far.
-        let mut named = Named { root: &self.root, paths: Vec::new() };
-        self.name_all(staged, naming::exclusively, &mut |path| named.paths.push(path.to_owned()))?;
-        named.paths.clear();
-        Ok(())
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.name_all(staged, |from, to, _| from.rename(to), &mut |_| {})
-    }
-
-    fn tidy(&self) {
-        let is_old = |entry: &fs::DirEntry| {
-            let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
-            age.is_some_and(|age| age > ABANDONED)
-        };
-        let Ok(staging) = OpenFolder::existing(&self.root, STAGING) else { return };
-        let left = fs::read_dir(self.root.join(STAGING)).into_iter().flatten().flatten();
-        for name in left.filter(is_old).filter_map(|entry| entry.file_name().into_string().ok()) {
-            let _ = staging.name(&name).remove();
-        }
-        // A folder that is not empty stays: it is in use, or holds something else.
-        for path in [STAGING, SYSTEM_FOLDER] {
-            if OpenFolder::of(&self.root, path).and_then(|(above, name)| above.name(name).remove_folder()).is_err() {
-                break;
-            }
-        }
-    }
-
-    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        let folder = OpenFolder::existing(&self.root, LOCKS);
-        let file = match folder.and_then(|folder| folder.name(name).open_lock(false)) {
-            Ok(file) => file,
-            Err(e) if absent(&e) => return Ok(Some(false)),
-            Err(e) => return Err(self.failed(name, "checking a lock")(e)),
-        };
-        Ok(match file.try_lock_shared() {
-            Ok(()) => Some(false),
-            Err(fs::TryLockError::WouldBlock) => Some(true),
-            Err(fs::TryLockError::Error(_)) => None,
-        })
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
@@ -514,6 +490,49 @@ impl Store for LocalStore {
             // Some network file systems do not support locks; commits are safe without them.
             Err(fs::TryLockError::Error(_)) => Ok(Lock { _file: None }),
         }
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        let folder = OpenFolder::existing(&self.root, LOCKS);
+        let file = match folder.and_then(|folder| folder.name(name).open_lock(false)) {
+            Ok(file) => file,
+            Err(e) if absent(&e) => return Ok(Some(false)),
+            Err(e) => return Err(self.failed(name, "checking a lock")(e)),
+        };
+        Ok(match file.try_lock_shared() {
+            Ok(()) => Some(false),
+            Err(fs::TryLockError::WouldBlock) => Some(true),
+            Err(fs::TryLockError::Error(_)) => None,
+        })
+    }
+
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        // A missing folder was emptied and removed, which is durable once the one above it is.
+        let existing = |path: &Path| path.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned);
+        let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| existing(&self.at(path).ok()?)).collect();
+        self.syncer.all(folders.iter().map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
+    }
+
+    fn tidy(&self) {
+        let is_old = |entry: &fs::DirEntry| {
+            let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
+            age.is_some_and(|age| age > ABANDONED)
+        };
+        let Ok(staging) = OpenFolder::existing(&self.root, STAGING) else { return };
+        let left = fs::read_dir(self.root.join(STAGING)).into_iter().flatten().flatten();
+        for name in left.filter(is_old).filter_map(|entry| entry.file_name().into_string().ok()) {
+            let _ = staging.name(&name).remove();
+        }
+        // A folder that is not empty stays: it is in use, or holds something else.
+        for path in [STAGING, SYSTEM_FOLDER] {
+            if OpenFolder::of(&self.root, path).and_then(|(above, name)| above.name(name).remove_folder()).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
     }
 }
 

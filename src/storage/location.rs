@@ -73,6 +73,11 @@ impl Location {
         self.url.scheme().starts_with("http")
     }
 
+    /// Whether its store lists objects in the order of their names.
+    pub fn lists_in_order(&self) -> bool {
+        self.local_path().is_none() && self.url.scheme() != "memory"
+    }
+
     /// Returns the URL.
     pub fn url(&self) -> &Url {
         &self.url

@@ -21,6 +21,7 @@ mod checks;
 mod connect;
 mod credentials;
 mod deliver;
+mod derived;
 mod durable;
 mod entry;
 mod folder;
@@ -69,7 +70,10 @@ pub use scratch::{Scratch, ScratchPath};
 pub use settings::{Opener, StoreSettings};
 pub use spill::Spill;
 pub use spool::Spool;
-pub use store::{Listed, Lock, ObjectFacts, PutOutcome, SYSTEM_FOLDER, Sink, Staged, Store, checked_path, is_missing};
+pub use store::{
+    Existing, Listed, Local, Lock, ObjectFacts, PutOutcome, Reading, SYSTEM_FOLDER, Sink, Staged, Store, Visit,
+    checked_path, is_missing,
+};
 pub use waiting::{REMOTE_REQUESTS, SMALL, for_each_waiting, waiting, with_io_threads};
 pub use watch::{Watch, capture_fault, watched};
 

@@ -13,7 +13,7 @@ use super::{
     checks::Checks,
     pin::Pin,
     ranges::{Fetched, Prefetched, part, requests as requests_of},
-    store::{Store, beyond, changed},
+    store::{Reading, Store, beyond, changed},
     watch,
 };
 use crate::{
@@ -157,10 +157,7 @@ impl Object {
             return Err(beyond(self.store.location(), &self.path, &range, self.bytes));
         }
         let found = match &self.remote {
-            Some(remote) => self
-                .store
-                .get_ranges_of(&self.path, std::slice::from_ref(&range), &remote.pin)
-                .and_then(|found| found.into_iter().next().ok_or_else(|| Error::internal("a range has no answer"))),
+            Some(remote) => self.store.range_of(&self.path, range, &remote.pin),
             None => self.store.get_range(&self.path, range),
         };
         // The object had these bytes when it was listed.
@@ -188,7 +185,7 @@ impl Object {
         if requests.is_empty() {
             return Ok(None);
         }
-        let found = self.store.get_ranges_of(&self.path, &requests, &remote.pin).inspect_err(watch::report)?;
+        let found = self.store.ranges(&self.path, &requests, &remote.pin).inspect_err(watch::report)?;
         Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
     }
 
@@ -198,7 +195,7 @@ impl Object {
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
         let opened = match &self.remote {
-            Some(remote) => self.store.read_of(&self.path, &remote.pin),
+            Some(remote) => self.store.open(&self.path, Reading::Whole(&remote.pin)),
             None => self.store.read(&self.path),
         };
         let place = self.store.location().join(&self.path).to_string();
@@ -213,7 +210,7 @@ impl Object {
         let left = range.end.saturating_sub(range.start);
         let unpinned = Pin::default();
         let pin = self.remote.as_ref().map_or(&unpinned, |remote| &remote.pin);
-        let inner = self.store.read_range_of(&self.path, range, pin).inspect_err(watch::report)?;
+        let inner = self.store.open(&self.path, Reading::Range(range, pin)).inspect_err(watch::report)?;
         let place = self.store.location().join(&self.path).to_string();
         let whole = WholeRange { inner, left, object: self.clone() };
         Ok(Box::new(watch::ReportingReader(Box::new(whole), place)))
@@ -224,10 +221,10 @@ impl Object {
     /// # Errors
     /// When the object is missing.
     pub fn read_start(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.read_start(&self.path)
+        self.store.open(&self.path, Reading::Start)
     }
 
-    /// Opens the object from its first byte, as [`Store::read_back`] does.
+    /// Opens the object from its first byte, for it was just written and is read once.
     ///
     /// # Errors
     /// When the object is missing.

@@ -30,7 +30,7 @@ use super::{
     pin::Pin,
     secrets::Secrets,
     settings::StoreSettings,
-    store::{Listed, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, beyond, changed, missing, present},
+    store::{Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond, changed, missing},
     upload::Uploads,
 };
 use crate::error::{Effect, Error, Kind, Result};
@@ -38,8 +38,8 @@ use crate::error::{Effect, Error, Kind, Result};
 /// Maximum concurrent range requests.
 const RANGES_IN_FLIGHT: usize = 16;
 
-/// Maximum concurrent metadata requests.
-const HEADS_IN_FLIGHT: usize = 64;
+/// Bytes that are reserved for an object because its server says that it has as many.
+const MOST_RESERVED: usize = 64 << 20;
 
 /// Request timeout; long enough to send one part over a slow line.
 const TIMEOUT: &str = "120 seconds";
@@ -321,6 +321,28 @@ impl RemoteStore {
         let modified = Timestamp::from_microsecond(meta.last_modified.timestamp_micros()).unwrap_or_default();
         ObjectFacts { path: self.relative(&meta.location), bytes: meta.size, modified, etag: meta.e_tag.clone() }
     }
+
+    /// Opens a range of an object.
+    fn section(&self, path: &str, at_path: ObjectPath, range: Range<u64>, pin: &Pin) -> RemoteReader {
+        RemoteReader {
+            store: self.reading(),
+            at_path,
+            path: path.to_owned(),
+            pin: pin.clone(),
+            at: range.start,
+            end: range.end,
+            ahead: Bytes::new(),
+            next: None,
+        }
+    }
+
+    fn delete_one(&self, path: &str) -> Result<()> {
+        let at = self.at(path)?;
+        match runtime()?.block_on(self.inner.delete(&at)) {
+            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+            Err(e) => Err(self.failed(path, "deleting", &e)),
+        }
+    }
 }
 
 impl Store for RemoteStore {
@@ -332,26 +354,41 @@ impl Store for RemoteStore {
         self.endpoint.clone()
     }
 
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         let at = self.at(path)?;
-        let fetch = async { self.inner.get(&at).await?.bytes().await };
-        match runtime()?.block_on(fetch) {
-            Ok(bytes) => Ok(Some(bytes)),
+        match runtime()?.block_on(self.inner.head(&at)) {
+            Ok(meta) => Ok(Some(self.facts(&meta))),
             Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed(path, "looking up", &e)),
+        }
+    }
+
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        let at = self.at(path)?;
+        let start = into.len();
+        let fetch = async {
+            let result = self.inner.get(&at).await?;
+            let found = result.meta.size;
+            if bytes.is_none_or(|bytes| bytes == found) {
+                into.reserve(usize::try_from(found).unwrap_or(0).min(MOST_RESERVED));
+                let mut body = result.into_stream();
+                while let Some(piece) = body.next().await {
+                    into.extend_from_slice(&piece?);
+                }
+            }
+            Ok(found)
+        };
+        match runtime()?.block_on(fetch) {
+            Ok(found) if bytes.is_some_and(|bytes| bytes != found || (into.len() - start) as u64 != bytes) => {
+                Err(changed(&self.location, path, bytes.unwrap_or_default(), &found.to_string()))
+            }
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
             Err(e) => Err(self.failed(path, "reading", &e)),
         }
     }
 
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        let at = self.at(path)?;
-        runtime()?.block_on(self.whole_range(path, &at, range, &Pin::default()))
-    }
-
-    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.get_ranges_of(path, ranges, &Pin::default())
-    }
-
-    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         let at = self.at(path)?;
         let fetched: Vec<_> = ranges.iter().map(|range| self.whole_range(path, &at, range.clone(), pin)).collect();
         runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
@@ -372,128 +409,51 @@ impl Store for RemoteStore {
             Ok(_) | Err(_) => {
                 let Some(facts) = self.head(path)? else { return Ok(None) };
                 let start = facts.bytes.saturating_sub(bytes);
-                Ok(Some((self.get_range(path, start..facts.bytes)?, facts.bytes)))
+                Ok(Some((
+                    runtime()?.block_on(self.whole_range(path, &at, start..facts.bytes, &Pin::default()))?,
+                    facts.bytes,
+                )))
             }
         }
     }
 
-    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
         let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.head(&at)) {
-            Ok(meta) => Ok(Some(self.facts(&meta))),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "looking up", &e)),
+        let web = self.location.is_web();
+        match reading {
+            // A single response of a web server is always of one version.
+            Reading::Whole(_) | Reading::Back if web => self.read_web(path, &at),
+            Reading::Whole(pin) => self.read_ranges(path, at, pin),
+            Reading::Back => self.read_ranges(path, at, &Pin::default()),
+            Reading::Range(range, pin) => Ok(Box::new(self.section(path, at, range, pin))),
+            Reading::Start => match self.read_ranges(path, at.clone(), &Pin::default()) {
+                // A plain web server need not support ranges.
+                Err(_) if web => self.read_web(path, &at),
+                begun => begun,
+            },
         }
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.read_of(path, &Pin::default())
-    }
-
-    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        let at = self.at(path)?;
-        // A single response of a web server is always of one version.
-        if self.location.is_web() { self.read_web(path, &at) } else { self.read_ranges(path, at, pin) }
-    }
-
-    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        Ok(Box::new(RemoteReader {
-            store: self.reading(),
-            at_path: self.at(path)?,
-            path: path.to_owned(),
-            pin: pin.clone(),
-            at: range.start,
-            end: range.end,
-            ahead: Bytes::new(),
-            next: None,
-        }))
-    }
-
-    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        let at = self.at(path)?;
-        match self.read_ranges(path, at.clone(), &Pin::default()) {
-            // A plain web server need not support ranges.
-            Err(_) if self.location.is_web() => self.read_web(path, &at),
-            begun => begun,
-        }
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        let at = self.at(path)?;
-        let start = into.len();
-        let fetch = async {
-            let result = self.inner.get(&at).await?;
-            let found = result.meta.size;
-            if found == bytes {
-                let mut body = result.into_stream();
-                while let Some(piece) = body.next().await {
-                    into.extend_from_slice(&piece?);
-                }
-            }
-            Ok(found)
-        };
-        match runtime()?.block_on(fetch) {
-            Ok(found) if found == bytes && (into.len() - start) as u64 == bytes => Ok(()),
-            Ok(found) => Err(changed(&self.location, path, bytes, &found.to_string())),
-            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", &e)),
-        }
-    }
-
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
         self.check_lists(folder)?;
         let at = self.at(folder)?;
         let mut listing = Listing::new(&self.inner, (!at.as_ref().is_empty()).then_some(at));
         let runtime = runtime()?;
         while let Some(meta) = runtime.block_on(listing.next()) {
             let meta = meta.map_err(|e| self.failed(folder, "listing", &e))?;
-            visit(Listed::Object(self.facts(&meta)))?;
+            if visit(Listed::Object(self.facts(&meta)))?.is_break() {
+                break;
+            }
         }
         Ok(())
     }
 
-    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        // Local and in-memory listings have no order; the cloud stores list by name, a page at a time.
-        self.check_lists(folder)?;
-        if self.location.url().scheme() == "memory" {
-            return Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
-        }
-        let at = self.at(folder)?;
-        let mut listing = Listing::new(&self.inner, Some(at));
-        let runtime = runtime()?;
-        while let Some(meta) = runtime.block_on(listing.next()) {
-            let path = self.relative(&meta.map_err(|e| self.failed(folder, "listing", &e))?.location);
-            if wanted(&path) {
-                return Ok(Some(path));
-            }
-        }
-        Ok(None)
-    }
-
-    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        let look = |(path, bytes): (&str, Option<u64>)| {
-            let path = path.to_owned();
-            async move {
-                let found = match self.inner.head(&self.at(&path)?).await {
-                    Ok(meta) => Some(self.facts(&meta)),
-                    Err(StoreError::NotFound { .. }) => None,
-                    Err(e) => return Err(self.failed(&path, "looking up", &e)),
-                };
-                present(&self.location, &path, bytes, found)
-            }
-        };
-        let looked: Vec<_> = objects.iter().copied().map(look).collect();
-        runtime()?.block_on(stream::iter(looked).buffered(HEADS_IN_FLIGHT).try_collect())
-    }
-
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
+    fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
         let at = self.at(path)?;
-        runtime()?.block_on(self.inner.put(&at, bytes.into())).map_err(|e| self.failed(path, "writing", &e))?;
-        Ok(())
-    }
-
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        let at = self.at(path)?;
+        if existing == Existing::Replace {
+            let put = runtime()?.block_on(self.inner.put(&at, bytes.into()));
+            return put.map(|_| PutOutcome::Created).map_err(|e| self.failed(path, "writing", &e));
+        }
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match runtime()?.block_on(self.inner.put_opts(&at, bytes.into(), options)) {
             Ok(_) => Ok(PutOutcome::Created),
@@ -508,20 +468,10 @@ impl Store for RemoteStore {
         }
     }
 
-    fn now(&self, probe: &str) -> Result<Timestamp> {
-        self.put(probe, Bytes::from_static(b"the time of this object is that of the store\n"))?;
-        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing(&self.location, probe))
-    }
-
-    fn delete(&self, path: &str) -> Result<()> {
-        let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.delete(&at)) {
-            Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(path, "deleting", &e)),
-        }
-    }
-
     fn delete_all(&self, paths: &[String]) -> Result<()> {
+        if let [path] = paths {
+            return self.delete_one(path);
+        }
         let all = paths.iter().map(|path| self.at(path)).collect::<Result<Vec<_>>>()?;
         let deleted = async {
             // In as few requests as the store takes.
@@ -541,16 +491,11 @@ impl Store for RemoteStore {
         Ok(Box::new(self.uploads.sink(path, self.at(path)?, self.location.join(path))))
     }
 
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        self.uploads.publish(staged, &self.location)
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.uploads.replace(staged)
-    }
-
-    fn lock(&self, _name: &str) -> Result<Lock> {
-        Ok(Lock { _file: None })
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
+        match existing {
+            Existing::Replace => self.uploads.replace(staged),
+            Existing::Keep => self.uploads.publish(staged, &self.location),
+        }
     }
 }
 

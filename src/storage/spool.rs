@@ -17,7 +17,8 @@ use jiff::Timestamp;
 
 use super::{
     location::Location,
-    store::{Listed, Lock, ObjectFacts, PutOutcome, Sink, Staged, Store, beyond, changed, missing},
+    pin::Pin,
+    store::{Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond, changed, missing},
 };
 use crate::error::{Error, Result};
 
@@ -114,21 +115,11 @@ impl SpoolStore {
     fn read_only<T>(&self) -> Result<T> {
         Err(Error::internal("a stream copied to disk is read-only"))
     }
-}
 
-impl Store for SpoolStore {
-    fn location(&self) -> &Location {
-        &self.location
-    }
-
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        if path == Spool::NAME { self.get_range(path, 0..self.bytes).map(Some) } else { Ok(None) }
-    }
-
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
+    fn range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
         self.check(path)?;
         if range.end > self.bytes {
-            return Err(beyond(&self.location, path, &range, self.bytes));
+            return Err(beyond(&self.location, path, range, self.bytes));
         }
         let length = usize::try_from(range.end.saturating_sub(range.start))
             .map_err(|_| Error::internal("a range is larger than memory"))?;
@@ -137,37 +128,55 @@ impl Store for SpoolStore {
         read.map_err(|e| Error::storage("reading a stream copied to disk failed").cause(e))?;
         Ok(buffer.into())
     }
+}
+
+impl Store for SpoolStore {
+    fn location(&self) -> &Location {
+        &self.location
+    }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         Ok((path == Spool::NAME).then(|| self.facts()))
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.check(path)?;
-        Ok(Box::new(SpoolReader { file: Arc::clone(&self.file), at: 0 }))
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        if bytes != self.bytes {
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        if path != Spool::NAME {
+            return Ok(false);
+        }
+        if let Some(bytes) = bytes.filter(|bytes| *bytes != self.bytes) {
             return Err(changed(&self.location, path, bytes, &self.bytes.to_string()));
         }
-        into.extend_from_slice(&self.get_range(path, 0..bytes)?);
-        Ok(())
+        into.extend_from_slice(&self.range(path, &(0..self.bytes))?);
+        Ok(true)
     }
 
-    fn walk(&self, _folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        visit(Listed::Object(self.facts()))
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.range(path, range)).collect()
     }
 
-    fn put(&self, _path: &str, _bytes: Bytes) -> Result<()> {
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let start = self.bytes.saturating_sub(bytes);
+        Ok(Some((self.range(path, &(start..self.bytes))?, self.bytes)))
+    }
+
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.check(path)?;
+        let reader = |at| SpoolReader { file: Arc::clone(&self.file), at };
+        Ok(match reading {
+            Reading::Range(range, _) => Box::new(reader(range.start).take(range.end.saturating_sub(range.start))),
+            Reading::Whole(_) | Reading::Start | Reading::Back => Box::new(reader(0)),
+        })
+    }
+
+    fn visit(&self, _folder: &str, visit: Visit<'_>) -> Result<()> {
+        visit(Listed::Object(self.facts())).map(drop)
+    }
+
+    fn write(&self, _path: &str, _bytes: Bytes, _: Existing) -> Result<PutOutcome> {
         self.read_only()
     }
 
-    fn put_if_absent(&self, _path: &str, _bytes: Bytes) -> Result<PutOutcome> {
-        self.read_only()
-    }
-
-    fn delete(&self, _path: &str) -> Result<()> {
+    fn delete_all(&self, _paths: &[String]) -> Result<()> {
         self.read_only()
     }
 
@@ -175,15 +184,7 @@ impl Store for SpoolStore {
         self.read_only()
     }
 
-    fn publish(&self, _staged: Vec<Staged>) -> Result<()> {
-        self.read_only()
-    }
-
-    fn replace(&self, _staged: Vec<Staged>) -> Result<()> {
-        self.read_only()
-    }
-
-    fn lock(&self, _name: &str) -> Result<Lock> {
+    fn name_staged(&self, _staged: Vec<Staged>, _: Existing) -> Result<()> {
         self.read_only()
     }
 }

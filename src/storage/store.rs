@@ -2,8 +2,8 @@
 
 use std::{
     any::Any,
-    io::{BufRead, BufReader, Read, Write},
-    ops::Range,
+    io::{BufRead, Read, Write},
+    ops::{ControlFlow, Range},
     path::Path,
 };
 
@@ -63,7 +63,35 @@ pub enum PutOutcome {
     Exists,
 }
 
-/// Rooted storage of objects. All calls block; implementations can be shared between threads.
+/// How an object is opened for reading.
+#[derive(Debug, Clone)]
+pub enum Reading<'a> {
+    /// From its first byte, in the version that the pin names; the first response sets an unknown version.
+    Whole(&'a Pin),
+    /// A range, in the version that the pin names. The stream may end early if the object does.
+    Range(Range<u64>, &'a Pin),
+    /// From its first byte, for a caller that reads only the beginning.
+    Start,
+    /// From its first byte, for an object that was just written and is read once: bypasses caches where possible.
+    Back,
+}
+
+/// What is called for each object of a listing; a break ends the listing.
+pub type Visit<'a> = &'a mut dyn FnMut(Listed) -> Result<ControlFlow<()>>;
+
+/// What happens to an object whose name is given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// The new one takes its place.
+    Replace,
+    /// It stays as it is.
+    Keep,
+}
+
+/// Rooted storage of objects: what each store has to be able to do. What follows from it is in
+/// [`derived`](super::derived), so that neither a store nor a wrapper of one can forget a part of it.
+///
+/// All calls block; implementations can be shared between threads.
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Returns the root.
     fn location(&self) -> &Location;
@@ -73,46 +101,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Reads a whole object; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
-    fn get(&self, path: &str) -> Result<Option<Bytes>>;
-
-    /// Reads a byte range of an object.
-    ///
-    /// # Errors
-    /// When the object is missing or the store fails; of kind [`Kind::Input`](crate::error::Kind::Input) when it ends
-    /// before the range does.
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes>;
-
-    /// Reads several ranges of an object; remote stores send the requests concurrently.
-    ///
-    /// # Errors
-    /// As [`Self::get_range`].
-    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        ranges.iter().map(|range| self.get_range(path, range.clone())).collect()
-    }
-
-    /// As [`Self::get_ranges`], of the version of the object that `pin` names; the first response sets an unknown
-    /// version.
-    ///
-    /// # Errors
-    /// As [`Self::get_ranges`], and when the version of the object has changed.
-    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        let _ = pin;
-        self.get_ranges(path, ranges)
-    }
-
-    /// Returns the last bytes of an object, at most `bytes`, and its size; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// When the store fails.
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        let Some(facts) = self.head(path)? else { return Ok(None) };
-        let start = facts.bytes.saturating_sub(bytes);
-        let end = if start < facts.bytes { self.get_range(path, start..facts.bytes)? } else { Bytes::new() };
-        Ok(Some((end, facts.bytes)))
+    /// Returns what only local folders can do; `None` for other stores.
+    fn local(&self) -> Option<&dyn Local> {
+        None
     }
 
     /// Returns the metadata of an object; `None` if it does not exist.
@@ -121,196 +112,105 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// When the store fails.
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>>;
 
-    /// Checks that objects exist and have the given sizes.
+    /// Appends a whole object to `into`; returns whether it exists. If it fails, `into` may contain a part of it.
     ///
     /// # Errors
-    /// When one of them is missing or has another size, which the error names, or the store fails.
-    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        objects.iter().try_for_each(|(path, bytes)| present(self.location(), path, *bytes, self.head(path)?))
-    }
+    /// When the object does not have `bytes` bytes, as it had when it was listed, or the store fails.
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool>;
 
-    /// Opens an object for reading from its first byte.
+    /// Reads ranges of the version of an object that `pin` names, side by side; the first response sets an unknown
+    /// version.
     ///
     /// # Errors
-    /// When the object is missing or the store fails.
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>>;
+    /// When the object is missing, its version has changed or the store fails; of kind
+    /// [`Kind::Input`](crate::error::Kind::Input) when it ends before a range does.
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>>;
 
-    /// As [`Self::read`], of the version of the object that `pin` names; the first response sets an unknown version.
+    /// Returns the last bytes of an object, at most `bytes`, and its size; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Self::read`]; reading fails when the version of the object has changed.
-    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        let _ = pin;
-        self.read(path)
-    }
+    /// When the store fails.
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>>;
 
-    /// Opens a range of an object, of the version that `pin` names, for sequential reading. The stream may end early if
-    /// the object does; the caller checks its length.
+    /// Opens an object for sequential reading.
     ///
     /// # Errors
-    /// As [`Self::read_of`].
-    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        let mut whole = self.read_of(path, pin)?;
-        std::io::copy(&mut whole.by_ref().take(range.start), &mut std::io::sink())?;
-        Ok(Box::new(whole.take(range.end.saturating_sub(range.start))))
-    }
+    /// When the object is missing or the store fails; reading fails when the version of the object has changed.
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>>;
 
-    /// As [`Self::read`], for a caller that reads only the beginning of an object.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.read(path)
-    }
-
-    /// As [`Self::read`], for an object that was just written and is read once: bypasses caches where possible.
-    ///
-    /// # Errors
-    /// When the object is missing or the store fails.
-    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        Ok(Box::new(BufReader::with_capacity(PIECE, self.read(path)?)))
-    }
-
-    /// Appends a whole object, which had `bytes` bytes when it was listed, to `into`; on failure, `into` may contain a
-    /// part of it.
-    ///
-    /// # Errors
-    /// When the object is missing or has another size.
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()>;
-
-    /// Whether the start of an object is in memory, so that reading it waits for nothing; false if that is unknown.
-    fn is_cached(&self, _path: &str) -> bool {
-        false
-    }
-
-    /// Calls `visit` for every object below a folder (`""` is the root), in any order, with few of them in memory at a
-    /// time.
+    /// Calls `visit` for the objects below a folder (`""` is the root) until it breaks, with few of them in memory at
+    /// a time; in the order of their names where [`Location::lists_in_order`].
     ///
     /// # Errors
     /// When the store fails, or whatever `visit` fails with; a missing folder is empty.
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()>;
 
-    /// Lists every object below a folder, sorted by path.
+    /// Writes a whole object.
     ///
     /// # Errors
-    /// When the store fails; a missing folder is empty.
-    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
-        let mut out = Vec::new();
-        self.walk(folder, &mut |listed| {
-            match listed {
-                Listed::Object(facts) => out.push(facts),
-                Listed::FolderLink(_) => {}
-                Listed::Fault(e) => return Err(e),
-            }
-            Ok(())
-        })?;
-        out.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(out)
-    }
+    /// When the store fails; then the old object, if any, is still there. [`Error::effect`] says whether a new one may
+    /// have been created: if that is possible, the object has to be read back; if it is certain, the object exists but
+    /// may not survive a power cut.
+    fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome>;
 
-    /// Returns the path of the first object below a folder, by name, for which `wanted` returns true.
+    /// Deletes objects; missing ones are no error. Some may be deleted if it fails.
     ///
     /// # Errors
     /// When the store fails.
-    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)))
-    }
+    fn delete_all(&self, paths: &[String]) -> Result<()>;
 
-    /// Writes a whole object and replaces an existing one.
-    ///
-    /// # Errors
-    /// When the store fails; then the old object, if any, is still there.
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()>;
-
-    /// Writes an object only if none of this name exists.
-    ///
-    /// # Errors
-    /// When the store fails. [`Error::effect`] says whether the object may have been created: if that is possible, the
-    /// object has to be read back; if it is certain, the object exists but may not survive a power cut.
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome>;
-
-    /// Deletes an object; a missing one is not an error.
-    ///
-    /// # Errors
-    /// When the store fails.
-    fn delete(&self, path: &str) -> Result<()>;
-
-    /// Deletes several objects; missing ones are no error. Some may be deleted if it fails.
-    ///
-    /// # Errors
-    /// As [`Self::delete`].
-    fn delete_all(&self, paths: &[String]) -> Result<()> {
-        paths.iter().try_for_each(|path| self.delete(path))
-    }
-
-    /// Waits until the deletions of these objects are durable, so that a power cut cannot restore them.
-    ///
-    /// # Errors
-    /// When the store fails.
-    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        let _ = paths;
-        Ok(())
-    }
-
-    /// Starts to write a large object, which [`Store::publish`] will name `path`.
+    /// Starts to write a large object, which [`Store::name_staged`] will name `path`.
     ///
     /// # Errors
     /// When the store fails.
     fn create(&self, path: &str) -> Result<Box<dyn Sink>>;
 
-    /// Creates an object from the bytes at another location without copying them; [`Store::publish`] will name it
-    /// `path`. `None` if the store cannot do that: remote stores, and other file systems.
-    ///
-    /// # Errors
-    /// When the store fails.
-    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
-        let _ = (source, path);
-        Ok(None)
-    }
-
     /// Waits until the bytes of all staged objects are durable, then gives them their names durably and in order.
-    /// Replaces nothing.
     ///
     /// # Errors
-    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when one of the names exists, which the error states, and when
-    /// the store fails. Names that this call has given are removed again. If that fails too, or the response of a store
-    /// was lost, objects are left that no log entry refers to.
-    fn publish(&self, staged: Vec<Staged>) -> Result<()>;
+    /// When the store fails. If existing objects are kept, it is of kind
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when one of the names exists, which the error states, and names
+    /// that this call has given are removed again; if that fails too, or the response of a store was lost, objects are
+    /// left that no log entry refers to. If they are replaced, some of the objects may already have their names.
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()>;
+}
 
-    /// As [`Self::publish`], but replaces existing objects: for the few objects that are not part of a version.
-    ///
-    /// # Errors
-    /// When the store fails; some of the objects may already have their names.
-    fn replace(&self, staged: Vec<Staged>) -> Result<()>;
+/// What a folder of a local disk can do, and other stores cannot.
+pub trait Local: Send + Sync {
+    /// Whether the start of a file is in memory, so that reading it waits for nothing; false if that is unknown.
+    fn is_cached(&self, path: &str) -> bool;
 
-    /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty:
-    /// from a folder that is no dataset, which has no `vacuum`.
-    fn tidy(&self) {}
-
-    /// Returns the time by the clock that dates the objects of this store; a remote store has to write the object
-    /// `probe` to learn it.
+    /// Creates an object from the bytes at another location without copying them; [`Store::name_staged`] will name it `path`.
+    /// `None` if that cannot be done, as between file systems.
     ///
     /// # Errors
     /// When the store fails.
-    fn now(&self, probe: &str) -> Result<Timestamp> {
-        let _ = probe;
-        Ok(Timestamp::now())
-    }
+    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>>;
+
+    /// Acquires a lock that ends with the process.
+    ///
+    /// # Errors
+    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. File systems without locks
+    /// succeed.
+    fn lock(&self, name: &str) -> Result<Lock>;
 
     /// Whether a process holds a lock; `None` if that cannot be determined. Writes nothing.
     ///
     /// # Errors
     /// When the store fails.
-    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        let _ = name;
-        Ok(None)
-    }
+    fn is_locked(&self, name: &str) -> Result<Option<bool>>;
 
-    /// Acquires a lock that ends with the process, so that two runs of one command do not write the same names.
+    /// Waits until the deletions of these objects are durable, so that a power cut cannot restore them.
     ///
     /// # Errors
-    /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. Stores without locks succeed.
-    fn lock(&self, name: &str) -> Result<Lock>;
+    /// When the store fails.
+    fn settle_deletions(&self, paths: &[String]) -> Result<()>;
+
+    /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty.
+    fn tidy(&self);
+
+    /// Returns the time by the clock that dates the objects of this store.
+    fn now(&self) -> Timestamp;
 }
 
 /// An object being written.

@@ -15,6 +15,7 @@
 use std::{
     fs::{self, DirEntry},
     io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread::Scope,
@@ -24,7 +25,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::{
     local::{absent, facts},
-    store::{Listed, ObjectFacts},
+    store::{Listed, ObjectFacts, Visit},
 };
 use crate::error::{Error, Result};
 
@@ -38,19 +39,22 @@ const QUEUE: usize = 4;
 const THREADS: usize = 16;
 
 /// Calls `visit` for everything below the folder `top`; paths begin with `prefix`, the name of `top` in its store.
-pub(super) fn walk(top: &Path, prefix: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+pub(super) fn walk(top: &Path, prefix: &str, visit: Visit<'_>) -> Result<()> {
     let (sender, receiver) = bounded::<Vec<Listed>>(QUEUE);
     let folders = Folders::default();
     std::thread::scope(|scope| {
         folders.add(Folder { at: top.to_owned(), path: prefix.to_owned() }, scope, &sender);
         drop(sender);
         let mut result = Ok(());
-        for batch in &receiver {
+        'listing: for batch in &receiver {
             for listed in batch {
-                result = result.and_then(|()| visit(listed));
-            }
-            if result.is_err() {
-                break;
+                match visit(listed) {
+                    Ok(ControlFlow::Continue(())) => {}
+                    end => {
+                        result = end.map(drop);
+                        break 'listing;
+                    }
+                }
             }
         }
         // Without a receiver the threads end.
@@ -248,7 +252,7 @@ mod tests {
                 Listed::FolderLink(path) => format!("link {path}"),
                 Listed::Fault(e) => format!("fault {}", e.message()),
             });
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })
         .unwrap();
         out.sort();
@@ -302,7 +306,7 @@ mod tests {
         let mut seen = 0;
         let result = walk(folder.path(), "", &mut |_| {
             seen += 1;
-            if seen == 700 { Err(Error::interrupted()) } else { Ok(()) }
+            if seen == 700 { Err(Error::interrupted()) } else { Ok(ControlFlow::Continue(())) }
         });
         assert!(result.is_err());
         assert_eq!(seen, 700);

@@ -15,18 +15,17 @@
 
 use std::{
     cell::RefCell,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, Read},
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::Bytes;
-use jiff::Timestamp;
 
 use super::{
     location::Location,
     pin::Pin,
-    store::{Listed, Lock, ObjectFacts, PIECE, PutOutcome, Sink, Staged, Store},
+    store::{Existing, Local, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit},
 };
 use crate::error::{Error, Kind, Result};
 
@@ -113,14 +112,6 @@ struct Watched {
     watch: Watch,
 }
 
-impl Watched {
-    fn reader(&self, path: &str, opened: Result<Box<dyn Read + Send>>) -> Result<Box<dyn Read + Send>> {
-        let inner = self.watch.look(opened)?;
-        let place = self.inner.location().join(path).to_string();
-        Ok(Box::new(WatchedReader { inner, place, watch: self.watch.clone() }))
-    }
-}
-
 struct WatchedReader {
     inner: Box<dyn Read + Send>,
     place: String,
@@ -142,85 +133,38 @@ impl Store for Watched {
         self.inner.endpoint()
     }
 
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        self.watch.look(self.inner.get(path))
-    }
-
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        self.watch.look(self.inner.get_range(path, range))
-    }
-
-    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.watch.look(self.inner.get_ranges(path, ranges))
-    }
-
-    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        self.watch.look(self.inner.get_ranges_of(path, ranges, pin))
-    }
-
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        self.watch.look(self.inner.tail(path, bytes))
+    fn local(&self) -> Option<&dyn Local> {
+        self.inner.local()
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         self.watch.look(self.inner.head(path))
     }
 
-    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        self.watch.look(self.inner.check_present(objects))
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        self.watch.look(self.inner.fetch(path, bytes, into))
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.read(path))
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        self.watch.look(self.inner.ranges(path, ranges, pin))
     }
 
-    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.read_of(path, pin))
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        self.watch.look(self.inner.tail(path, bytes))
     }
 
-    fn read_range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.read_range_of(path, range, pin))
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let inner = self.watch.look(self.inner.open(path, reading))?;
+        let place = self.inner.location().join(path).to_string();
+        Ok(Box::new(WatchedReader { inner, place, watch: self.watch.clone() }))
     }
 
-    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.reader(path, self.inner.read_start(path))
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
+        self.inner.visit(folder, visit)
     }
 
-    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        let opened = self.inner.read_back(path).map(|reader| -> Box<dyn Read + Send> { reader });
-        Ok(Box::new(BufReader::with_capacity(PIECE, self.reader(path, opened)?)))
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        self.watch.look(self.inner.read_whole(path, bytes, into))
-    }
-
-    fn is_cached(&self, path: &str) -> bool {
-        self.inner.is_cached(path)
-    }
-
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.inner.walk(folder, visit)
-    }
-
-    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        self.watch.look(self.inner.first(folder, wanted))
-    }
-
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.inner.put(path, bytes)
-    }
-
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        self.inner.put_if_absent(path, bytes)
-    }
-
-    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        self.inner.settle_deletions(paths)
-    }
-
-    fn delete(&self, path: &str) -> Result<()> {
-        self.inner.delete(path)
+    fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
+        self.inner.write(path, bytes, existing)
     }
 
     fn delete_all(&self, paths: &[String]) -> Result<()> {
@@ -231,32 +175,8 @@ impl Store for Watched {
         self.inner.create(path)
     }
 
-    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
-        self.inner.link(source, path)
-    }
-
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        self.inner.publish(staged)
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.inner.replace(staged)
-    }
-
-    fn lock(&self, name: &str) -> Result<Lock> {
-        self.inner.lock(name)
-    }
-
-    fn tidy(&self) {
-        self.inner.tidy();
-    }
-
-    fn now(&self, probe: &str) -> Result<Timestamp> {
-        self.inner.now(probe)
-    }
-
-    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        self.inner.is_locked(name)
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
+        self.inner.name_staged(staged, existing)
     }
 }
 

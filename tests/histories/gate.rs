@@ -7,7 +7,7 @@
 //! with calls of another run without any difference.
 
 use std::{
-    io::{BufRead, Read, Write},
+    io::{Read, Write},
     ops::Range,
     sync::{Arc, Condvar, Mutex},
     time::{Duration, Instant},
@@ -17,11 +17,14 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use shardify::{
     error::{Error, Result},
-    storage::{Listed, Location, Lock, ObjectFacts, Pin, PutOutcome, Sink, Staged, Store},
+    storage::{Existing, Local, Location, Lock, ObjectFacts, Pin, PutOutcome, Reading, Sink, Staged, Store, Visit},
 };
 
 /// A run that finds a lock taken so many times is ended, because a paused run does not release it.
 const LOCK_ATTEMPTS: usize = 10;
+
+/// The object that a remote store writes to learn the time.
+const CLOCK: &str = "_shardify/clock";
 
 /// State of calls beyond the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,38 +251,23 @@ impl Store for Gated {
         self.inner.location()
     }
 
-    fn get(&self, path: &str) -> Result<Option<Bytes>> {
-        self.call(Touch::Read, "get", path)?;
-        self.inner.get(path)
+    fn local(&self) -> Option<&dyn Local> {
+        self.inner.local().map(|_| -> &dyn Local { self })
     }
 
-    fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
-        self.call(Touch::Read, "range", path)?;
-        self.inner.get_range(path, range)
+    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
+        self.call(if path.ends_with(CLOCK) { Touch::Clock } else { Touch::Read }, "head", path)?;
+        self.inner.head(path)
     }
 
-    fn get_ranges(&self, path: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        self.call(Touch::Read, "fetch", path)?;
+        self.inner.fetch(path, bytes, into)
+    }
+
+    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         self.call(Touch::Read, "ranges", path)?;
-        self.inner.get_ranges(path, ranges)
-    }
-
-    fn get_ranges_of(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        self.call(Touch::Read, "ranges of", path)?;
-        self.inner.get_ranges_of(path, ranges, pin)
-    }
-
-    fn read_of(&self, path: &str, pin: &Pin) -> Result<Box<dyn Read + Send>> {
-        self.call(Touch::Read, "read of", path)?;
-        self.inner.read_of(path, pin)
-    }
-
-    fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        self.gate.call(Call {
-            touch: Touch::Read,
-            what: "check present",
-            paths: objects.iter().map(|(path, _)| self.full(path)).collect(),
-        })?;
-        self.inner.check_present(objects)
+        self.inner.ranges(path, ranges, pin)
     }
 
     fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
@@ -287,63 +275,27 @@ impl Store for Gated {
         self.inner.tail(path, bytes)
     }
 
-    fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        self.call(Touch::Read, "head", path)?;
-        self.inner.head(path)
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.call(Touch::Read, "open", path)?;
+        self.inner.open(path, reading)
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.call(Touch::Read, "read", path)?;
-        self.inner.read(path)
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
+        self.call(Touch::List, "visit", folder)?;
+        self.inner.visit(folder, visit)
     }
 
-    fn read_start(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.call(Touch::Read, "begin", path)?;
-        self.inner.read_start(path)
+    fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
+        let touch = if path.ends_with(CLOCK) { Touch::Clock } else { Touch::Write };
+        self.call(touch, if existing == Existing::Keep { "put if absent" } else { "put" }, path)?;
+        self.inner.write(path, bytes, existing)
     }
 
-    fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        self.call(Touch::Read, "read back", path)?;
-        self.inner.read_back(path)
-    }
-
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        self.call(Touch::Read, "read whole", path)?;
-        self.inner.read_whole(path, bytes, into)
-    }
-
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.call(Touch::List, "walk", folder)?;
-        self.inner.walk(folder, visit)
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
-        self.call(Touch::List, "list", folder)?;
-        self.inner.list(folder)
-    }
-
-    fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
-        self.call(Touch::List, "first", folder)?;
-        self.inner.first(folder, wanted)
-    }
-
-    fn put(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.call(Touch::Write, "put", path)?;
-        self.inner.put(path, bytes)
-    }
-
-    fn put_if_absent(&self, path: &str, bytes: Bytes) -> Result<PutOutcome> {
-        self.call(Touch::Write, "put if absent", path)?;
-        self.inner.put_if_absent(path, bytes)
-    }
-
-    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        self.inner.settle_deletions(paths)
-    }
-
-    fn delete(&self, path: &str) -> Result<()> {
-        self.call(Touch::Write, "delete", path)?;
-        self.inner.delete(path)
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        paths.iter().try_for_each(|path| {
+            self.call(Touch::Write, "delete", path)?;
+            self.inner.delete(path)
+        })
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
@@ -351,27 +303,20 @@ impl Store for Gated {
         Ok(Box::new(GatedSink { inner: self.inner.create(path)?, gate: Arc::clone(&self.gate), path: self.full(path) }))
     }
 
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
+        let what = if existing == Existing::Keep { "publish" } else { "replace" };
+        self.one_by_one(what, staged, |one| self.inner.name_staged(one, existing))
+    }
+}
+
+impl Local for Gated {
+    fn is_cached(&self, path: &str) -> bool {
+        self.inner.is_cached(path)
+    }
+
     fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         self.gate.call(Call { touch: Touch::Write, what: "link", paths: vec![self.full(path), source.to_string()] })?;
         self.inner.link(source, path)
-    }
-
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        self.one_by_one("publish", staged, |one| self.inner.publish(one))
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.one_by_one("replace", staged, |one| self.inner.replace(one))
-    }
-
-    fn now(&self, probe: &str) -> Result<Timestamp> {
-        self.call(Touch::Clock, "now", probe)?;
-        self.inner.now(probe)
-    }
-
-    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        self.call(Touch::LookAtLock, "is locked", name)?;
-        self.inner.is_locked(name)
     }
 
     fn lock(&self, name: &str) -> Result<Lock> {
@@ -381,6 +326,25 @@ impl Store for Gated {
             self.gate.end();
         }
         taken
+    }
+
+    fn is_locked(&self, name: &str) -> Result<Option<bool>> {
+        self.call(Touch::LookAtLock, "is locked", name)?;
+        self.inner.is_locked(name)
+    }
+
+    fn settle_deletions(&self, paths: &[String]) -> Result<()> {
+        self.inner.settle_deletions(paths)
+    }
+
+    fn tidy(&self) {
+        self.inner.tidy();
+    }
+
+    fn now(&self) -> Timestamp {
+        // A run that was ended has no use for the time.
+        let _ = self.call(Touch::Clock, "now", CLOCK);
+        Timestamp::now()
     }
 }
 

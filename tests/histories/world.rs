@@ -382,8 +382,9 @@ impl World {
         let folder = fast_folder();
         copy_tree(self.folder.path(), folder.path());
         let memory = Arc::new(RemoteStore::memory().unwrap());
-        for facts in self.memory.list("").unwrap() {
-            memory.put(&facts.path, self.memory.get(&facts.path).unwrap().unwrap()).unwrap();
+        let (from, to): (&dyn Store, &dyn Store) = (self.memory.as_ref(), memory.as_ref());
+        for facts in from.list("").unwrap() {
+            to.put(&facts.path, from.get(&facts.path).unwrap().unwrap()).unwrap();
         }
         Self {
             folder,
@@ -407,6 +408,10 @@ impl World {
         }
     }
 
+    fn of_memory(&self) -> &dyn Store {
+        self.memory.as_ref()
+    }
+
     /// Writes one of the user's own files, in the dataset's folder or beside it.
     fn write(&self, path: &str, bytes: &[u8]) {
         match self.ground {
@@ -415,14 +420,16 @@ impl World {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, bytes).unwrap();
             }
-            Ground::Lockless => self.memory.put(path, bytes.to_vec().into()).unwrap(),
+            Ground::Lockless => self.of_memory().put(path, bytes.to_vec().into()).unwrap(),
         }
     }
 
     fn read(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         match self.ground {
             Ground::Local => std::fs::read(self.folder.path().join(path)).ok(),
-            Ground::Lockless => self.memory.get(path.as_ref().to_str().unwrap()).unwrap().map(|bytes| bytes.to_vec()),
+            Ground::Lockless => {
+                self.of_memory().get(path.as_ref().to_str().unwrap()).unwrap().map(|bytes| bytes.to_vec())
+            }
         }
     }
 

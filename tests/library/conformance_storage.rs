@@ -6,7 +6,10 @@ use std::{io::Read, io::Write, sync::Arc};
 use shardify::{
     dataset::Dataset,
     error::{Kind, Result},
-    storage::{Listed, LocalStore, Location, Lock, Object, ObjectFacts, PutOutcome, RemoteStore, Sink, Staged, Store},
+    storage::{
+        Existing, LocalStore, Location, Object, ObjectFacts, Pin, PutOutcome, Reading, RemoteStore, Sink, Staged,
+        Store, Visit,
+    },
 };
 
 /// Runs every part of the contract on fresh stores.
@@ -76,7 +79,7 @@ fn deletions(store: &dyn Store) {
 #[test]
 fn the_empty_folder_of_a_run_goes_with_its_last_object_and_no_other_does() {
     let folder = tempfile::tempdir().unwrap();
-    let store = LocalStore::new(folder.path().to_owned());
+    let store: &dyn Store = &LocalStore::new(folder.path().to_owned());
     let own = "0123456789abcdef/split=train/000000.tar";
     for path in [own, "0123456789abcdef/000001.tar", "mine/a.tar"] {
         store.put(path, "x".into()).unwrap();
@@ -270,7 +273,7 @@ fn locks(store: &dyn Store) {
 #[test]
 fn a_local_lock_is_held_by_one() {
     let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (LocalStore::new(folder.path().to_owned()), LocalStore::new(folder.path().to_owned()));
+    let [a, b] = [(); 2].map(|()| -> Box<dyn Store> { Box::new(LocalStore::new(folder.path().to_owned())) });
     let held = a.lock("tag").unwrap();
     assert_eq!(b.lock("tag").unwrap_err().kind(), Kind::Conflict);
     b.lock("other").unwrap();
@@ -287,56 +290,44 @@ impl Store for Careless {
         self.0.location()
     }
 
-    fn get(&self, path: &str) -> Result<Option<bytes::Bytes>> {
-        self.0.get(path)
-    }
-
-    fn get_range(&self, path: &str, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
-        self.0.get_range(path, range)
-    }
-
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         self.0.head(path)
     }
 
-    fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.0.read(path)
+    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        self.0.fetch(path, bytes, into)
     }
 
-    fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        self.0.read_whole(path, bytes, into)
+    fn ranges(&self, path: &str, ranges: &[std::ops::Range<u64>], pin: &Pin) -> Result<Vec<bytes::Bytes>> {
+        self.0.ranges(path, ranges, pin)
     }
 
-    fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.0.walk(folder, visit)
+    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(bytes::Bytes, u64)>> {
+        self.0.tail(path, bytes)
     }
 
-    fn put(&self, path: &str, bytes: bytes::Bytes) -> Result<()> {
-        self.0.put(path, bytes)
+    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.0.open(path, reading)
     }
 
-    fn put_if_absent(&self, path: &str, bytes: bytes::Bytes) -> Result<PutOutcome> {
-        self.0.put(path, bytes).map(|()| PutOutcome::Created)
+    fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
+        self.0.visit(folder, visit)
     }
 
-    fn delete(&self, path: &str) -> Result<()> {
-        self.0.delete(path)
+    fn write(&self, path: &str, bytes: bytes::Bytes, _: Existing) -> Result<PutOutcome> {
+        self.0.write(path, bytes, Existing::Replace)
+    }
+
+    fn delete_all(&self, paths: &[String]) -> Result<()> {
+        self.0.delete_all(paths)
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
         self.0.create(path)
     }
 
-    fn publish(&self, staged: Vec<Staged>) -> Result<()> {
-        self.0.publish(staged)
-    }
-
-    fn replace(&self, staged: Vec<Staged>) -> Result<()> {
-        self.0.replace(staged)
-    }
-
-    fn lock(&self, name: &str) -> Result<Lock> {
-        self.0.lock(name)
+    fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
+        self.0.name_staged(staged, existing)
     }
 }
 

@@ -198,13 +198,18 @@ pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
     }
 }
 
+/// Returns the size of a shard that only exists in lists.
+pub fn shard_bytes(path: &str) -> u64 {
+    134_217_728 + IdHash::of(path).0 % 100_000
+}
+
 pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
     // Checksums are as random as real ones, regardless of the path.
     let mut checksum = [0; 32];
     for (i, part) in checksum.chunks_mut(8).enumerate() {
         part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
     }
-    let bytes = 134_217_728 + noise(first) % 100_000;
+    let bytes = shard_bytes(&path);
     // As long as that of a real shard; the sealed object does not exist.
     let beside = Beside::new(Sealed::new(sidecar_path(&path), Seal::whole(bytes, checksum)));
     let meta = ShardMeta {

@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn a_store_is_tried_once_for_each_place() {
-        let store = RemoteStore::memory().unwrap();
-        test_conditional_create(&store).unwrap();
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        test_conditional_create(store).unwrap();
         let kept = store.get("_shardify/store.json").unwrap().unwrap();
         let fields: serde_json::Value = serde_json::from_slice(&kept).unwrap();
         assert_eq!((&fields["conditional_create"], &fields["location"]), (&"proven".into(), &"memory:///".into()));
         assert!(store.list("_shardify/proof").unwrap().is_empty());
-        test_conditional_create(&store).unwrap();
+        test_conditional_create(store).unwrap();
         let result = |location: &str, endpoint: Option<&str>| TestResult {
             conditional_create: "proven".to_owned(),
             location: location.to_owned(),
@@ -110,7 +110,7 @@ mod tests {
         let damaged = String::from_utf8_lossy(&other_place).replace("s3:///", "memory:///").into_bytes();
         for elsewhere in [other_place, other_server, damaged] {
             store.put("_shardify/store.json", elsewhere.into()).unwrap();
-            test_conditional_create(&store).unwrap();
+            test_conditional_create(store).unwrap();
             assert_eq!(store.get("_shardify/store.json").unwrap().unwrap(), kept);
         }
     }

@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn members_are_read_back() {
-        let store = RemoteStore::memory().unwrap();
-        let mut writer = PartsWriter::create(&store, "_shardify/sidecar/0123456789ab/000001.table").unwrap();
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let mut writer = PartsWriter::create(store, "_shardify/sidecar/0123456789ab/000001.table").unwrap();
         let rows: Vec<PartRow> = (0..20_000)
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();
@@ -140,6 +140,6 @@ mod tests {
         let parts = Sealed::of(&staged).unwrap();
         store.publish(vec![staged]).unwrap();
         assert_eq!(parts.path, "_shardify/sidecar/0123456789ab/000001.parts.table");
-        assert_eq!(read(&store, &parts).unwrap(), rows);
+        assert_eq!(read(store, &parts).unwrap(), rows);
     }
 }

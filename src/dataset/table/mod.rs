@@ -437,12 +437,12 @@ mod tests {
 
     #[test]
     fn few_rows_are_not_compressed_and_more_are_whatever_their_batches() {
-        let store = RemoteStore::memory().unwrap();
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
         let few = FEW_ROWS;
         for ends in
             [vec![1], vec![few], vec![few + 1], vec![1, 2, few], vec![1, 2, few + 1], vec![few, few + 1, few + 2]]
         {
-            let mut table = TableWriter::new(&store, "t");
+            let mut table = TableWriter::new(store, "t");
             let starts = [0].iter().chain(&ends);
             starts.zip(&ends).for_each(|(start, end)| table.add(&numbers(*start..*end)).unwrap());
             let (staged, rows) = table.finish().unwrap().unwrap();
@@ -461,8 +461,8 @@ mod tests {
 
     #[test]
     fn a_table_without_rows_is_not_stored() {
-        let store = RemoteStore::memory().unwrap();
-        let mut table = TableWriter::new(&store, "t");
+        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let mut table = TableWriter::new(store, "t");
         table.add(&numbers(0..0)).unwrap();
         assert!(table.finish().unwrap().is_none());
         assert_eq!(store.get("t").unwrap(), None);

@@ -23,7 +23,7 @@ use crate::{
         shard::{FinishedShard, StreamShardWriter},
     },
     format::{Framing, parquet::Tally},
-    storage::Pin,
+    storage::{Pin, Reading},
 };
 
 /// Raw bytes of a unit that is compressed again.
@@ -172,7 +172,7 @@ impl Copying<'_> {
                     std::io::copy(&mut source.by_ref().take(start - at), &mut std::io::sink())?;
                     source
                 }
-                None => store.read_range_of(&self.shard.path, *start..last, &Pin::default())?,
+                None => store.open(&self.shard.path, Reading::Range(*start..last, &Pin::default()))?,
             };
             let proof = &mut self.proof;
             let taken = self.out.append_from(&mut source, end - start, &mut |piece| proof.update(piece))?;

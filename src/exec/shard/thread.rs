@@ -141,7 +141,7 @@ mod tests {
             tar::{TarFraming, places::Members},
         },
         record::{Part, Payload, Sample},
-        storage::{LocalStore, Store as _},
+        storage::{LocalStore, Store},
     };
 
     fn start(folder: &Path, waiting: usize) -> ShardThread {
@@ -193,7 +193,8 @@ mod tests {
             shard.end(5).unwrap();
             let finished = shard.finished().unwrap();
             assert_eq!((finished.meta().records, finished.meta().first_record), (2, 5));
-            LocalStore::new(folder.path().to_owned()).publish(finished.staged).unwrap();
+            let store: &dyn Store = &LocalStore::new(folder.path().to_owned());
+            store.publish(finished.staged).unwrap();
             let index = std::fs::read_to_string(folder.path().join("x/000000.idx")).unwrap();
             assert_eq!(index, "v1.2 2\ntxt 512 4 a.txt\ntxt 1536 4 b.txt\n", "{noted:?}");
         }
