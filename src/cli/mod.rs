@@ -597,7 +597,7 @@ impl Session<'_> {
         let options = args.options()?;
         let dataset = self.dataset(args.dataset.as_deref())?;
         let job = Job { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let run = || ops::remove::remove(&self.context, &dataset, &options);
+        let run = || ops::undo::remove(&self.context, &dataset, &options);
         let report = self.with_events(&args.lineage, options.dry_run, &job, run)?;
         self.report(|w| {
             if !self.global.json {
@@ -631,7 +631,7 @@ impl Session<'_> {
     fn revert(&self, args: &RevertArgs) -> Result<Outcome> {
         let dataset = self.dataset(args.dataset.as_deref())?;
         let job = Job { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let run = || ops::revert::revert(&self.context, &dataset, &args.to, args.dry_run);
+        let run = || ops::undo::revert(&self.context, &dataset, &args.to, args.dry_run);
         let report = self.with_events(&args.lineage, args.dry_run, &job, run)?;
         self.report(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
         Ok(Outcome::Done)

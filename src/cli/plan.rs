@@ -10,12 +10,12 @@ use super::{
     json::{self},
 };
 use crate::{
-    dataset::{Dataset, Operation, PlanRecord},
+    dataset::{Dataset, Operation},
     error::{Error, Result},
     id::Version,
     ops::{
         adopt, compact, convert, shell_word,
-        tasks::{Committed, OpenedPlan, PlanReport, TaskReport, location_of, never_planned, open_plan},
+        tasks::{Committed, OpenedPlan, PlanReport, TaskReport, Tasks, location_of, never_planned, open_plan},
     },
     units::{Size, grouped},
 };
@@ -84,16 +84,17 @@ impl Session<'_> {
         };
         let (mut done, mut records) = (0_u64, 0_u64);
         let mut reports = Vec::new();
-        let (plan, tasks) = ((&dataset, &*record), args.task.clone());
         let mut collect = |report: TaskReport| {
             done += 1;
             records += report.records_out;
             reports.push(report);
         };
+        let tasks = Tasks { context: &self.context, dataset: &dataset, record: &record };
+        let numbers = args.task.clone();
         let result = match record.operation {
-            Operation::Convert => convert::run_tasks(&self.context, plan, tasks, &mut collect),
-            Operation::Compact => compact::run_tasks(&self.context, plan, tasks, &mut collect),
-            Operation::Adopt => adopt::run_tasks(&self.context, plan, tasks, &mut collect),
+            Operation::Convert => tasks.run_all::<convert::Work>(numbers, &mut collect),
+            Operation::Compact => tasks.run_all::<compact::Work>(numbers, &mut collect),
+            Operation::Adopt => tasks.run_all::<adopt::Work>(numbers, &mut collect),
             _ => Err(never_planned(&record)),
         };
         self.progress.stop();
@@ -131,12 +132,15 @@ impl Session<'_> {
     pub(super) fn commit(&self, args: &CommitArgs) -> Result<Outcome> {
         match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Committed(dataset, version) => self.committed_already(&dataset, version),
-            OpenedPlan::Plan(dataset, record) => match record.operation {
-                Operation::Convert => self.commit_conversion(&dataset, &record),
-                Operation::Compact => self.commit_compaction(&dataset, &record),
-                Operation::Adopt => self.commit_adoption(&dataset, &record),
-                _ => Err(never_planned(&record)),
-            },
+            OpenedPlan::Plan(dataset, record) => {
+                let tasks = Tasks { context: &self.context, dataset: &dataset, record: &record };
+                match record.operation {
+                    Operation::Convert => self.commit_conversion(tasks),
+                    Operation::Compact => self.commit_compaction(tasks),
+                    Operation::Adopt => self.commit_adoption(tasks),
+                    _ => Err(never_planned(&record)),
+                }
+            }
         }
     }
 
@@ -150,8 +154,8 @@ impl Session<'_> {
         Ok(Outcome::Done)
     }
 
-    fn commit_conversion(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
-        let committed = convert::commit_plan(&self.context, dataset, record)?;
+    fn commit_conversion(&self, tasks: Tasks<'_>) -> Result<Outcome> {
+        let (committed, dataset) = (tasks.commit::<convert::Work>()?, tasks.dataset);
         self.progress.stop();
         match committed {
             Committed::Already(version) => self.committed_already(dataset, version),
@@ -181,8 +185,8 @@ impl Session<'_> {
         }
     }
 
-    fn commit_adoption(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
-        let committed = adopt::commit_plan(&self.context, dataset, record)?;
+    fn commit_adoption(&self, tasks: Tasks<'_>) -> Result<Outcome> {
+        let (committed, dataset) = (tasks.commit::<adopt::Work>()?, tasks.dataset);
         self.progress.stop();
         match committed {
             Committed::Version(report) => self.adopted(&report),
@@ -191,8 +195,8 @@ impl Session<'_> {
         }
     }
 
-    fn commit_compaction(&self, dataset: &Dataset, record: &PlanRecord) -> Result<Outcome> {
-        let committed = compact::commit_plan(&self.context, dataset, record)?;
+    fn commit_compaction(&self, tasks: Tasks<'_>) -> Result<Outcome> {
+        let (committed, dataset) = (tasks.commit::<compact::Work>()?, tasks.dataset);
         self.progress.stop();
         let report = match committed {
             Committed::Version(report) => report,

@@ -15,8 +15,7 @@ use super::{
     compact::{CompactReport, TableReport},
     convert::ConvertReport,
     erase::EraseReport,
-    remove::RemoveReport,
-    revert::RevertReport,
+    undo::{RemoveReport, RevertReport},
 };
 use crate::{
     dataset::{Counts, PrivateChoice, PrivateIds, Pseudonymizer, choose_private},

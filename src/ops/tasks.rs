@@ -19,13 +19,26 @@ use crate::{
     },
     error::{Effect, Error, Kind, Result},
     id::{TransactionId, Version, Writer},
+    plan,
     scan::{self, ListedSource, SourceFile},
     storage::SYSTEM_FOLDER,
+    units::Size,
 };
 
 /// Returns the error of a plan with an operation that is never cut into tasks.
 pub fn never_planned(record: &PlanRecord) -> Error {
     Error::integrity(format!("expected a plan of `convert`, `compact` or `adopt`, found one of `{}`", record.operation))
+}
+
+/// The tasks of a stored plan.
+#[derive(Clone, Copy)]
+pub struct Tasks<'a> {
+    /// What all commands share.
+    pub context: &'a Context<'a>,
+    /// The dataset.
+    pub dataset: &'a Dataset,
+    /// The plan.
+    pub record: &'a PlanRecord,
 }
 
 /// A plan that is stored.
@@ -266,6 +279,15 @@ pub(super) fn store(
     publish_plan(dataset, new, rows.into_iter())
 }
 
+/// Adds the tasks of units of work, each of bytes and sources, that follow those of the tasks before.
+pub(super) fn cut(tasks: &mut Vec<PlanTask>, units: &[(u64, u64)], task_size: Size) {
+    for range in plan::tasks::cut(units, task_size) {
+        let first = tasks.last().map_or(0, |last| last.first + last.sources);
+        let (bytes, sources) = units[range].iter().fold((0, 0), |(b, s), unit| (b + unit.0, s + unit.1));
+        tasks.push(PlanTask { first, sources, bytes });
+    }
+}
+
 /// Returns the rows of a plan, task by task.
 pub(super) fn rows_of(dataset: &Dataset, plan: &PlanRecord) -> impl Iterator<Item = Result<Vec<PlannedSource>>> {
     (0..plan.tasks.len()).map(|task| plan.sources_of(dataset.store(), task))
@@ -340,11 +362,7 @@ pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bo
 ///
 /// # Errors
 /// When the plan has no such task or is not open, or the store fails.
-pub(super) fn begin(
-    context: &Context<'_>,
-    (dataset, record): (&Dataset, &PlanRecord),
-    task: usize,
-) -> Result<Option<TaskReport>> {
+pub(super) fn begin(Tasks { context, dataset, record }: Tasks<'_>, task: usize) -> Result<Option<TaskReport>> {
     context.cancel.check()?;
     check_number(dataset, record, task)?;
     if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
@@ -446,7 +464,7 @@ pub(super) fn record(
 ///
 /// # Errors
 /// [`Kind::Conflict`] if the plan was voided; those of `commit`.
-pub(super) fn commit<R>(
+pub(super) fn commit_open<R>(
     dataset: &Dataset,
     record: &PlanRecord,
     commit: impl FnOnce() -> Result<Committed<R>>,

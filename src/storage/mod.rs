@@ -5,10 +5,10 @@
 //!
 //! - `put` is atomic and durable: after it returns, the whole object exists; before that, nothing of it exists;
 //! - `put_if_absent` lets exactly one of several writers win;
-//! - a [`Sink`] writes to a staging location that no listing of shards shows; [`Store::publish`] gives all staged
+//! - a [`Sink`] writes to a staging location that no listing of shards shows; [`Store::name_staged`] gives all staged
 //!   objects their names durably: file contents are synced before the renames, folders after them;
-//! - [`Store::publish`] never replaces an object: an existing name is a conflict, and names that the call has already
-//!   given are removed again. The few objects that are replaced go through [`Store::put`] and [`Store::replace`];
+//! - `publish` never replaces an object: an existing name is a conflict, and names that the call has already given are
+//!   removed again. The few objects that are replaced go through `put` and `replace`;
 //! - a staged object that is dropped is removed; after a crash it stays in the staging folder, never under its name.
 //!
 //! Local folders have their own implementation because `object_store` neither syncs by default nor writes large files

@@ -6,7 +6,7 @@ use super::LineageArgs;
 use crate::{
     error::{Error, Result},
     id::Version,
-    ops::remove::RemoveOptions,
+    ops::undo::RemoveOptions,
 };
 
 /// Arguments of `remove`.

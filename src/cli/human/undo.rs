@@ -5,7 +5,10 @@ use std::io::Write;
 use super::{SOME_LINES, clean, count, grouped, line, more, plural};
 use crate::{
     error::Result,
-    ops::{block::BlockReport, remove::RemoveReport, revert::RevertReport},
+    ops::{
+        block::BlockReport,
+        undo::{RemoveReport, RevertReport},
+    },
 };
 
 /// Writes what `remove` did.

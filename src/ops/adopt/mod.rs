@@ -18,7 +18,7 @@ use std::{
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-pub use self::planned::{commit as commit_plan, plan as store_plan, run_tasks};
+pub use self::planned::{Work, plan as store_plan};
 use super::{
     Context,
     inputs::{self, Identity, Live, OnChanged},

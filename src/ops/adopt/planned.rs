@@ -14,16 +14,18 @@ use serde::{Deserialize, Serialize};
 use super::{AdoptOptions, AdoptReport, Adoption, Detected, Folded, Skipped, arguments, destination};
 use crate::{
     dataset::{
-        Damage, Dataset, Operation, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask, PlannedSource,
-        PrivateChoice, Pseudonymizer, Publication, Revision, Settings, Transaction, claim, delete_plan, stage_sources,
+        Damage, Dataset, Operation, Outcome, OutcomeCounts, PlanRecord, PlannedSource, PrivateChoice, Pseudonymizer,
+        Publication, Revision, Settings, Snapshot, Transaction, delete_plan, stage_sources,
     },
     error::{Error, Result},
     format::OutputFormat,
+    id::Writer,
     indexes::version,
     ops::{
         Context,
+        planned::{self, Planned, TaskRunner},
         stacked::Stacked,
-        tasks::{self, Committed, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{self, Committed, PlanReport, Tasks},
         verify::tasks::check_index,
     },
     plan,
@@ -34,7 +36,7 @@ use crate::{
 
 /// What all tasks of a plan share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Work {
+pub struct Work {
     /// The source, without secrets.
     source: String,
     in_place: bool,
@@ -50,15 +52,6 @@ struct Work {
 }
 
 impl Work {
-    fn read(record: &PlanRecord) -> Result<Self> {
-        serde_json::from_value(record.work.clone())
-            .map_err(|e| Error::integrity("expected the plan of an adoption, found another").cause(e))
-    }
-
-    fn encoded(&self) -> Result<serde_json::Value> {
-        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
-    }
-
     /// Returns the options that the tasks depend on.
     fn options(&self, dataset: &Dataset) -> AdoptOptions {
         AdoptOptions {
@@ -104,13 +97,8 @@ fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
     let (settings, private) = checked_settings(adoption, &detected)?;
     let rows: Vec<PlannedSource> = detected.iter().map(|(file, _)| tasks::row_of(file)).collect();
     let units: Vec<(u64, u64)> = rows.iter().map(|row| (row.bytes, 1)).collect();
-    let mut first = 0;
-    let task = |range: std::ops::Range<usize>| {
-        let task = PlanTask { first, sources: range.len() as u64, bytes: units[range].iter().map(|unit| unit.0).sum() };
-        first += task.sources;
-        task
-    };
-    let tasks: Vec<PlanTask> = plan::tasks::cut(&units, task_size).into_iter().map(task).collect();
+    let mut planned = Vec::new();
+    tasks::cut(&mut planned, &units, task_size);
     let work = Work {
         source: plain_argument(&adoption.options.source),
         in_place: adoption.options.out.is_none(),
@@ -124,7 +112,7 @@ fn store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanReport> {
     (report.sources, report.shards) = (rows.len() as u64, rows.len() as u64);
     report.bytes = rows.iter().map(|row| row.bytes).sum();
     let operation = (Operation::Adopt, work.encoded()?);
-    let record = tasks::store(dataset, snapshot, operation, tasks, rows)?;
+    let record = tasks::store(dataset, snapshot, operation, planned, rows)?;
     report.set_plan(dataset, &record)?;
     Ok(report)
 }
@@ -149,70 +137,61 @@ fn checked_settings(
     Ok((settings, private))
 }
 
-/// Runs tasks of a plan, one after the other.
-///
-/// # Errors
-/// When a task does not exist or fails; the tasks before it keep their outcomes.
-pub fn run_tasks(
-    context: &Context<'_>,
-    (dataset, record): (&Dataset, &PlanRecord),
-    tasks: impl Iterator<Item = usize>,
-    done: &mut dyn FnMut(TaskReport),
-) -> Result<()> {
-    let work = Work::read(record)?;
-    for task in tasks {
-        done(run_task(context, (dataset, record, &work), task).map_err(with_what_is_kept)?);
-    }
-    Ok(())
+/// Runs the tasks of a plan.
+struct Runner<'a> {
+    work: &'a Work,
+    tasks: Tasks<'a>,
+    options: AdoptOptions,
+    /// The newest version, which has the same erasures as that of the plan.
+    newest: Option<Snapshot>,
 }
 
-/// Runs a task unless it has an outcome.
-fn run_task(
-    context: &Context<'_>,
-    (dataset, record, work): (&Dataset, &PlanRecord, &Work),
-    task: usize,
-) -> Result<TaskReport> {
-    if let Some(done) = tasks::begin(context, (dataset, record), task)? {
-        return Ok(done);
+impl TaskRunner for Runner<'_> {
+    fn prepare(&self, task: usize) -> Result<planned::Write<'_>> {
+        let Tasks { context, dataset, record } = self.tasks;
+        let files = tasks::reopen(context, record.sources_of(dataset.store(), task)?, false)?;
+        let destination = (dataset.store().location(), dataset);
+        let mut adoption = Adoption::new(context, &self.options, destination, self.newest.as_ref());
+        let detected = adoption.detect(files)?;
+        Ok(Box::new(move |writer: &Writer| self.write(task, adoption, detected, writer)))
     }
-    // The newest version has the same erasures as that of the plan.
-    let newest = dataset.latest()?;
-    let options = work.options(dataset);
-    let mut adoption = Adoption::new(context, &options, (dataset.store().location(), dataset), newest.as_ref());
-    let files = tasks::reopen(context, record.sources_of(dataset.store(), task)?, false)?;
-    let writer = claim(dataset, &record.id, task, record.tasks.len())?;
-    let detected = adoption.detect(files)?;
-    let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;
-    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Adopt, record.base)?;
-    let adopted = adoption.take(&candidates, &work.settings)?;
-    let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
-    let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
-    let Folded { mut staged, mut adds, segments, sources, counts } =
-        adoption.fold(adopted, &writer, (&work.settings, pseudonymizer.as_ref()))?;
-    let store = dataset.store().as_ref();
-    let (table, list) = stage_sources(store, &writer, sources.into_iter())?.unzip();
-    staged.extend(table);
-    context.cancel.check()?;
-    tasks::check_open(dataset, record)?;
-    publication.publish_shards(adds.iter_mut(), staged)?;
-    let report = &adoption.report;
-    let outcome = Outcome {
-        records: counts.records_out,
-        shards: adds.iter().map(OutcomeShard::of).collect(),
-        segments,
-        counts,
-        others: OutcomeCounts {
-            with_id: report.records_with_id,
-            with_subject: report.records_with_subject,
-            files_copied: report.files_copied,
-            ..OutcomeCounts::default()
-        },
-        sources: list,
-        damaged: report.skipped.iter().map(damage).collect(),
-        absent,
-        ..tasks::empty_outcome(record, task, &writer)
-    };
-    tasks::record(dataset, record, &outcome, publication)
+}
+
+impl Runner<'_> {
+    fn write(
+        &self,
+        task: usize,
+        mut adoption: Adoption<'_>,
+        detected: Vec<(SourceFile, Detected)>,
+        writer: &Writer,
+    ) -> Result<planned::Written> {
+        let Self { work, tasks: Tasks { context, dataset, record }, .. } = self;
+        let candidates = adoption.candidates(detected, &work.settings, &writer.folder())?;
+        let adopted = adoption.take(&candidates, &work.settings)?;
+        let absent = absent(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
+        let pseudonymizer = Pseudonymizer::of(&work.settings, context.id_key.as_ref())?;
+        let Folded { mut staged, adds, segments, sources, counts } =
+            adoption.fold(adopted, writer, (&work.settings, pseudonymizer.as_ref()))?;
+        let (table, list) = stage_sources(dataset.store().as_ref(), writer, sources.into_iter())?.unzip();
+        staged.extend(table);
+        let report = &adoption.report;
+        let outcome = Outcome {
+            records: counts.records_out,
+            segments,
+            counts,
+            others: OutcomeCounts {
+                with_id: report.records_with_id,
+                with_subject: report.records_with_subject,
+                files_copied: report.files_copied,
+                ..OutcomeCounts::default()
+            },
+            sources: list,
+            damaged: report.skipped.iter().map(damage).collect(),
+            absent,
+            ..tasks::empty_outcome(record, task, writer)
+        };
+        Ok(planned::Written { adds, groups: Vec::new(), staged, outcome })
+    }
 }
 
 /// Returns the columns that are absent from everything that has records, given the records and absent columns of each
@@ -223,18 +202,27 @@ fn absent<'a>(parts: impl Iterator<Item = (u64, &'a [String])>) -> Option<Vec<St
     Some(with_records.fold(first, |all, absent| all.into_iter().filter(|column| absent.contains(column)).collect()))
 }
 
-/// Commits a plan.
-///
-/// # Errors
-/// When tasks have no outcome, or the plan is void; as a commit.
-pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record)).map_err(tasks::plan_again)
+impl Planned for Work {
+    const OPERATION: Operation = Operation::Adopt;
+    type Report = AdoptReport;
+
+    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>> {
+        let (options, newest) = (self.options(tasks.dataset), tasks.dataset.latest()?);
+        Ok(Box::new(Runner { work: self, tasks, options, newest }))
+    }
+
+    fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<AdoptReport>> {
+        commit(self, tasks, outcomes)
+    }
 }
 
-fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<AdoptReport>> {
+/// Commits the outcomes of all tasks.
+fn commit(
+    work: &Work,
+    Tasks { context, dataset, record }: Tasks<'_>,
+    outcomes: Vec<Outcome>,
+) -> Result<Committed<AdoptReport>> {
     let started = Instant::now();
-    let work = Work::read(record)?;
-    let outcomes = tasks::all_outcomes(dataset, record)?;
     if work.in_place {
         check_in_place(dataset, record, &outcomes)?;
     } else {
@@ -244,7 +232,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let parts = outcomes.iter().filter_map(|outcome| Some((1, outcome.absent.as_deref()?)));
     if let Some(column) = absent(parts).and_then(|absent| absent.into_iter().next()) {
         return Err(Error::input("expected a feature for ids, found none with this name in any record")
-            .at(work.source)
+            .at(work.source.clone())
             .column(column));
     }
     let newest = dataset.latest()?;
@@ -267,7 +255,7 @@ fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) ->
     let publication = Publication::begin(dataset, &record.id, Operation::Adopt, record.base)?;
     let transaction = Transaction {
         arguments: arguments(work.in_place, &settings),
-        revisions: work.revisions,
+        revisions: work.revisions.clone(),
         ..stacked.transaction(record, settings, Operation::Adopt)
     };
     let committed = publication.commit(&transaction)?;

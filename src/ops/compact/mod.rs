@@ -18,7 +18,7 @@ use self::{
 pub use self::{
     files::DEFAULT_TABLE_TARGET,
     options::{DEFAULT_MIN_INPUTS, Options, Proof},
-    planned::{commit as commit_plan, plan as store_plan, run_tasks},
+    planned::{Work, plan as store_plan},
     report::{CompactReport, FileChoice, ShardChoice, TableReport},
     table::{compact_table, plan_table, table_at},
 };

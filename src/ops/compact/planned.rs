@@ -20,19 +20,20 @@ use super::{
 };
 use crate::{
     dataset::{
-        Damage, Dataset, MADE_UP_HINT, NewShard, Operation, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask,
-        PlannedSource, Publication, Settings, ShardMeta, Snapshot, claim, delete_plan, is_of_plan,
+        Damage, Dataset, MADE_UP_HINT, NewShard, Operation, Outcome, OutcomeCounts, OutcomeShard, PlanRecord, PlanTask,
+        PlannedSource, Publication, Settings, ShardMeta, Snapshot, delete_plan, is_of_plan,
     },
     error::{Effect, Error, Kind, Result},
     exec::{constants::ConstantSets, shard::ShardNaming},
     format::parquet::Tally,
-    id::TransactionId,
+    id::{TransactionId, Writer},
     indexes::version::{Prepared, refresh},
     ops::{
         Context,
+        planned::{self, Planned, TaskRunner},
         rewrite::partition,
         segments,
-        tasks::{self, Committed, PlanReport, TaskReport, with_what_is_kept},
+        tasks::{self, Committed, PlanReport, Tasks},
         verify::tasks::check_merge,
     },
     plan,
@@ -42,7 +43,7 @@ use crate::{
 
 /// What all tasks of a plan share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Work {
+pub struct Work {
     /// Settings of the new shards.
     settings: Settings,
     /// Target size that the user asked for, which becomes the dataset's.
@@ -55,15 +56,6 @@ struct Work {
 }
 
 impl Work {
-    fn read(record: &PlanRecord) -> Result<Self> {
-        serde_json::from_value(record.work.clone())
-            .map_err(|e| Error::integrity("expected the plan of a compaction, found another").cause(e))
-    }
-
-    fn encoded(&self) -> Result<serde_json::Value> {
-        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
-    }
-
     fn proof(&self) -> Proof {
         if self.compare { Proof::Full } else { Proof::Checksums }
     }
@@ -107,14 +99,10 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
     if groups.is_empty() {
         return Ok(report);
     }
-    let mut tasks: Vec<PlanTask> = Vec::new();
+    let mut planned: Vec<PlanTask> = Vec::new();
     for same in groups.chunk_by(|a, b| kind(a) == kind(b)) {
         let units: Vec<(u64, u64)> = same.iter().map(|group| (group.bytes, group.inputs.len() as u64)).collect();
-        for range in plan::tasks::cut(&units, task_size) {
-            let first = tasks.last().map_or(0, |last| last.first + last.sources);
-            let (bytes, sources) = units[range].iter().fold((0, 0), |(b, s), unit| (b + unit.0, s + unit.1));
-            tasks.push(PlanTask { first, sources, bytes });
-        }
+        tasks::cut(&mut planned, &units, task_size);
     }
     let work = Work {
         settings,
@@ -124,7 +112,7 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
         compare: options.proof == Proof::Full,
     };
     let operation = (Operation::Compact, work.encoded()?);
-    let record = tasks::store(dataset, Some(snapshot), operation, tasks, rows(shards, &groups))?;
+    let record = tasks::store(dataset, Some(snapshot), operation, planned, rows(shards, &groups))?;
     report.set_plan(dataset, &record)?;
     report.sources = inputs as u64;
     report.bytes = groups.iter().map(|group| group.bytes).sum();
@@ -167,79 +155,69 @@ fn groups_of(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<Vec<
     Ok(groups)
 }
 
-/// Runs tasks of a plan, one after the other.
-///
-/// # Errors
-/// When a task does not exist or fails; the tasks before it keep their outcomes.
-pub fn run_tasks(
-    context: &Context<'_>,
-    (dataset, record): (&Dataset, &PlanRecord),
-    tasks: impl Iterator<Item = usize>,
-    done: &mut dyn FnMut(TaskReport),
-) -> Result<()> {
-    let work = Work::read(record)?;
-    for task in tasks {
-        let ran = run_task(context, (dataset, record, &work), task);
-        // The version that the plan was made on may have been vacuumed since.
-        let result = crate::ops::or_overtaken_since(dataset, None, ran);
-        done(result.map_err(with_what_is_kept)?);
-    }
-    Ok(())
+/// Runs the tasks of a plan.
+struct Runner<'a> {
+    work: &'a Work,
+    tasks: Tasks<'a>,
 }
 
-/// Runs a task unless it has an outcome.
-fn run_task(
-    context: &Context<'_>,
-    (dataset, record, work): (&Dataset, &PlanRecord, &Work),
-    task: usize,
-) -> Result<TaskReport> {
-    if let Some(done) = tasks::begin(context, (dataset, record), task)? {
-        return Ok(done);
+impl TaskRunner for Runner<'_> {
+    fn prepare(&self, task: usize) -> Result<planned::Write<'_>> {
+        let Tasks { dataset, record, .. } = self.tasks;
+        let snapshot = at_base(dataset, record)?;
+        let groups = groups_of(dataset, record, task)?;
+        Ok(Box::new(move |writer: &Writer| self.write(task, &snapshot, groups, writer)))
     }
-    let snapshot = at_base(dataset, record)?;
-    let (numbers, groups): (Vec<u64>, Vec<Group>) = groups_of(dataset, record, task)?.into_iter().unzip();
-    let writer = claim(dataset, &record.id, task, record.tasks.len())?;
-    let naming = ShardNaming::of(&work.settings, writer.folder());
-    let mut publication = Publication::begin_as(dataset, writer.clone(), Operation::Compact, record.base)?;
-    let merging = Merging {
-        context,
-        snapshot: &snapshot,
-        settings: &work.settings,
-        memory: work.memory,
-        no_check: work.no_check,
-        proof: work.proof(),
-    };
-    let merges = merging.merge_all(&naming, &groups)?;
-    let mut outcome = tasks::empty_outcome(record, task, &writer);
-    let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
-    outcome.damaged = merges.damaged.iter().map(damage).collect();
-    let (mut adds, mut staged, mut tally, mut done) = (Vec::new(), Vec::new(), Tally::default(), HashSet::new());
-    for (product, objects) in merges.products {
-        tally += product.tally;
-        if done.insert(product.group) {
-            outcome.counts.shards_removed += groups[product.group].inputs.len() as u64;
-            outcome.counts.bytes_in += groups[product.group].bytes;
+}
+
+impl Runner<'_> {
+    fn write(
+        &self,
+        task: usize,
+        snapshot: &Snapshot,
+        groups: Vec<(u64, Group)>,
+        writer: &Writer,
+    ) -> Result<planned::Written> {
+        let Self { work, tasks: Tasks { context, record, .. } } = *self;
+        let (numbers, groups): (Vec<u64>, Vec<Group>) = groups.into_iter().unzip();
+        let merging = Merging {
+            context,
+            snapshot,
+            settings: &work.settings,
+            memory: work.memory,
+            no_check: work.no_check,
+            proof: work.proof(),
+        };
+        let merges = merging.merge_all(&ShardNaming::of(&work.settings, writer.folder()), &groups)?;
+        let outcome = tasks::empty_outcome(record, task, writer);
+        let mut written = planned::Written { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome };
+        let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
+        written.outcome.damaged = merges.damaged.iter().map(damage).collect();
+        let (mut tally, mut done) = (Tally::default(), HashSet::new());
+        let counts = &mut written.outcome.counts;
+        for (product, objects) in merges.products {
+            tally += product.tally;
+            if done.insert(product.group) {
+                counts.shards_removed += groups[product.group].inputs.len() as u64;
+                counts.bytes_in += groups[product.group].bytes;
+            }
+            counts.shards_added += 1;
+            counts.bytes_out += product.shard.meta.bytes;
+            counts.records_out += product.shard.meta.records;
+            written.staged.extend(objects);
+            written.groups.push((numbers[product.group], product.md5));
+            written.adds.push(product.shard);
         }
-        staged.extend(objects);
-        adds.push((product.shard, numbers[product.group], product.md5));
+        counts.records_in = counts.records_out;
+        written.outcome.records = counts.records_out;
+        written.outcome.others = OutcomeCounts {
+            bytes_copied: tally.copied,
+            bytes_spliced: tally.spliced,
+            bytes_reencoded: tally.reencoded,
+            ..OutcomeCounts::default()
+        };
+        Ok(written)
     }
-    context.cancel.check()?;
-    tasks::check_open(dataset, record)?;
-    publication.publish_shards(adds.iter_mut().map(|(shard, ..)| shard), staged)?;
-    let counts = &mut outcome.counts;
-    counts.shards_added = adds.len() as u64;
-    counts.bytes_out = adds.iter().map(|(shard, ..)| shard.meta.bytes).sum();
-    counts.records_out = adds.iter().map(|(shard, ..)| shard.meta.records).sum();
-    counts.records_in = counts.records_out;
-    outcome.records = counts.records_out;
-    outcome.others = OutcomeCounts {
-        bytes_copied: tally.copied,
-        bytes_spliced: tally.spliced,
-        bytes_reencoded: tally.reencoded,
-        ..OutcomeCounts::default()
-    };
-    outcome.shards = adds.iter().map(|(shard, group, md5)| OutcomeShard::of_group(shard, *group, *md5)).collect();
-    tasks::record(dataset, record, &outcome, publication)
 }
 
 /// Opens the version that a plan was made on.
@@ -252,20 +230,28 @@ fn at_base(dataset: &Dataset, record: &PlanRecord) -> Result<Snapshot> {
     })
 }
 
-/// Commits a plan.
-///
-/// # Errors
-/// When tasks have no outcome, the plan is void, or all shards to be merged were replaced; as a commit. If shards are
-/// damaged, the other merges are committed first.
-pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record)).map_err(tasks::plan_again)
+impl Planned for Work {
+    const OPERATION: Operation = Operation::Compact;
+    type Report = CompactReport;
+
+    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>> {
+        Ok(Box::new(Runner { work: self, tasks }))
+    }
+
+    /// If shards are damaged, the other merges are committed first.
+    fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<CompactReport>> {
+        commit(self, tasks, &outcomes)
+    }
 }
 
-fn commit_once(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<CompactReport>> {
+/// Commits the outcomes of all tasks: merges whose shards were replaced meanwhile are left out.
+fn commit(
+    work: &Work,
+    Tasks { context, dataset, record }: Tasks<'_>,
+    outcomes: &[Outcome],
+) -> Result<Committed<CompactReport>> {
     let started = Instant::now();
-    let work = Work::read(record)?;
-    let outcomes = tasks::all_outcomes(dataset, record)?;
-    tasks::check_present(dataset, record, &outcomes)?;
+    tasks::check_present(dataset, record, outcomes)?;
     let parent = dataset.open()?;
     let before = parent.shards()?.len() as u64;
     let mut report = CompactReport::unstarted(&parent, before, false);

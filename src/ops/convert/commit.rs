@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use arrow::datatypes::Fields;
 
 use super::{
-    gates::Found, job::Job, listing::STDIN, plan::ConvertPlan, replace::replace, report::ConvertReport, run::Made,
-    select::Selection, sources::Fresh,
+    gates::Found, job::Job, listing::STDIN, plan::ConvertPlan, report::ConvertReport, run::Made, select::Selection,
+    sources::Fresh,
 };
 use crate::{
     dataset::{
@@ -16,7 +16,7 @@ use crate::{
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, shard::FinishedShard, types},
     indexes::{self, version},
-    ops::{inputs::tell_left_out, lineage, revision},
+    ops::{inputs::tell_left_out, lineage, revision, undo::Replacing},
     schema::bound,
     storage::{Staged, Store},
 };
@@ -76,7 +76,10 @@ pub(super) fn commit(
     };
     let snapshot = match plan.replaced.is_empty() {
         true => publication.commit(&transaction)?,
-        false => replace(job, plan, transaction, publication)?,
+        false => {
+            let (context, dataset, replaced) = (job.context, job.dataset, &plan.replaced);
+            Replacing { context, dataset, pseudonymizer, base: plan.base, replaced }.commit(transaction, publication)?
+        }
     };
     report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(counts.shards_added);
     report.counts = snapshot.entry().counts;

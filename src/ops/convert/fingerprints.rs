@@ -11,7 +11,7 @@ use crate::{
         seen::{Seen, SeenMemory},
     },
     id::Writer,
-    ops::remove::Selection,
+    ops::undo::Selection,
     record::{
         dedup::{DedupBy, DedupChoice},
         fingerprint::Fingerprinter,

@@ -7,11 +7,11 @@ use super::{
     shuffle, split,
 };
 use crate::{
-    dataset::{Dataset, HashWidth, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
+    dataset::{Dataset, HashWidth, PlanRecord, Pseudonymizer, Settings, Snapshot, SuppressList, choose_private},
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
     id::Version,
-    ops::{Context, indexes},
+    ops::{Context, indexes, tasks::Tasks},
     units::Size,
 };
 
@@ -29,6 +29,11 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    /// Returns the tasks of a plan of this run.
+    pub(super) fn tasks<'t>(&'t self, record: &'t PlanRecord) -> Tasks<'t> {
+        Tasks { context: self.context, dataset: self.dataset, record }
+    }
+
     /// Chooses the settings of the dataset: those that it has, unless the user asks for others.
     ///
     /// # Errors

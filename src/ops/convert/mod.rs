@@ -27,7 +27,6 @@ mod listing;
 mod options;
 mod plan;
 mod planned;
-mod replace;
 mod report;
 mod run;
 mod select;
@@ -62,8 +61,9 @@ use self::{
 };
 pub use self::{
     options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
-    planned::{commit as commit_plan, plan, run_tasks},
+    planned::plan,
     report::{ConvertReport, Estimate},
+    work::Work,
     write::{Write, WriteSetting, WriteSettings},
 };
 use super::Context;

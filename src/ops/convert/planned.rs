@@ -16,12 +16,13 @@ use super::{
     work::{Work, obstacle, publish},
 };
 use crate::{
-    dataset::{Dataset, Operation, Outcome, PlanRecord},
+    dataset::{Operation, Outcome, PlanRecord},
     error::{Error, Result},
     events::Event,
     ops::{
         Context,
-        tasks::{Committed, PlanReport, TaskReport, plan_again, with_what_is_kept},
+        planned::{self, Planned, TaskRunner as _},
+        tasks::{Committed, PlanReport, Tasks, with_what_is_kept},
     },
     storage::Location,
 };
@@ -56,33 +57,17 @@ pub fn plan(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> 
     Ok(report)
 }
 
-/// Runs tasks of a plan, one after the other.
-///
-/// # Errors
-/// When a task does not exist or fails; the tasks before it keep their outcomes.
-pub fn run_tasks(
-    context: &Context<'_>,
-    (dataset, record): (&Dataset, &PlanRecord),
-    tasks: impl Iterator<Item = usize>,
-    done: &mut dyn FnMut(TaskReport),
-) -> Result<()> {
-    let work = Work::read(record)?;
-    let runner = TaskRunner::new(context, dataset, record, &work)?.with_tables()?;
-    // The first that does not exist ends the command.
-    let tasks: Vec<usize> = tasks.take(record.tasks.len() + 1).collect();
-    runner.begin(&tasks)?;
-    for task in tasks {
-        done(runner.run(task).map_err(with_what_is_kept)?);
-    }
-    Ok(())
-}
+impl Planned for Work {
+    const OPERATION: Operation = Operation::Convert;
+    type Report = ConvertReport;
 
-/// Commits a plan.
-///
-/// # Errors
-/// When tasks have no outcome, or the plan is void; as a commit.
-pub fn commit(context: &Context<'_>, dataset: &Dataset, record: &PlanRecord) -> Result<Committed<ConvertReport>> {
-    stack::commit(context, dataset, record, &Work::read(record)?, RanBy::Workers).map_err(plan_again)
+    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn planned::TaskRunner + 'a>> {
+        Ok(Box::new(TaskRunner::new(tasks, self)?.with_tables()?))
+    }
+
+    fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<ConvertReport>> {
+        stack::commit(tasks, (self, RanBy::Workers), outcomes)
+    }
 }
 
 /// Stores a plan of several tasks, or finds the one of a killed run; `None` if there is only one.
@@ -107,7 +92,10 @@ pub(super) fn execute(job: &Job<'_>, mut plan: ConvertPlan, mut record: PlanReco
         let committed = match stopped {
             // The other tasks would be run again.
             true => stack::widen(job, &record, plan)?,
-            false => stack::commit(job.context, job.dataset, &record, &Work::read(&record)?, RanBy::ThisRun)?,
+            false => {
+                let (tasks, work) = (job.tasks(&record), Work::read(&record)?);
+                tasks.commit_by(|outcomes| stack::commit(tasks, (&work, RanBy::ThisRun), outcomes))?
+            }
         };
         match committed {
             Committed::Version(report) => return Ok(*report),
@@ -126,11 +114,12 @@ pub(super) fn execute(job: &Job<'_>, mut plan: ConvertPlan, mut record: PlanReco
 /// Runs all tasks of a plan; returns true if it stopped at a value that fits no column.
 fn run_until_mismatch(job: &Job<'_>, plan: &ConvertPlan, record: &PlanRecord) -> Result<bool> {
     let work = Work::read(record)?;
-    let runner = TaskRunner::new(job.context, job.dataset, record, &work)?.with_opened(&plan.inputs);
-    let tasks: Vec<usize> = (0..record.tasks.len()).collect();
-    runner.begin(&tasks)?;
-    for task in tasks {
-        if runner.run(task)?.mismatch.is_some() {
+    let tasks = job.tasks(record);
+    let runner = TaskRunner::new(tasks, &work)?.with_opened(&plan.inputs);
+    let all: Vec<usize> = (0..record.tasks.len()).collect();
+    runner.begin(&all)?;
+    for task in all {
+        if tasks.run(&runner, task)?.mismatch.is_some() {
             return Ok(true);
         }
     }

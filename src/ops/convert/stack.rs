@@ -23,29 +23,14 @@ use crate::{
     exec::{convert::infer_all, gather::OnError, rejects::RejectsFile},
     indexes::version,
     ops::{
-        Context,
+        planned::Planned,
         stacked::Stacked,
-        tasks::{self, Committed, described},
+        tasks::{self, Committed, Tasks, described},
         verify::tasks::check_index,
     },
     schema::{force_text, unite_lists, wire},
     storage::{SYSTEM_FOLDER, Staged},
 };
-
-/// Commits a plan whose tasks all have outcomes.
-///
-/// # Errors
-/// [`Kind::Conflict`](crate::error::Kind::Conflict) naming the tasks without an outcome, or if the plan was voided; as
-/// a commit.
-pub(super) fn commit(
-    context: &Context<'_>,
-    dataset: &Dataset,
-    record: &PlanRecord,
-    work: &Work,
-    ran_by: RanBy,
-) -> Result<Committed<ConvertReport>> {
-    tasks::commit(dataset, record, || commit_once(context, dataset, record, (work, ran_by)))
-}
 
 /// Who ran the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +41,16 @@ pub(super) enum RanBy {
     ThisRun,
 }
 
-fn commit_once(
-    context: &Context<'_>,
-    dataset: &Dataset,
-    record: &PlanRecord,
+/// Commits the outcomes of all tasks, or makes a plan with wider types.
+///
+/// # Errors
+/// When shards are gone or ids are not those of their indexes; as a commit.
+pub(super) fn commit(
+    Tasks { context, dataset, record }: Tasks<'_>,
     (work, ran_by): (&Work, RanBy),
+    outcomes: Vec<Outcome>,
 ) -> Result<Committed<ConvertReport>> {
     let started = Instant::now();
-    let outcomes = tasks::all_outcomes(dataset, record)?;
     if let Some(next) = next_plan(dataset, record, work, &outcomes)? {
         return Ok(next);
     }

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{
     dataset::{
-        Dataset, NewSources as _, Operation, Outcome, OutcomeShard, PlanRecord, PlannedSource, Pseudonymizer,
-        Publication, Sealed, Snapshot, SuppressList, TaskMismatch, claim, stage_sources,
+        NewSources as _, Outcome, PlannedSource, Pseudonymizer, Sealed, Snapshot, SuppressList, TaskMismatch,
+        stage_sources,
     },
     error::{Error, Result},
     events::Event,
@@ -37,9 +37,9 @@ use crate::{
     },
     id::Writer,
     ops::{
-        Context,
         names::Naming,
-        tasks::{self, TaskReport},
+        planned::{self, Written},
+        tasks::{self, Tasks},
     },
     plan::memory::MemoryPlan,
     record::side::Sides,
@@ -49,10 +49,8 @@ use crate::{
 
 /// A plan with what its tasks need of the dataset.
 pub(super) struct TaskRunner<'a> {
-    pub(super) context: &'a Context<'a>,
-    pub(super) dataset: &'a Dataset,
-    pub(super) record: &'a PlanRecord,
-    pub(super) work: &'a Work,
+    tasks: Tasks<'a>,
+    work: &'a Work,
     /// Sources that are open already, and their numbers by URI; `None` if each task opens its own.
     opened: Option<(&'a [RecordSource], HashMap<String, usize>)>,
     /// Whether this process has just listed the sources.
@@ -68,22 +66,9 @@ impl<'a> TaskRunner<'a> {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub(super) fn new(
-        context: &'a Context<'a>,
-        dataset: &'a Dataset,
-        record: &'a PlanRecord,
-        work: &'a Work,
-    ) -> Result<Self> {
-        Ok(Self {
-            context,
-            dataset,
-            record,
-            work,
-            opened: None,
-            listed: false,
-            labels: None,
-            newest: dataset.latest()?,
-        })
+    pub(super) fn new(tasks: Tasks<'a>, work: &'a Work) -> Result<Self> {
+        let newest = tasks.dataset.latest()?;
+        Ok(Self { tasks, work, opened: None, listed: false, labels: None, newest })
     }
 
     /// Reads the labels of the plan again.
@@ -93,7 +78,7 @@ impl<'a> TaskRunner<'a> {
     pub(super) fn with_tables(self) -> Result<Self> {
         let Some(tables) = &self.work.labels else { return Ok(self) };
         let pseudonymizer = self.job()?.pseudonymizer;
-        let labels = tables.reopen(self.context, &self.work.settings, pseudonymizer.as_ref())?;
+        let labels = tables.reopen(self.tasks.context, &self.work.settings, pseudonymizer.as_ref())?;
         Ok(Self { labels: Some(labels), ..self })
     }
 
@@ -112,51 +97,24 @@ impl<'a> TaskRunner<'a> {
     fn job(&self) -> Result<Job<'_>> {
         let snapshot = self.newest.as_ref();
         Ok(Job {
-            context: self.context,
-            dataset: self.dataset,
+            context: self.tasks.context,
+            dataset: self.tasks.dataset,
             snapshot,
             options: &self.work.options,
-            pseudonymizer: Pseudonymizer::of(&self.work.settings, self.context.id_key.as_ref())?,
+            pseudonymizer: Pseudonymizer::of(&self.work.settings, self.tasks.context.id_key.as_ref())?,
             suppress: snapshot.map(SuppressList::of).transpose()?.flatten(),
         })
     }
 
-    /// Begins the phase in which some tasks are run: one for all of them, so that progress and remaining time are those
-    /// of the command.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub(super) fn begin(&self, tasks: &[usize]) -> Result<()> {
-        let done = match tasks {
-            [_] => Vec::new(),
-            _ => Outcome::existing(self.dataset, &self.record.id, self.record.tasks.len())?,
-        };
-        let left = tasks.iter().filter(|task| done.get(**task) != Some(&true));
-        let bytes = left.filter_map(|task| self.record.tasks.get(*task)).map(|task| task.bytes).sum();
-        self.context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
-        Ok(())
-    }
-
-    /// Runs a task unless it has an outcome.
-    ///
-    /// # Errors
-    /// When the plan is not open, a source has changed, a record is bad and rejects are not allowed, or the store
-    /// fails.
-    pub(super) fn run(&self, task: usize) -> Result<TaskReport> {
-        if let Some(done) = tasks::begin(self.context, (self.dataset, self.record), task)? {
-            return Ok(done);
-        }
-        let job = self.job()?;
-        let plan = self.plan(&job, task)?;
-        let writer = claim(self.dataset, &self.record.id, task, self.record.tasks.len())?;
+    /// Writes what a task makes, or learns that a value fits no column.
+    fn write(&self, task: usize, job: &Job<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Written> {
         let naming = ShardNaming::of(&plan.settings, writer.folder());
-        let publication = Publication::begin_as(self.dataset, writer.clone(), Operation::Convert, self.record.base)?;
-        match run_once(&job, &plan, &naming, &writer).map_err(|error| plan.given.explain(error))? {
-            Attempt::Made(made) => self.publish(&job, (task, &plan), *made, publication, &writer),
+        match run_once(job, plan, &naming, writer).map_err(|error| plan.given.explain(error))? {
+            Attempt::Made(made) => self.written(job, (task, plan), *made, writer),
             Attempt::Mismatch { source, mismatch, error } => {
-                let mismatch = self.describe(&job, &plan, source, &mismatch, error)?;
-                let outcome = Outcome { mismatch: Some(mismatch), ..tasks::empty_outcome(self.record, task, &writer) };
-                tasks::record(self.dataset, self.record, &outcome, publication)
+                let mismatch = Some(self.describe(job, plan, source, &mismatch, error)?);
+                let outcome = Outcome { mismatch, ..tasks::empty_outcome(self.tasks.record, task, writer) };
+                Ok(Written { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome })
             }
         }
     }
@@ -200,22 +158,21 @@ impl<'a> TaskRunner<'a> {
         })
     }
 
-    /// Publishes what an attempt wrote, and records its outcome.
-    fn publish(
+    /// Returns what an attempt wrote.
+    fn written(
         &self,
         job: &Job<'_>,
         (task, plan): (usize, &ConvertPlan),
         made: Made,
-        mut publication: Publication<'_>,
         writer: &Writer,
-    ) -> Result<TaskReport> {
+    ) -> Result<Written> {
         // A run that leaves out duplicates is not cut into tasks.
         let Made { converted, tally, part_hashes, rejects, found: _ } = made;
-        let store = self.dataset.store().as_ref();
+        let store = self.tasks.dataset.store().as_ref();
         let others = others(&tally, &converted);
         let records = converted.records;
         let rejects_ref = rejects.as_ref().map(Sealed::of).transpose()?;
-        let Folded { mut staged, mut adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
+        let Folded { mut staged, adds, segments, counts, .. } = fold(store, plan, converted, &tally, rejects)?;
         counts.reconcile()?;
         let sources = Fresh {
             inputs: &plan.inputs,
@@ -228,12 +185,8 @@ impl<'a> TaskRunner<'a> {
         let table = stage_sources(store, writer, sources.rows())?;
         let (table, list) = table.map_or((None, None), |(table, list)| (Some(table), Some(list)));
         staged.extend(table);
-        self.context.cancel.check()?;
-        tasks::check_open(self.dataset, self.record)?;
-        publication.publish_shards(adds.iter_mut(), staged)?;
         let outcome = Outcome {
             records,
-            shards: adds.iter().map(OutcomeShard::of).collect(),
             segments,
             counts,
             others,
@@ -241,22 +194,22 @@ impl<'a> TaskRunner<'a> {
             arrays: optional.arrays,
             part_hashes: optional.part_hashes,
             rejects: rejects_ref,
-            ..tasks::empty_outcome(self.record, task, writer)
+            ..tasks::empty_outcome(self.tasks.record, task, writer)
         };
-        tasks::record(self.dataset, self.record, &outcome, publication)
+        Ok(Written { adds, groups: Vec::new(), staged, outcome })
     }
 
     /// Returns the plan of a task: its sources, opened, and everything that was decided for the whole run.
     fn plan(&self, job: &Job<'_>, task: usize) -> Result<ConvertPlan> {
         let work = self.work;
-        let rows = self.record.sources_of(self.dataset.store(), task)?;
+        let rows = self.tasks.record.sources_of(self.tasks.dataset.store(), task)?;
         let bytes = rows.iter().map(|row| row.bytes).sum();
         let (keys, decisions) = decisions(&rows, work.of_files);
         let parts = rows.iter().map(part_of).collect::<Result<Vec<_>>>()?;
-        let files = tasks::reopen(self.context, rows, self.listed)?;
+        let files = tasks::reopen(self.tasks.context, rows, self.listed)?;
         let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
-        let memory = MemoryPlan::of(work.memory, self.context.jobs, &settings)
+        let memory = MemoryPlan::of(work.memory, self.tasks.context.jobs, &settings)
             .divided(settings.split.as_ref().map_or(1, Sides::count));
         let mut inputs = self.inputs(job, files, &given, &decisions)?;
         if let Inputs::Records(sources) = &mut inputs {
@@ -275,10 +228,10 @@ impl<'a> TaskRunner<'a> {
                 Some((0..samples.len()).filter_map(|number| Some((number, reason(number)?))).collect())
             }
         };
-        let store = self.dataset.store().as_ref();
-        let constants = self.record.read_constants(store)?;
+        let store = self.tasks.dataset.store().as_ref();
+        let constants = self.tasks.record.read_constants(store)?;
         Ok(ConvertPlan {
-            base: self.record.base,
+            base: self.tasks.record.base,
             arguments: work.arguments.clone(),
             memory,
             inputs,
@@ -340,6 +293,27 @@ impl<'a> TaskRunner<'a> {
             return Err(Error::internal("the sources of a task were opened in another order"));
         }
         Ok(Inputs::Records(with_folder_columns(job, sources)))
+    }
+}
+
+impl planned::TaskRunner for TaskRunner<'_> {
+    /// Begins one phase for all of the tasks, so that progress and remaining time are those of the command.
+    fn begin(&self, tasks: &[usize]) -> Result<()> {
+        let Tasks { context, dataset, record } = self.tasks;
+        let done = match tasks {
+            [_] => Vec::new(),
+            _ => Outcome::existing(dataset, &record.id, record.tasks.len())?,
+        };
+        let left = tasks.iter().filter(|task| done.get(**task) != Some(&true));
+        let bytes = left.filter_map(|task| record.tasks.get(*task)).map(|task| task.bytes).sum();
+        context.observer.event(Event::Phase { name: "converting", bytes: Some(bytes) });
+        Ok(())
+    }
+
+    fn prepare(&self, task: usize) -> Result<planned::Write<'_>> {
+        let job = self.job()?;
+        let plan = self.plan(&job, task)?;
+        Ok(Box::new(move |writer: &Writer| self.write(task, &job, &plan, writer)))
     }
 }
 

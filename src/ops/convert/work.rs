@@ -4,7 +4,7 @@
 //! names, starts of record ids, constants. A task only opens its own sources again. So a task gives the same bytes
 //! wherever it runs, and does so in any order.
 
-use std::{cell::RefCell, collections::BTreeMap, ops::Range};
+use std::{cell::RefCell, collections::BTreeMap};
 
 use arrow::datatypes::Fields;
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ use crate::{
     exec::gates::names::PartsGate,
     format::{files::SampleFiles, parquet::schema_of_samples},
     indexes::version,
-    ops::{names::Choices, tasks as ops_tasks},
+    ops::{names::Choices, planned::Planned as _, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
     scan::{RecordSource, Scouted, SourceFile, scout},
@@ -40,7 +40,7 @@ use crate::{
 
 /// What all tasks of a plan share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Work {
+pub struct Work {
     /// The user's options; the sources are without secrets.
     pub(super) options: ConvertOptions,
     /// Settings of the dataset after the run.
@@ -135,15 +135,6 @@ impl Work {
         }
     }
 
-    /// Reads the work of a plan.
-    ///
-    /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the plan is not one of a conversion.
-    pub(super) fn read(record: &PlanRecord) -> Result<Self> {
-        serde_json::from_value(record.work.clone())
-            .map_err(|e| Error::integrity("expected the plan of a conversion, found another").cause(e))
-    }
-
     /// Returns names and types of the columns, for reports.
     pub(super) fn columns(&self) -> Vec<(String, String)> {
         let schema = match self.of_samples {
@@ -151,10 +142,6 @@ impl Work {
             false => schema_of(&self.fields),
         };
         schema.fields().iter().map(|field| (field.name().clone(), schema::file::print_type(field))).collect()
-    }
-
-    fn encoded(&self) -> Result<serde_json::Value> {
-        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
     }
 }
 
@@ -263,18 +250,9 @@ fn tasks_of(job: &Job<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask
             samples.range(0..samples.len(), files).map(unit).collect()
         }
     };
-    let mut first = 0;
-    let task = |range: Range<usize>| {
-        let (mut bytes, mut sources) = (0, 0);
-        for (unit_bytes, unit_sources) in &units[range] {
-            bytes += unit_bytes;
-            sources += unit_sources;
-        }
-        let task = PlanTask { first, sources, bytes };
-        first += sources;
-        task
-    };
-    tasks::cut(&units, task_size(job, plan)).into_iter().map(task).collect()
+    let mut planned = Vec::new();
+    ops_tasks::cut(&mut planned, &units, task_size(job, plan));
+    planned
 }
 
 /// Returns the rows of the table of sources.

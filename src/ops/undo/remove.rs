@@ -13,27 +13,23 @@ use std::{
     time::Instant,
 };
 
-use arrow::array::{Array, AsArray};
 use serde::Serialize;
 
 use super::{
-    Context,
-    rewrite::{self, Ranges},
+    finish,
+    selection::{RemovedSource, Selection},
 };
 use crate::{
     dataset::{
-        Counts, Dataset, IdQuery, Numbers, Operation, Pseudonymizer, Publication, Retraction, ShardMeta, Snapshot,
-        SourceRow, Transaction, commit, pseudonymizer_of, sidecar_batches, token_of,
+        Counts, Dataset, Operation, Pseudonymizer, Publication, Retraction, Snapshot, SourceRow, Transaction,
+        pseudonymizer_of,
     },
     error::{Error, Result},
     exec::erase::AffectedShard,
     id::{TransactionId, Version},
-    indexes::version::{Prepared, refresh},
+    ops::{Context, rewrite},
     storage::Location,
 };
-
-/// Sidecar rows read at a time.
-const ROWS: usize = 1 << 16;
 
 /// Options of `remove`.
 #[derive(Debug, Clone, Default)]
@@ -44,17 +40,6 @@ pub struct RemoveOptions {
     pub run: Option<Version>,
     /// Plan without changing anything.
     pub dry_run: bool,
-}
-
-/// A source that was removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RemovedSource {
-    /// Its name.
-    pub source: String,
-    /// Its URL or absolute path.
-    pub uri: String,
-    /// The version that imported it.
-    pub version: Version,
 }
 
 /// Report of a `remove` run.
@@ -102,10 +87,11 @@ pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOption
     }
     let dataset = context.dataset(location)?;
     if !options.dry_run {
-        super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+        crate::ops::erase::finish_cut_short(context, Some(&dataset.open()?))?;
     }
-    let mut report =
-        super::until_changed(context, &dataset, &mut |newest| Removal::new(context, &dataset, newest, options)?.run())?;
+    let mut report = crate::ops::until_changed(context, &dataset, &mut |newest| {
+        Removal::new(context, &dataset, newest, options)?.run()
+    })?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -157,31 +143,17 @@ impl<'a> Removal<'a> {
             ..Counts::default()
         };
         let removed_by = |row: &SourceRow, version| self.selection.removed_by(row, version);
-        self.context.cancel.check()?;
         let transaction = Transaction {
-            id: transaction,
-            operation: Operation::Remove,
             arguments: self.arguments(),
-            revisions: Vec::new(),
             counts: report.counts,
-            settings: self.newest.entry().settings.clone(),
-            adds: Vec::new(),
             removes: rewritten.removes,
-            segments: Vec::new(),
-            merges: Vec::new(),
             places: rewritten.places,
             retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
-            sources: &(),
-            duplicates: None,
-            numbers: Numbers::Kept,
-            calls: 0,
+            ..Transaction::new(transaction, Operation::Remove, self.newest.entry().settings.clone())
         };
-        let planned_on = self.newest.version();
-        let snapshot = publication.attempt(|| commit(self.dataset, &transaction, planned_on))?;
+        let snapshot = finish(self.context, self.newest, &transaction, publication)?;
         report.version = snapshot.version();
         report.records_left = snapshot.entry().totals.records;
-        refresh(&snapshot, Prepared::default(), self.context.observer)?;
-        super::inputs::tell_left_out(self.context, &snapshot)?;
         Ok(report)
     }
 
@@ -287,151 +259,4 @@ impl<'a> Names<'a> {
         }
         Ok(missing)
     }
-}
-
-/// Selected sources and the records that came from them.
-#[derive(Debug, Default)]
-pub(super) struct Selection {
-    /// Numbers of all records of the selected tables and archives.
-    ranges: Ranges,
-    /// Stored keys of samples with selected files, with the record numbers of the run that imported them.
-    samples: Vec<((u64, u64), HashSet<String>)>,
-    /// URI and version of the selected rows of the list.
-    rows: HashSet<(String, Version)>,
-    /// The sources, for the report.
-    sources: Vec<RemovedSource>,
-}
-
-/// A row of the list of sources, reduced to what decides which record numbers belong to the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
-    first: u64,
-    version: Version,
-    /// Position in the list: within a version, sources are in the order of their records.
-    at: usize,
-}
-
-impl Selection {
-    /// Selects the sources of the newest version that `wanted` accepts.
-    ///
-    /// # Errors
-    /// When the list of sources cannot be read.
-    pub(super) fn of(
-        newest: &Snapshot,
-        pseudonymizer: Option<&Pseudonymizer>,
-        wanted: &mut dyn FnMut(&SourceRow) -> bool,
-    ) -> Result<Self> {
-        let keys = &newest.entry().settings.keys;
-        let mut starts: Vec<Start> = Vec::new();
-        let mut tables: Vec<Start> = Vec::new();
-        let mut parts: BTreeMap<(u64, Version), HashSet<String>> = BTreeMap::new();
-        let mut selection = Self::default();
-        newest.each_source(&mut |row| {
-            let at = starts.len();
-            starts.extend(row.firsts().map(|first| Start { first, version: row.version, at }));
-            if row.removed.is_some() || !wanted(&row) {
-                return Ok(());
-            }
-            if row.is_part_of_sample() {
-                let key = keys.key(&row.name);
-                parts.entry((row.first_record, row.version)).or_default().insert(key.into_owned());
-            } else {
-                tables.extend_from_slice(&starts[at..]);
-            }
-            selection.rows.insert((row.uri.clone(), row.version));
-            selection.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });
-            Ok(())
-        })?;
-        starts.sort_unstable();
-        let end = |first: u64| {
-            let next = starts.partition_point(|start| start.first <= first);
-            starts.get(next).map_or(newest.entry().next_record, |start| start.first)
-        };
-        // A source without records begins where the next one begins: the last of these has the records.
-        let owns = |start: &&Start| {
-            let next = starts.partition_point(|other| other.first <= start.first);
-            next.checked_sub(1).and_then(|last| starts.get(last)) == Some(*start)
-        };
-        selection.ranges = Ranges::new(tables.iter().filter(owns).map(|own| (own.first, end(own.first))).collect());
-        if !parts.is_empty() {
-            selection.with_other_parts(newest, &parts)?;
-        }
-        let stored = |key: String| IdQuery::new(pseudonymizer, &key).text().to_owned();
-        selection.samples = parts
-            .into_iter()
-            .map(|((first, _), keys)| ((first, end(first)), keys.into_iter().map(stored).collect()))
-            .collect();
-        Ok(selection)
-    }
-
-    /// Selects all files of a sample that has a selected file.
-    fn with_other_parts(&mut self, newest: &Snapshot, parts: &BTreeMap<(u64, Version), HashSet<String>>) -> Result<()> {
-        let rule = &newest.entry().settings.keys;
-        newest.each_source(&mut |row| {
-            let keys = parts
-                .get(&(row.first_record, row.version))
-                .filter(|_| row.is_part_of_sample() && row.removed.is_none());
-            if keys.is_some_and(|keys| keys.contains(rule.key(&row.name).as_ref()))
-                && self.rows.insert((row.uri.clone(), row.version))
-            {
-                self.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns the version that removed a source, if `version` removes the selected ones.
-    pub(super) fn removed_by(&self, row: &SourceRow, version: Version) -> Option<Version> {
-        match row.removed {
-            None if self.rows.contains(&(row.uri.clone(), row.version)) => Some(version),
-            known => known,
-        }
-    }
-
-    /// Returns the live shards that hold records of the selected sources, with their rows.
-    ///
-    /// # Errors
-    /// When sidecars or record numbers cannot be read.
-    pub(super) fn affected_shards(&self, newest: &Snapshot) -> Result<Vec<AffectedShard>> {
-        let store = newest.dataset().store();
-        let table = newest.runs()?;
-        let by_shard = newest.runs_by_shard()?;
-        let mut affected_shards = Vec::new();
-        for shard in newest.shards()? {
-            let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-            let mut rows = rewrite::rows_in(store, runs, table, &self.ranges)?;
-            for (numbers, keys) in &self.samples {
-                let inside = rewrite::rows_in(store, runs, table, &Ranges::new(vec![*numbers]))?;
-                rows.extend(rows_with(newest, shard, keys, &inside)?);
-            }
-            rows.sort_unstable();
-            rows.dedup();
-            if !rows.is_empty() {
-                affected_shards.push(rewrite::affected_shard(newest, shard, runs, rows));
-            }
-        }
-        Ok(affected_shards)
-    }
-}
-
-/// Returns those of the ascending `rows` whose record id is in `keys`.
-fn rows_with(newest: &Snapshot, shard: &ShardMeta, keys: &HashSet<String>, rows: &[u64]) -> Result<Vec<u64>> {
-    let mut out = Vec::new();
-    if rows.is_empty() {
-        return Ok(out);
-    }
-    let mut first = 0;
-    for batch in sidecar_batches(newest.dataset().store(), &shard.sidecar(), ROWS)? {
-        let batch = batch?;
-        let ids = batch.column(0).as_string::<i32>();
-        let end = first + batch.num_rows() as u64;
-        let here = &rows[rows.partition_point(|row| *row < first)..rows.partition_point(|row| *row < end)];
-        let is_wanted = |row: &&u64| {
-            let at = usize::try_from(**row - first).unwrap_or(usize::MAX);
-            at < ids.len() && ids.is_valid(at) && keys.contains(token_of(ids.value(at)))
-        };
-        out.extend(here.iter().filter(is_wanted));
-        first = end;
-    }
-    Ok(out)
 }

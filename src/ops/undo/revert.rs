@@ -11,26 +11,23 @@ use std::{
 use arrow::array::{Array, AsArray};
 use serde::Serialize;
 
-use super::{
-    Context,
-    diff::changes_of_records,
-    manifest,
-    rewrite::{self, Ranges},
-};
+use super::{ROWS, finish};
 use crate::{
     dataset::{
-        Counts, Dataset, IdKind, Numbers, Operation, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
-        SuppressList, Transaction, commit, sidecar_batches, tombstones,
+        Counts, Dataset, IdKind, Operation, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
+        SuppressList, Transaction, sidecar_batches, tombstones,
     },
     error::Result,
     exec::erase::AffectedShard,
     id::{TransactionId, Version},
-    indexes::version::{Prepared, refresh},
+    ops::{
+        Context,
+        diff::changes_of_records,
+        manifest,
+        rewrite::{self, Ranges},
+    },
     storage::Location,
 };
-
-/// Sidecar rows read at a time.
-const ROWS: usize = 1 << 16;
 
 /// Report of a `revert` run.
 #[derive(Debug, Clone, Serialize)]
@@ -65,10 +62,10 @@ pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: boo
     let started = Instant::now();
     let dataset = context.dataset(location)?;
     if !dry_run {
-        super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+        crate::ops::erase::finish_cut_short(context, Some(&dataset.open()?))?;
     }
     let then = manifest::snapshot(context, location, Some(to))?;
-    let mut report = super::until_changed(context, &dataset, &mut |newest| {
+    let mut report = crate::ops::until_changed(context, &dataset, &mut |newest| {
         // An erasure from all versions may have changed the content of the older one.
         let then = dataset.at(then.version())?;
         Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
@@ -125,18 +122,10 @@ impl<'a> Revert<'a> {
         rewritten.places.extend(places.into_iter().filter(|place| !known.contains(place.path.as_str())));
         report.counts.bytes_out = rewritten.bytes;
         report.counts.shards_added = (whole.len() + rewritten.shards.len()) as u64;
-        self.context.cancel.check()?;
         let transaction = Transaction {
-            id: transaction,
-            operation: Operation::Revert,
             arguments: BTreeMap::from([("to".to_owned(), self.then.version().to_string())]),
-            revisions: Vec::new(),
             counts: report.counts,
-            settings: self.then.entry().settings.clone(),
-            adds: Vec::new(),
             removes: removes.iter().map(|shard| shard.path.clone()).collect(),
-            segments: Vec::new(),
-            merges: Vec::new(),
             places: rewritten.places,
             retraction: Retraction {
                 rewritten: rewritten.shards,
@@ -144,17 +133,11 @@ impl<'a> Revert<'a> {
                 sources: Some(&removed_by),
                 only_as_planned: true,
             },
-            sources: &(),
-            duplicates: None,
-            numbers: Numbers::Kept,
-            calls: 0,
+            ..Transaction::new(transaction, Operation::Revert, self.then.entry().settings.clone())
         };
-        let planned_on = self.newest.version();
-        let snapshot = publication.attempt(|| commit(self.dataset, &transaction, planned_on))?;
+        let snapshot = finish(self.context, self.newest, &transaction, publication)?;
         report.version = snapshot.version();
         report.records_after = snapshot.entry().totals.records;
-        refresh(&snapshot, Prepared::default(), self.context.observer)?;
-        super::inputs::tell_left_out(self.context, &snapshot)?;
         Ok(report)
     }
 
