@@ -180,8 +180,8 @@ pub trait Local: Send + Sync {
     /// Whether the start of a file is in memory, so that reading it waits for nothing; false if that is unknown.
     fn is_cached(&self, path: &str) -> bool;
 
-    /// Creates an object from the bytes at another location without copying them; [`Store::name_staged`] will name it `path`.
-    /// `None` if that cannot be done, as between file systems.
+    /// Creates an object from the bytes at another location without copying them; [`Store::name_staged`] will name it
+    /// `path`. `None` if that cannot be done, as between file systems.
     ///
     /// # Errors
     /// When the store fails.

@@ -114,7 +114,7 @@ impl Store for Counted {
 
     /// The shards of these tests are listed but do not exist, nor what is beside them.
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        if path.contains(".parquet") {
+        if path.contains("0123456789ab/") {
             let modified = Timestamp::UNIX_EPOCH;
             return Ok(Some(ObjectFacts { path: path.to_owned(), bytes: shard_bytes(path), modified, etag: None }));
         }

@@ -1,5 +1,5 @@
-//! What takes records out of the newest version without forgetting them: `remove`, `revert`, and `convert` that replaces
-//! the records of a changed source.
+//! What takes records out of the newest version without forgetting them: `remove`, `revert`, and a `convert` that
+//! replaces the records of changed sources.
 //!
 //! ```text
 //! remove   sources that are named -------+
