@@ -36,7 +36,7 @@ impl Session<'_> {
             }
             wanted.ids.extend(ids);
         }
-        let (mut missing, mut erased) = (Vec::new(), Vec::new());
+        let mut missing = Vec::new();
         self.print(|w| {
             let mut found = Found::new(form, w)?;
             let mut first = true;
@@ -48,10 +48,8 @@ impl Session<'_> {
                     found.hit(&hit)
                 })?;
             self.progress.stop();
-            erased = ops::manifest::find_erased(&self.context, location, &report.missing, report.version)?;
-            let unknown = report.missing.iter().filter(|id| erased.iter().all(|erased| erased.id != **id));
-            let unknown: Vec<String> = unknown.cloned().collect();
-            let duplicates = ops::manifest::find_duplicate(&self.context, location, &unknown, report.version)?;
+            let (erased, duplicates) = (&report.erased, &report.duplicates);
+            let is_duplicate = |id: &String| duplicates.iter().any(|one| one.id == *id);
             if form == Form::Json {
                 erased.iter().try_for_each(|id| found.erased(id))?;
                 duplicates.iter().try_for_each(|duplicate| found.duplicate(duplicate))?;
@@ -61,19 +59,19 @@ impl Session<'_> {
                 duplicates.iter().try_for_each(|of| writeln!(w, "{}", duplicate(of)))?;
             }
             if form != Form::Json && !self.global.quiet {
-                for id in &erased {
+                for id in erased {
                     let _ = human::erased(&mut io::stderr(), id);
                 }
                 for of in duplicates.iter().filter(|_| form != Form::Table) {
                     let _ = writeln!(io::stderr(), "{}", duplicate(of));
                 }
-                for id in unknown.iter().filter(|id| duplicates.iter().all(|duplicate| duplicate.id != **id)) {
+                let is_erased = |id: &String| erased.iter().any(|one| one.id == *id);
+                for id in report.missing.iter().filter(|id| !is_erased(id) && !is_duplicate(id)) {
                     let name = human::clean(id);
                     let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", report.version);
                 }
             }
-            missing = report.missing;
-            missing.retain(|id| duplicates.iter().all(|duplicate| duplicate.id != *id));
+            missing.extend(report.missing.iter().filter(|id| !is_duplicate(id)).cloned());
             Ok(())
         })?;
         Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })

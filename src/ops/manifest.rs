@@ -289,15 +289,12 @@ pub struct ErasedReport {
 ///
 /// # Errors
 /// When the lists of erased ids cannot be read.
-pub fn find_erased(
-    context: &Context<'_>,
-    location: &Location,
-    ids: &[String],
-    at: Version,
-) -> Result<Vec<ErasedReport>> {
-    let newest = context.dataset(location)?.open()?;
-    let known = || Ok((SuppressList::of(&newest)?, tombstones(newest.dataset(), newest.entry())?));
-    let (Some(list), stones) = or_overtaken(Some(&newest), known())? else { return Ok(Vec::new()) };
+fn find_erased(newest: &Snapshot, ids: &[String], at: Version) -> Result<Vec<ErasedReport>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(list) = SuppressList::of(newest)? else { return Ok(Vec::new()) };
+    let stones = tombstones(newest.dataset(), newest.entry())?;
     let report = |id: &String| {
         let (version, records) = list.find(id)?;
         let stone = stones.iter().find(|stone| stone.version == version)?;
@@ -329,17 +326,11 @@ pub struct DuplicateReport {
 ///
 /// # Errors
 /// When the tables of duplicates, the index or a sidecar cannot be read.
-pub fn find_duplicate(
-    context: &Context<'_>,
-    location: &Location,
-    ids: &[String],
-    at: Version,
-) -> Result<Vec<DuplicateReport>> {
+fn find_duplicate(newest: &Snapshot, ids: &[String], at: Version) -> Result<Vec<DuplicateReport>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let newest = context.dataset(location)?.open()?;
-    let found = or_overtaken(Some(&newest), find_duplicates(&newest, ids, at))?;
+    let found = find_duplicates(newest, ids, at)?;
     let report = |duplicate: Duplicate| {
         let id = ids.get(duplicate.id)?.clone();
         let of = duplicate.first.and_then(|hit| hit_report(&hit.record_id.clone(), hit, None));
@@ -405,6 +396,12 @@ pub struct FindReport {
     pub shown: u64,
     /// Ids and prefixes without a record.
     pub missing: Vec<String>,
+    /// Those of them that were erased.
+    #[serde(skip)]
+    pub erased: Vec<ErasedReport>,
+    /// Those of the others that runs left out as duplicates.
+    #[serde(skip)]
+    pub duplicates: Vec<DuplicateReport>,
 }
 
 /// Finds records by ids and prefixes at some time, and passes them to `visit` as they are found: those of ids first, in
@@ -451,6 +448,8 @@ fn find_from(
         hits: 0,
         shown: 0,
         missing: Vec::new(),
+        erased: Vec::new(),
+        duplicates: Vec::new(),
     };
     let mut show = |number: usize, hit: Hit, now: Option<Place>| {
         let now = now.map(|place| NowReport { shard: place.shard, ordinal: place.ordinal });
@@ -489,6 +488,9 @@ fn find_from(
     }
     let missing = wanted.ids.iter().zip(found).filter(|(_, found)| !found).map(|(id, _)| id.clone());
     report.missing.splice(0..0, missing);
+    report.erased = find_erased(newest, &report.missing, report.version)?;
+    let unknown = report.missing.iter().filter(|id| report.erased.iter().all(|erased| erased.id != **id));
+    report.duplicates = find_duplicate(newest, &unknown.cloned().collect::<Vec<_>>(), report.version)?;
     Ok(report)
 }
 

@@ -148,6 +148,13 @@ impl HttpConnector for Connector {
     }
 }
 
+/// Returns a builder whose TLS is that of ring: the only implementation that is compiled in, which has to be named once.
+pub(super) fn client() -> ClientBuilder {
+    // It fails if one is named already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    ClientBuilder::new()
+}
+
 /// Returns a builder with all settings that a user can give; those that only programs can give are not used here.
 fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
     use ClientConfigKey as Key;
@@ -163,7 +170,7 @@ fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
         "" | "0" | "false" | "off" | "no" | "n" => Ok(false),
         other => Err(broken(&key, other)),
     };
-    let mut builder = ClientBuilder::new()
+    let mut builder = client()
         .user_agent(text(Key::UserAgent).unwrap_or_else(|| concat!("shardify/", env!("CARGO_PKG_VERSION")).to_owned()))
         .https_only(!flag(Key::AllowHttp)?)
         .danger_accept_invalid_certs(flag(Key::AllowInvalidCertificates)?)

@@ -6,7 +6,7 @@ use std::{fs::File, io::Write, path::Path, time::Duration};
 use reqwest::redirect::Policy;
 use url::Url;
 
-use super::{StoreSettings, location::plain_urls, remote::runtime, secrets::Secrets};
+use super::{StoreSettings, connect::client, location::plain_urls, remote::runtime, secrets::Secrets};
 use crate::error::{Error, Result};
 
 /// Request timeout: a server that does not answer must not hold up a run.
@@ -33,7 +33,7 @@ pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreS
     let secrets = Secrets::of(url, settings).and(token);
     let failed = |e: reqwest::Error| Error::storage("sending failed").at(&*place).cause(secrets.hidden(&e));
     runtime()?.block_on(async {
-        let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(Policy::none()).build().map_err(failed)?;
+        let client = client().timeout(TIMEOUT).redirect(Policy::none()).build().map_err(failed)?;
         let mut request = client.post(url.clone()).header("content-type", "application/json").body(json);
         if let Some(token) = token {
             request = request.bearer_auth(token);
