@@ -13,26 +13,14 @@
 //! Modules form layers and import only from lower ones; `tests/architecture/` enforces this. `ARCHITECTURE.md` is the
 //! map of the code, `docs/FORMAT.md` specifies every byte on disk.
 
-pub mod array;
 pub mod cli;
-pub mod codec;
-pub mod dataset;
-pub mod delta;
-pub mod error;
-pub mod events;
-pub mod exec;
-pub mod format;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod id;
-pub mod indexes;
 pub mod ops;
-pub mod plan;
-pub mod record;
-pub mod scan;
-pub mod schema;
-pub mod settings;
-pub mod storage;
-pub mod units;
+
+pub use shardify_core::{array, codec, error, events, id, record, schema, settings, storage, units};
+pub use shardify_dataset::dataset;
+pub use shardify_engine::{delta, exec, indexes, plan, scan};
+pub use shardify_formats::format;
 
 pub use error::{Error, Result};

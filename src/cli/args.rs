@@ -36,6 +36,7 @@ pub(super) use report::ReportArgs;
 pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
+use self::choices::choice;
 use crate::{
     codec::Codec,
     dataset::{Arrangement, IdMode, Order, PrivateChoice},
@@ -287,7 +288,7 @@ pub(super) struct LineageArgs {
 #[command(next_help_heading = "Ids and lineage")]
 pub(super) struct PrivateArgs {
     /// How a new dataset stores ids outside of its shards [default: plain].
-    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
+    #[arg(long, value_parser = choice::<IdMode>(), value_name = "HOW", hide_short_help = true)]
     id_mode: Option<IdMode>,
     /// File with the key of private ids.
     ///

@@ -52,6 +52,7 @@ pub(super) fn code(kind: Kind) -> u8 {
         Kind::Input => 6,
         Kind::Changed => 8,
         Kind::Interrupted => 130,
-        Kind::Internal => 70,
+        // Kinds may be added.
+        _ => 70,
     }
 }

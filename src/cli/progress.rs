@@ -219,6 +219,8 @@ impl Observer for Progress {
                     }
                 }
             }
+            // Events may be added.
+            _ => {}
         }
     }
 }

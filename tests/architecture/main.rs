@@ -72,13 +72,29 @@ fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
     out.sort();
 }
 
-fn library() -> PathBuf {
-    root().join("src/lib.rs")
+/// The crates of the library, lowest first.
+const CRATES: &[&str] = &["crates/core", "crates/formats", "crates/dataset", "crates/engine", "."];
+
+fn library() -> Vec<PathBuf> {
+    CRATES.iter().map(|folder| root().join(folder).join("src/lib.rs")).collect()
+}
+
+/// Returns a file or folder of the library's sources.
+fn source(path: &str) -> PathBuf {
+    let mut places = CRATES.iter().map(|folder| root().join(folder).join("src").join(path));
+    places.find(|place| place.exists()).unwrap()
+}
+
+/// Returns all files of the library's sources.
+fn sources() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    CRATES.iter().for_each(|folder| files_below(&root().join(folder).join("src"), &mut files));
+    files
 }
 
 /// Module trees of the library and of the program.
 fn trees() -> [Tree; 2] {
-    [Tree::read(&library(), &BTreeMap::new()), Tree::read(&root().join("src/main.rs"), &BTreeMap::new())]
+    [library(), vec![root().join("src/main.rs")]].map(|roots| Tree::read(&roots, &BTreeMap::new()))
 }
 
 /// Returns the top-level module that contains a module: `lib` or `main` for the roots.
@@ -128,7 +144,8 @@ fn layer_violations(tree: &Tree) -> Vec<String> {
 }
 
 fn format_violations(tree: &Tree) -> Vec<String> {
-    let is_folder = |name: &str| root().join("src/format").join(name).is_dir();
+    let folder = source("format");
+    let is_folder = |name: &str| folder.join(name).is_dir();
     let of = |path: &[String]| match path {
         [first, format, ..] if first == "format" && is_folder(format) => Some(format.clone()),
         _ => None,
@@ -223,8 +240,7 @@ fn every_module_says_why_and_stays_small() {
     let unsaid = modules.filter(|module| !module.text.starts_with("//!"));
     let mut bad: Vec<String> = unsaid.map(|module| format!("{}: no module doc", module.file.display())).collect();
     bad.extend(trees.iter().flat_map(too_long));
-    let mut files = Vec::new();
-    files_below(&root().join("src"), &mut files);
+    let files = sources();
     assert!(files.len() > 20, "the sources are not where they were");
     let known: BTreeSet<&PathBuf> =
         trees.iter().flat_map(|tree| tree.modules.iter().map(|module| &module.file).chain(&tree.tests)).collect();
@@ -264,8 +280,7 @@ fn plans_are_pure() {
 fn nothing_is_left_undone() {
     let trees = trees();
     assert_none(&uses_outside(&trees, &[], &["todo!(", "unimplemented!("]));
-    let mut files = Vec::new();
-    files_below(&root().join("src"), &mut files);
+    let mut files = sources();
     files.retain(|file| fs::read_to_string(file).unwrap().contains("#[ignore"));
     assert_none(&files.iter().map(|file| format!("{}: an ignored test", file.display())).collect::<Vec<_>>());
 }
@@ -278,7 +293,7 @@ fn intruders_are_found_wherever_they_hide() {
                     std::fs::write(\"x\", \"x\");\n    std::env::var(\"x\");\n    format!(\"{}\", \
                      super::super::ops::x());\n}\n";
     for file in ["csv/mod.rs", "json/mod.rs", "tar/mod.rs", "ipc/mod.rs", "parquet/mod.rs", "tfrecord/sum.rs"] {
-        let path = root().join("src/format").join(file);
+        let path = source("format").join(file);
         let text = fs::read_to_string(&path).unwrap();
         let tree = Tree::read(&library(), &BTreeMap::from([(path.clone(), text + intruder)]));
         let found = |bad: Vec<String>| bad.iter().filter(|line| line.contains(file)).count();
@@ -291,7 +306,7 @@ fn intruders_are_found_wherever_they_hide() {
         let upstairs = tree[0].modules.iter().find(|module| module.file == path).unwrap();
         assert!(upstairs.uses.contains(&vec!["cli".to_owned()]), "{file}");
     }
-    let path = root().join("src/dataset/ids/salt.rs");
+    let path = source("dataset/ids/salt.rs");
     let text = fs::read_to_string(&path).unwrap() + "\nuse crate::dataset::{Snapshot, log::commit::commit};\n";
     let tree = Tree::read(&library(), &BTreeMap::from([(path, text)]));
     assert_eq!(
@@ -319,7 +334,7 @@ fn what_is_too_long_is_found() {
         ("encoding", filler.clone(), 1),
         ("stream", format!("{tests}{filler}"), 1),
     ];
-    let path = |name: &str| root().join("src/codec").join(name).with_extension("rs");
+    let path = |name: &str| source("codec").join(name).with_extension("rs");
     let changed = cases.iter().map(|(name, more, _)| {
         let text = fs::read_to_string(path(name)).unwrap();
         (path(name), format!("{text}\n{more}"))
@@ -363,7 +378,9 @@ fn lines_fit_the_screen() {
     assert_eq!(too_wide(&format!("// {long}\nfn f() {{\n    // {long}\n    let _ = \"{long}\";\n}}\n")), [1, 3, 4]);
     assert_eq!(too_wide(&format!("/// {long}\nconst A: &str = r\"{long}\";\nconst B: &str = \"\n{long}\";\n")), [1]);
     let mut files = Vec::new();
-    ["src", "tests", "benches", "examples"].iter().for_each(|folder| files_below(&root().join(folder), &mut files));
+    ["src", "crates", "tests", "benches", "examples"]
+        .iter()
+        .for_each(|folder| files_below(&root().join(folder), &mut files));
     files.retain(|file| file.extension().is_some_and(|end| end == "rs"));
     let wide = |file: &PathBuf| too_wide(&fs::read_to_string(file).unwrap());
     let bad =

@@ -19,7 +19,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Path of a module from the crate root: `["dataset", "log"]`; empty for the root.
+/// Path of a module from the root of its crate: `["dataset", "log"]`; empty for the root.
 pub(crate) type ModulePath = Vec<String>;
 
 /// A source file of the crate.
@@ -40,7 +40,7 @@ pub(crate) struct Module {
     pub(crate) uses: BTreeSet<ModulePath>,
 }
 
-/// Modules of a crate, except those that exist only for tests.
+/// Modules of crates, except those that exist only for tests.
 #[derive(Default)]
 pub(crate) struct Tree {
     /// Files that are compiled outside of tests.
@@ -75,14 +75,15 @@ struct Scope {
 }
 
 impl Tree {
-    /// Reads the crate whose root is the file `root`; `changed` replaces the text of some files.
+    /// Reads the crates with these root files as one tree: each has the modules of those below it under their names.
+    /// `changed` replaces the text of some files.
     ///
     /// # Panics
     /// Panics if a file is missing or is not valid Rust.
-    pub(crate) fn read(root: &Path, changed: &BTreeMap<PathBuf, String>) -> Self {
+    pub(crate) fn read(roots: &[PathBuf], changed: &BTreeMap<PathBuf, String>) -> Self {
         let mut tree = Self { changed: changed.clone(), ..Self::default() };
         let mut parsed = Vec::new();
-        tree.enter(root, Vec::new(), &mut parsed);
+        roots.iter().for_each(|root| tree.enter(root, Vec::new(), &mut parsed));
         let scopes: BTreeMap<&ModulePath, &Scope> =
             parsed.iter().flat_map(|p| &p.scopes).map(|scope| (&scope.path, scope)).collect();
         let files: BTreeMap<&ModulePath, &ModulePath> =
@@ -317,7 +318,10 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast Item) {
         if let Item::Mod(ItemMod { ident, content: None, attrs, .. }) = item {
             let is_test = self.skips(attrs, item.span());
-            self.children.push((ident.to_string(), is_test));
+            // A file of another folder belongs to that folder.
+            if attrs.iter().all(|attr| !attr.path().is_ident("path")) {
+                self.children.push((ident.to_string(), is_test));
+            }
         } else if !self.skips(attributes(item), item.span()) {
             visit::visit_item(self, item);
         }

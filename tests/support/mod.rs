@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-#[path = "../../src/format/corpus.rs"]
+#[path = "../../crates/formats/src/format/corpus.rs"]
 pub mod corpus;
 
 /// Every index of tar shards that this program has.

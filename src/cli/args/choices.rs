@@ -2,11 +2,11 @@
 //!
 //! An enum is listed once; a value that is not listed cannot be chosen on the command line.
 
-use std::{ffi::OsStr, marker::PhantomData, mem::discriminant};
+use std::{ffi::OsStr, marker::PhantomData};
 
 use clap::{
-    Arg, Command, ValueEnum,
-    builder::{PossibleValue, TypedValueParser},
+    Arg, Command,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
 use crate::{
@@ -48,30 +48,34 @@ impl<T: Table> TypedValueParser for SettingParser<T> {
     }
 }
 
+/// A type of the library whose values are words of the command line, with their help.
+pub(super) trait Choice: Clone + Send + Sync + 'static {
+    /// Returns all values that can be chosen.
+    fn all() -> Vec<(Self, PossibleValue)>;
+}
+
+/// Returns the parser of an option that takes one of some words.
+pub(super) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
+    let words = PossibleValuesParser::new(T::all().into_iter().map(|(_, word)| word));
+    words.try_map(|text| {
+        let chosen = T::all().into_iter().find(|(_, word)| word.matches(&text, false));
+        chosen.map(|(value, _)| value).ok_or("expected one of the words")
+    })
+}
+
 macro_rules! choices {
     ($($choice:ty { $($variant:ident = $name:literal: $help:literal),+ $(,)? })+) => {
-        $(impl ValueEnum for $choice {
-            fn value_variants<'a>() -> &'a [Self] {
-                &[$(Self::$variant),+]
-            }
-
-            fn to_possible_value(&self) -> Option<PossibleValue> {
-                let values = [$((Self::$variant, $name, $help)),+];
-                let named = values.into_iter().find(|(value, ..)| discriminant(value) == discriminant(self));
-                named.map(|(_, name, help)| PossibleValue::new(name).help(help))
+        $(impl Choice for $choice {
+            fn all() -> Vec<(Self, PossibleValue)> {
+                vec![$((Self::$variant, PossibleValue::new($name).help($help))),+]
             }
         })+
     };
 }
 
-impl ValueEnum for InputFormat {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: &[InputFormat] = &InputFormat::ALL;
-        ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()).help(self.help()))
+impl Choice for InputFormat {
+    fn all() -> Vec<(Self, PossibleValue)> {
+        Self::ALL.iter().map(|format| (*format, PossibleValue::new(format.name()).help(format.help()))).collect()
     }
 }
 

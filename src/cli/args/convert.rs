@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::{
     LineageArgs, PrivateArgs,
-    choices::SettingParser,
+    choices::{SettingParser, choice},
     codec, column_type, condition, count,
     indexes::{IndexChoice, index_kinds},
     size, subject_pattern,
@@ -56,7 +56,7 @@ pub(in crate::cli) struct ConvertArgs {
 #[command(next_help_heading = "Input")]
 struct InputArgs {
     /// Input format [default: detected from the content].
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_parser = choice::<InputFormat>(), value_name = "FORMAT")]
     from: Option<InputFormat>,
     /// Read only inputs that match; may be repeated.
     ///
@@ -125,7 +125,8 @@ struct InputArgs {
     ///
     /// With `content`, samples made of files are recognized by content only if they were first converted with
     /// `content`.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Identity::Path, hide_short_help = true)]
+    #[arg(long, value_parser = choice::<Identity>(), value_name = "HOW", default_value = "path",
+          hide_short_help = true)]
     identity: Identity,
 }
 
@@ -138,7 +139,7 @@ pub(in crate::cli) struct OutputArgs {
     #[arg(long, short = 'o', alias = "output", value_name = "DATASET")]
     pub(in crate::cli) out: Option<String>,
     /// Shard format [default: tables parquet, files tar].
-    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[arg(long, value_parser = choice::<OutputFormat>(), value_name = "FORMAT")]
     to: Option<OutputFormat>,
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = target)]
@@ -257,7 +258,8 @@ struct IdArgs {
     /// Accept data that differs in kind from what the dataset holds.
     ///
     /// Without it, such data is an error, since it is usually a mistake.
-    #[arg(long, value_enum, value_name = "WHAT[,WHAT]", value_delimiter = ',', hide_short_help = true)]
+    #[arg(long, value_parser = choice::<Accept>(), value_name = "WHAT[,WHAT]", value_delimiter = ',',
+          hide_short_help = true)]
     accept: Vec<Accept>,
 }
 
@@ -279,7 +281,8 @@ struct TypeArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     schema: Option<String>,
     /// How to treat inputs with other columns or types, also than the dataset has.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnSchema::Keep, hide_short_help = true)]
+    #[arg(long, value_parser = choice::<OnSchema>(), value_name = "HOW", default_value = "keep",
+          hide_short_help = true)]
     on_schema: OnSchema,
 }
 
@@ -295,7 +298,7 @@ struct IndexArgs {
     ///
     /// Examples are blanks for DALI, and names longer than 100 bytes for wids. The default is `fail`; keys made from
     /// record ids are renamed instead, unless --index asks for that index.
-    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
+    #[arg(long, value_parser = choice::<OnName>(), value_name = "HOW", hide_short_help = true)]
     on_name: Option<OnName>,
 }
 
@@ -305,15 +308,17 @@ struct ErrorArgs {
     /// How to treat bad records and files.
     ///
     /// A run that rejected records ends with exit code 3.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnError::Fail)]
+    #[arg(long, value_parser = choice::<OnError>(), value_name = "HOW", default_value = "fail")]
     on_error: OnError,
     /// How to treat changed inputs.
     ///
     /// An input has changed if its content differs from when it was converted.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnChanged::Fail, hide_short_help = true)]
+    #[arg(long, value_parser = choice::<OnChanged>(), value_name = "HOW", default_value = "fail",
+          hide_short_help = true)]
     on_changed: OnChanged,
     /// How to treat samples that lack a part which other samples have.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = OnMissing::Keep, hide_short_help = true)]
+    #[arg(long, value_parser = choice::<OnMissing>(), value_name = "HOW", default_value = "keep",
+          hide_short_help = true)]
     missing: OnMissing,
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::LineageArgs;
+use super::{LineageArgs, choices::choice};
 use crate::{
     error::{Error, Result},
     ops::erase::{EraseId, NameKind},
@@ -38,7 +38,7 @@ pub(in crate::cli) struct EraseArgs {
     #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(in crate::cli) ids: Option<PathBuf>,
     /// Kind of the ids in arguments and --ids [default: any].
-    #[arg(long = "as", value_name = "KIND", value_enum, help_heading = "Selection")]
+    #[arg(long = "as", value_name = "KIND", value_parser = choice::<NameKind>(), help_heading = "Selection")]
     kind: Option<NameKind>,
     /// Erase from all readable versions, not only the newest.
     ///

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::choices::choice;
 use crate::scan::InputFormat;
 
 /// Maximum number of records that can be shown.
@@ -22,6 +23,6 @@ pub(in crate::cli) struct HeadArgs {
     #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     pub(in crate::cli) at: Option<String>,
     /// Format of the source [default: detected from the content].
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Input")]
+    #[arg(long, value_parser = choice::<InputFormat>(), value_name = "FORMAT", help_heading = "Input")]
     pub(in crate::cli) from: Option<InputFormat>,
 }

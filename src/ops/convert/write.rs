@@ -15,7 +15,23 @@ pub struct Write;
 pub type WriteSetting = Given<Write>;
 
 /// The settings of a run.
-pub type WriteSettings = Settings<Write>;
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct WriteSettings(Settings<Write>);
+
+impl std::ops::Deref for WriteSettings {
+    type Target = Settings<Write>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl FromIterator<WriteSetting> for WriteSettings {
+    fn from_iter<I: IntoIterator<Item = WriteSetting>>(settings: I) -> Self {
+        Self(settings.into_iter().collect())
+    }
+}
 
 impl Table for Write {
     const SETTINGS: &'static [Setting] = &[

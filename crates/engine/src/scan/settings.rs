@@ -16,7 +16,23 @@ pub struct Read;
 pub type ReadSetting = Given<Read>;
 
 /// The settings of a run.
-pub type ReadSettings = Settings<Read>;
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct ReadSettings(Settings<Read>);
+
+impl std::ops::Deref for ReadSettings {
+    type Target = Settings<Read>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl FromIterator<ReadSetting> for ReadSettings {
+    fn from_iter<I: IntoIterator<Item = ReadSetting>>(settings: I) -> Self {
+        Self(settings.into_iter().collect())
+    }
+}
 
 const fn text(key: &'static str, name: &'static str, help: &'static str, check: fn(&str) -> Result<()>) -> Setting {
     Setting { key, values: Values::Text { name, help, check } }

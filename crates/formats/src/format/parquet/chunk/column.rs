@@ -23,7 +23,7 @@ use crate::record::coded::value_type;
 const MAX_TEXT_BYTES: i64 = i32::MAX as i64;
 
 /// A value of fixed width.
-pub(crate) trait Word: Copy + Eq {
+pub trait Word: Copy + Eq {
     /// Width in bytes.
     const WIDTH: usize;
 

@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
+#[path = "../../../../formats/src/format/corpus.rs"]
+mod corpus;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -280,7 +283,7 @@ fn check_all(files: Vec<PathBuf>) -> BTreeMap<String, usize> {
 
 #[test]
 fn parts_of_the_test_data_are_the_whole() {
-    let cut = check_all(files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")));
+    let cut = check_all(files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")));
     for extension in ["csv", "tsv", "jsonl", "tar", "tfrecord", "parquet", "nc", "npy", "h5"] {
         assert!(cut.contains_key(extension), "{extension}: {cut:?}");
     }
@@ -292,7 +295,7 @@ fn parts_of_the_test_data_are_the_whole() {
 #[test]
 #[expect(clippy::print_stderr, reason = "tells what was tested")]
 fn parts_of_real_files_are_the_whole() {
-    let Some(folder) = crate::format::corpus::folder() else { return };
+    let Some(folder) = corpus::folder() else { return };
     let small = |path: &PathBuf| fs::metadata(path).is_ok_and(|facts| facts.len() < 1 << 17);
     let folders = ["csv-edge", "csv-real", "json-edge", "jsonl-real", "patients", "parquet", "tar-edge", "tar-wds"];
     let arrays = ["tfrecord", "netcdf", "hdf5", "npy", "zarr"];

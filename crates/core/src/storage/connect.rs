@@ -148,7 +148,8 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Returns a builder whose TLS is that of ring: the only implementation that is compiled in, which has to be named once.
+/// Returns a builder whose TLS is that of ring: the only implementation that is compiled in, which has to be named
+/// once.
 pub(super) fn client() -> ClientBuilder {
     // It fails if one is named already.
     let _ = rustls::crypto::ring::default_provider().install_default();

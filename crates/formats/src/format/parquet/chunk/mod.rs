@@ -45,7 +45,7 @@ pub(super) use self::{
     page::Chunk,
     plan::index_bytes,
 };
-pub(crate) use self::{
+pub use self::{
     bits::{put_behind_length, put_even, put_hybrid, put_levels, put_same_levels, width_of},
     page::put_header,
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},

@@ -734,7 +734,7 @@ mod tests {
     use super::*;
 
     fn testdata(name: &str) -> Vec<u8> {
-        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/arrays/").to_owned() + name).unwrap()
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/arrays/").to_owned() + name).unwrap()
     }
 
     /// Returns all values of a file by variable name.

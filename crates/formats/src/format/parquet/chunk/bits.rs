@@ -47,17 +47,17 @@ pub(super) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
 }
 
 /// Returns the number of bits of numbers up to `largest`.
-pub(crate) fn width_of(largest: u64) -> u8 {
+pub fn width_of(largest: u64) -> u8 {
     u8::try_from(u64::BITS - largest.leading_zeros()).unwrap_or(u8::MAX)
 }
 
 /// Returns the number of bits of the largest number. A bitwise OR has the same width, and is vectorized.
-pub(crate) fn width_of_all(numbers: &[u32]) -> u8 {
+pub(in crate::format::parquet) fn width_of_all(numbers: &[u32]) -> u8 {
     width_of(numbers.iter().fold(0, |all, number| all | number).into())
 }
 
 /// Appends indices of at most `width` bits each in the hybrid form.
-pub(crate) fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
+pub fn put_hybrid(out: &mut Vec<u8>, values: &[u32], width: u8) {
     let mut rest = values;
     while !rest.is_empty() {
         let packed = before_run(rest, least_run(width));
@@ -232,7 +232,7 @@ fn unpack_group<const W: usize>(bytes: &[u8], out: &mut [u32; GROUP]) {
 
 /// Appends the output of `put`, preceded by its length in four bytes, as levels are stored in a page. Returns the
 /// result of `put` and that length.
-pub(crate) fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
+pub fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
     let at = out.len() + 4;
     out.extend_from_slice(&[0; 4]);
     let given = put(out);
@@ -242,7 +242,7 @@ pub(crate) fn put_behind_length<T>(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<
 }
 
 /// Appends one-bit levels in the hybrid form; a set bit is a value, a cleared one a null.
-pub(crate) fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
+pub fn put_levels(out: &mut Vec<u8>, levels: &BooleanBuffer) {
     let chunks = levels.bit_chunks();
     let words: Vec<u64> = chunks.iter().collect();
     let mut at = 0;
@@ -295,7 +295,7 @@ fn break_off(out: &mut Vec<u8>, words: &[u64], tail: Option<(u64, usize)>) {
 }
 
 /// Appends the levels of a page in which all are equal.
-pub(crate) fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
+pub fn put_same_levels(out: &mut Vec<u8>, rows: usize, level: u32) {
     if rows > 0 {
         put_run(out, rows as u64, level, 1);
     }
@@ -359,7 +359,7 @@ fn put_delta_header<'a, T>(out: &mut Vec<u8>, values: &'a [T]) -> Option<(&'a T,
 }
 
 /// Appends `count` equally spaced numbers, starting at `first`, in the same form.
-pub(crate) fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
+pub fn put_even(out: &mut Vec<u8>, first: u64, step: u64, count: usize) {
     put_varint(out, BLOCK as u64);
     put_varint(out, (BLOCK / MINI) as u64);
     put_varint(out, count as u64);

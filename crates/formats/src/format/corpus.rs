@@ -20,7 +20,11 @@ pub(crate) fn folder() -> Option<PathBuf> {
             assert!(is_there(&named), "SHARDIFY_CORPUS names {}, where no corpus is", named.display());
             Some(named)
         }
-        None => Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus")).filter(is_there),
+        // Tests of a crate below `crates/` and of the program have it.
+        None => {
+            let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().take(3);
+            above.find_map(|folder| Some(folder.join("../shared/corpus")).filter(is_there))
+        }
     };
     if found.is_none() {
         not_run("there is no corpus; name its folder in SHARDIFY_CORPUS");

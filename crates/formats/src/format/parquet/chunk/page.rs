@@ -397,7 +397,7 @@ fn definitions<'a>(pages: impl Iterator<Item = &'a PageFacts>) -> Result<Option<
 
 /// Appends a page header: sizes before and after compression and the checksum, then the number of values and the code
 /// of their encoding.
-pub(crate) fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
+pub fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, encoding]: [i32; 2]) {
     const NUMBER: u8 = 5;
     const STRUCT: u8 = 12;
     const STOP: u8 = 0;

@@ -9,7 +9,7 @@ mod ahead;
 pub mod arrays;
 mod carry;
 #[cfg(test)]
-pub(crate) mod corpus;
+mod corpus;
 pub mod csv;
 pub mod facts;
 pub mod files;
@@ -121,7 +121,7 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
 ///
 /// # Errors
 /// When the store fails.
-pub(crate) fn cut_parts(
+pub fn cut_parts(
     splits: impl Iterator<Item = Result<Split>>,
     sizes: &PartSizes,
     count: impl Fn(&Split) -> (u64, u64),
@@ -337,6 +337,6 @@ impl std::fmt::Display for OutputFormat {
 }
 
 #[cfg(test)]
-pub(crate) mod faulty;
+mod faulty;
 #[cfg(test)]
-pub(crate) mod part_checks;
+mod part_checks;

@@ -30,7 +30,7 @@ mod values;
 // For tables with known columns, which are written without examining them.
 pub use ::parquet::arrow::ARROW_SCHEMA_META_KEY as ARROW_SCHEMA;
 pub use chunk::{Noted, Repeats, TextChunk};
-pub(crate) use chunk::{
+pub use chunk::{
     put_behind_length, put_differences, put_even, put_header, put_hybrid, put_levels, put_same_levels, put_texts,
     put_texts_after_lengths, put_texts_without_prefixes, shared_prefix, width_of,
 };

@@ -84,7 +84,6 @@ pub struct Variable {
 
 impl Variable {
     /// Creates a variable with dimensions of these names and lengths, and no other properties.
-    #[cfg(test)]
     pub fn plain(name: &str, dtype: DType, dims: &[(&str, u64)]) -> Self {
         Self {
             name: name.to_owned(),
@@ -93,8 +92,8 @@ impl Variable {
             dims: dims.iter().map(|(dim, _)| (*dim).to_owned()).collect(),
             unnamed: false,
             chunks: None,
-            codecs: vec![],
-            attributes: vec![],
+            codecs: Vec::new(),
+            attributes: Vec::new(),
             characters: false,
             fills: false,
         }

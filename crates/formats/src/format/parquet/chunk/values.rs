@@ -23,7 +23,7 @@ pub(super) fn put_split<W: Word>(values: &[W], out: &mut Vec<u8>) {
 }
 
 /// Appends integers as differences.
-pub(crate) fn put_differences<W: Word>(values: &[W], out: &mut Vec<u8>) {
+pub fn put_differences<W: Word>(values: &[W], out: &mut Vec<u8>) {
     if W::WIDTH == 4 {
         put_delta_narrow(out, &values.iter().map(|value| low_bits(value.signed())).collect::<Vec<i32>>());
     } else {
@@ -39,7 +39,7 @@ pub(super) fn put_bits(values: &BooleanBuffer, out: &mut Vec<u8>) {
 }
 
 /// Appends texts, each preceded by its length.
-pub(crate) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
+pub fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
     out.reserve(values.iter().map(|value| value.len() + 4).sum());
     for value in values {
         out.extend_from_slice(&length(value).to_le_bytes());
@@ -48,7 +48,7 @@ pub(crate) fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Appends the lengths of all texts, followed by the texts.
-pub(crate) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
+pub fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
     let lengths: Vec<i32> = values.iter().map(|value| length(value).cast_signed()).collect();
     put_delta_narrow(out, &lengths);
     out.reserve(values.iter().map(|value| value.len()).sum());
@@ -56,7 +56,7 @@ pub(crate) fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Appends of each text the part that it does not share with the previous one.
-pub(crate) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
+pub fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
     let mut before: &[u8] = &[];
     let (mut shared, mut lengths) = (Vec::with_capacity(values.len()), Vec::with_capacity(values.len()));
     let mut rest = Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
 }
 
 /// Returns the length of the common prefix in bytes.
-pub(crate) fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
+pub fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
     let most = one.len().min(other.len());
     let (one, other) = (&one[..most], &other[..most]);
     let (one_words, one_rest) = one.as_chunks::<8>();

@@ -159,7 +159,7 @@ fn files(archive: &[u8]) -> Result<Vec<String>> {
 fn archives_of_tarfile_whole_and_broken_are_read_as_it_reads_them() {
     const COUNT: usize = 600;
     let folder = tempfile::tempdir().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/checks/tar_oracle.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/checks/tar_oracle.py");
     let python = Command::new("python3").arg(script).arg(folder.path()).arg(COUNT.to_string()).status();
     if !python.is_ok_and(|status| status.success()) {
         return corpus::not_run("there is no python3");

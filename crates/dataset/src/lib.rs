@@ -1,0 +1,7 @@
+//! Datasets: the log of versions, the id index, sidecars, lookup, erasure and retention.
+
+pub mod dataset;
+
+// `crate::error` and the like mean the same in every crate.
+use shardify_core::{array, codec, error, events, id, record, schema, storage, units};
+use shardify_formats::format;
