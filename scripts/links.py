@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that every link in the documentation leads to a file of the repository, every anchor to a heading, and that every path of a
-source file in backticks exists and has the symbols that follow it in brackets: `src/id.rs` (`IdHash`).
+source file in backticks exists and has the symbols that follow it in brackets: `crates/core/src/id.rs` (`IdHash`).
 
 Checked are README.md, ARCHITECTURE.md, CONTRIBUTING.md, CHANGELOG.md, examples/README.md and docs/**/*.md. Links to the web are ignored.
 Every page below docs/ has to be in docs/SUMMARY.md, and pages may link only to files below docs/, since the book holds
@@ -21,7 +21,7 @@ FENCE = re.compile(r"^ *(```+|~~~+)[^\n]*\n.*?^ *\1 *$", flags=re.M | re.S)
 WEB = re.compile(r"[a-z][a-z0-9+.-]*:", flags=re.I)
 # A path of the repository, from its root or from src/, and the symbols that it is said to have.
 SOURCE = re.compile(r"`([\w./-]+\.(?:rs|py|toml|sh|md))`(?: \(((?:`[^`\n]+`(?:, | and )?)+)\))?")
-OWN = ("src", "tests", "scripts", "docs", "testdata", "examples", "benches", "fuzz", "python", ".ci")
+OWN = ("src", "crates", "tests", "scripts", "docs", "testdata", "examples", "benches", "fuzz", "python", ".ci")
 
 
 def prose(text):
@@ -72,7 +72,7 @@ def sources():
 def false_sources_of(page, paths):
     """Paths in backticks that no file has, and symbols that are not in their files. A name without a folder is one of many files."""
     text = FENCE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text())
-    folders = {path.partition("/")[0] for path in paths} | {path.split("/")[1] for path in paths if path.startswith("src/")}
+    folders = {path.partition("/")[0] for path in paths} | {path.partition("src/")[2].partition("/")[0] for path in paths if path.startswith(("src/", "crates/"))}
     for match in SOURCE.finditer(text):
         name, symbols = match[1], re.findall(r"`([^`]+)`", match[2] or "")
         if "/" not in name or name.startswith("/") or name.partition("/")[0] not in folders:
