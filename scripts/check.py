@@ -119,7 +119,7 @@ ALL = [
     Check("stress", "eight writers, compact, erase, vacuum and a reader at once", "--rounds 5 --retain 3", "--rounds 200", alone=True, group="reliability"),
     Check("stress", "the same with kills", "--rounds 3 --kills 0.2 --formats parquet", "--rounds 200 --kills 0.2", alone=True, name="stress-kills",
           group="reliability"),
-    Check("stress", "the same with kills, on S3", "--rounds 3 --kills 0.2 --store s3 --formats parquet", "--rounds 200 --kills 0.2 --store s3",
+    Check("stress", "the same with kills, on S3", "--rounds 2 --kills 0.2 --store s3 --formats parquet", "--rounds 200 --kills 0.2 --store s3",
           alone=True, name="stress-s3", group="reliability"),
     Check("model", "ten thousand sequences of commands against a model; cargo test has a sample", None, group="reliability",
           cargo="test --release --test histories model -- --nocapture", settings=(("SHARDIFY_SEED", "1"), ("SHARDIFY_SEQUENCES", "10000"))),
