@@ -68,7 +68,7 @@ print("shardify", shardify.version(), "on Python", sys.version.split()[0])
 
 
 def version():
-    return tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 
 
 def built(out):
