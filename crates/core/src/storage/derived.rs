@@ -42,7 +42,7 @@ impl dyn Store + '_ {
         self.range_of(path, range, &Pin::default())
     }
 
-    /// As [`Self::get_range`], of the version of the object that `pin` names.
+    /// As `get_range`, of the version of the object that `pin` names.
     ///
     /// # Errors
     /// As [`Store::ranges`].
@@ -59,10 +59,10 @@ impl dyn Store + '_ {
         self.open(path, Reading::Whole(&Pin::default()))
     }
 
-    /// As [`Self::read`], for an object that was just written and is read once.
+    /// As `read`, for an object that was just written and is read once.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// As `read`.
     pub fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
         Ok(Box::new(BufReader::with_capacity(PIECE, self.open(path, Reading::Back)?)))
     }
@@ -162,7 +162,7 @@ impl dyn Store + '_ {
         self.name_staged(staged, Existing::Keep)
     }
 
-    /// As [`Self::publish`], but replaces existing objects: for the few objects that are not part of a version.
+    /// As `publish`, but replaces existing objects: for the few objects that are not part of a version.
     ///
     /// # Errors
     /// As [`Store::name_staged`].

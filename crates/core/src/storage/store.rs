@@ -89,7 +89,7 @@ pub enum Existing {
 }
 
 /// Rooted storage of objects: what each store has to be able to do. What follows from it is in
-/// [`derived`](super::derived), so that neither a store nor a wrapper of one can forget a part of it.
+/// `derived.rs`, so that neither a store nor a wrapper of one can forget a part of it.
 ///
 /// All calls block; implementations can be shared between threads.
 pub trait Store: Send + Sync + std::fmt::Debug {
@@ -244,13 +244,13 @@ pub trait Sink: Write + Send {
         Ok(taken)
     }
 
-    /// Opens the unfinished object from its first byte, as [`Store::read_back`] does; reads wait for the bytes, and
+    /// Opens the unfinished object from its first byte, as `read_back` does; reads wait for the bytes, and
     /// fail once the sink is dropped unfinished. `None` if it cannot be read before it is complete.
     fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
         None
     }
 
-    /// Completes the object, which has no name yet. Its bytes may still be in flight: [`Store::publish`] waits for
+    /// Completes the object, which has no name yet. Its bytes may still be in flight: [`Store::name_staged`] waits for
     /// them.
     ///
     /// # Errors
@@ -321,7 +321,7 @@ impl Staged {
     }
 }
 
-/// Guard of a lock that is held while a run writes; see [`Store::lock`].
+/// Guard of a lock that is held while a run writes; see [`Local::lock`].
 #[derive(Debug)]
 pub struct Lock {
     pub(super) _file: Option<std::fs::File>,
