@@ -25,6 +25,12 @@ use shardify::format::OutputFormat;
 /// Number of sequences if `SHARDIFY_SEQUENCES` is not set.
 const DEFAULT_SEQUENCES: u64 = 16;
 
+/// Sequences that went wrong once, by seed and number.
+const ONCE: &[(u64, u64)] = &[
+    // A run that was paused before its commit gave the name of an entry again that a vacuum had deleted meanwhile.
+    (9, 38),
+];
+
 /// Number of sources of a sequence.
 const SOURCES: usize = 6;
 
@@ -204,6 +210,9 @@ fn each_version_holds_what_was_put_into_it() {
     let _ = rayon::ThreadPoolBuilder::new().num_threads(24).build_global();
     let seed: u64 = std::env::var("SHARDIFY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let wanted = wanted();
+    for (seed, number) in ONCE {
+        sequence(*seed, *number, SEQUENCE_PIPES.start).unwrap();
+    }
     let (next, done) = (AtomicU64::new(wanted.start), AtomicUsize::new(0));
     let failures: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {

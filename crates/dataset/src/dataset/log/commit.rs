@@ -35,7 +35,7 @@ use crate::{
             transaction::{Numbers, Transaction},
         },
     },
-    error::{Error, Kind, Result},
+    error::{Effect, Error, Kind, Result},
     format::index::IndexKind,
     id::{TransactionId, Version, run_of_folder},
     schema::bound,
@@ -235,7 +235,27 @@ fn create(dataset: &Dataset, entry: &Entry) -> Result<bool> {
         unsure: "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
     };
     let is_own = || Ok(dataset.find_entry(entry.version)?.map(|found| found.transaction == entry.transaction));
-    new.create(dataset.store().as_ref(), entry::encode(entry)?.into(), is_own)
+    let created = new.create(dataset.store().as_ref(), entry::encode(entry)?.into(), is_own)?;
+    Ok(created && !is_taken_again(dataset, entry)?)
+}
+
+/// Whether the name of an entry that was just created had been another's: a vacuum deletes the entries of versions that
+/// nobody reads any longer, and a run may have been paused for so long. What was created is deleted then.
+fn is_taken_again(dataset: &Dataset, entry: &Entry) -> Result<bool> {
+    let unsure = |error: Error| error.with_effect(Effect::Possible);
+    if entry::newest_version(dataset.store().as_ref()).map_err(unsure)? <= Some(entry.version) {
+        return Ok(false);
+    }
+    let Some(newest) = dataset.latest().map_err(unsure)? else { return Ok(false) };
+    if newest.version() <= entry.version || newest.readable_from() <= entry.version {
+        return Ok(false);
+    }
+    let past = dataset.past(newest.entry(), entry.version).map_err(unsure)?;
+    if past.get(&entry.version).is_some_and(|known| known.transaction == entry.transaction) {
+        return Ok(false);
+    }
+    dataset.store().delete(&entry::path(entry.version)).map_err(unsure)?;
+    Ok(true)
 }
 
 fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {

@@ -407,6 +407,11 @@ pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
     }
 }
 
+/// Returns the version of the newest entry, which is not read.
+pub(in crate::dataset) fn newest_version(store: &dyn Store) -> Result<Option<Version>> {
+    Ok(store.first(&system_path("log"), &is_entry)?.and_then(|path| version_of(&path)))
+}
+
 /// Returns the entry of a version.
 pub(in crate::dataset) fn read(cache: &LogCache, version: Version) -> Result<Option<Entry>> {
     if version.0 == 0 {
