@@ -397,14 +397,22 @@ fn is_entry(path: &str) -> bool {
     name.strip_suffix(".json").is_some_and(|number| number.len() == 20 && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// How often the newest entry is looked for while it vanishes.
+const LOOKS: usize = 10;
+
 /// Returns the newest entry.
 pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
     let store = cache.store().as_ref();
-    let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
-    match cache.get(&first, |bytes| decode(store, &first, bytes))? {
-        Some(entry) => Ok(Some(entry)),
-        None => Err(Error::storage("the newest log entry vanished while it was read").at(first)),
+    let mut vanished = String::new();
+    // Between listing and reading, others may have committed and a vacuum may have deleted it: then there is a newer one.
+    for _ in 0..LOOKS {
+        let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
+        if let Some(entry) = cache.get(&first, |bytes| decode(store, &first, bytes))? {
+            return Ok(Some(entry));
+        }
+        vanished = first;
     }
+    Err(Error::storage("the newest log entry vanished while it was read").at(vanished))
 }
 
 /// Returns the version of the newest entry, which is not read.
