@@ -404,7 +404,7 @@ const LOOKS: usize = 10;
 pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
     let store = cache.store().as_ref();
     let mut vanished = String::new();
-    // Between listing and reading, others may have committed and a vacuum may have deleted it: then there is a newer one.
+    // Between listing and reading, others may have committed and a vacuum may have deleted it: there is a newer one.
     for _ in 0..LOOKS {
         let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
         if let Some(entry) = cache.get(&first, |bytes| decode(store, &first, bytes))? {
