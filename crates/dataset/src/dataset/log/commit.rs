@@ -250,8 +250,9 @@ fn is_taken_again(dataset: &Dataset, entry: &Entry) -> Result<bool> {
     if newest.version() <= entry.version || newest.readable_from() <= entry.version {
         return Ok(false);
     }
+    // What is tagged has an entry of its own, whose name was never free.
     let past = dataset.past(newest.entry(), entry.version).map_err(unsure)?;
-    if past.get(&entry.version).is_some_and(|known| known.transaction == entry.transaction) {
+    if past.get(&entry.version).is_none_or(|known| known.transaction == entry.transaction) {
         return Ok(false);
     }
     dataset.store().delete(&entry::path(entry.version)).map_err(unsure)?;
@@ -451,6 +452,7 @@ mod tests {
             log::{
                 entry::{Settings, Totals},
                 order::{Arrangement, Order, ShardOrder},
+                past,
                 retraction::Retraction,
                 root::VersionTree,
                 runs::{Run, RunTable, Scattered},
@@ -496,6 +498,43 @@ mod tests {
         let refused = commit(&dataset, &transaction, Version(0)).unwrap_err();
         assert_eq!(refused.kind(), Kind::Usage, "{refused}");
         assert!(refused.message().contains("the feature `energon`") && dataset.latest().unwrap().is_none());
+    }
+
+    /// A run is paused before it creates its entry; others commit this version, and a vacuum deletes their entry.
+    #[test]
+    fn names_of_vacuumed_entries_are_not_taken_again() {
+        let dataset = dataset();
+        let shards = ["a/000000.tar", "b/000000.tar", "c/000000.tar"];
+        for path in shards {
+            let newest = dataset.latest().unwrap().map_or(Version(0), |newest| newest.version());
+            let added = transaction(vec![shard(path, 0, 10)], &[], Numbers::Fresh(10));
+            commit(&dataset, &added, newest).unwrap();
+        }
+        let entries = dataset.history(Version(3)).unwrap();
+        let store = dataset.store();
+        let history = past::extended(store, Vec::new(), &entries, "_shardify/history/x".to_owned()).unwrap();
+        let newest = |version, tags| Entry {
+            version: Version(version),
+            readable_from: Version(4),
+            history: history.clone(),
+            tags,
+            ..entries[2].clone()
+        };
+        let put = |entry: &Entry| store.put(&entry::path(entry.version), entry::encode(entry).unwrap().into()).unwrap();
+        put(&newest(4, BTreeMap::new()));
+        let name = entry::path(Version(2));
+        let free = || store.delete(&name).unwrap();
+        // A new program, which has read nothing yet.
+        let paused = || Dataset::new(Arc::clone(store));
+        let other = Entry { transaction: TransactionId::fresh(), ..entries[1].clone() };
+        free();
+        assert!(!create(&paused(), &other).unwrap());
+        assert!(store.get(&name).unwrap().is_none(), "it is withdrawn");
+        assert!(create(&paused(), &entries[1]).unwrap(), "a commit that others have vacuumed since was one");
+        free();
+        put(&newest(5, BTreeMap::from([("kept".to_owned(), Version(2))])));
+        assert!(create(&paused(), &other).unwrap(), "what is tagged is never deleted");
+        assert!(store.get(&name).unwrap().is_some());
     }
 
     #[test]

@@ -19,7 +19,10 @@ use crate::{
     dataset::{
         ids::{IdKind, private::PrivateIds, width::HashWidth},
         index::{SegmentRef, places::PlaceRef},
-        log::{bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures, operation::Operation},
+        log::{
+            attempts::Attempts, bounds, cache::LogCache, duplicates::DuplicatesRef, erasures::Erasures,
+            operation::Operation,
+        },
         table::{closed, list::ListRef, paths::system_path},
     },
     error::{Error, Result},
@@ -405,7 +408,7 @@ pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
     let store = cache.store().as_ref();
     let mut vanished = String::new();
     // Between listing and reading, others may have committed and a vacuum may have deleted it: there is a newer one.
-    for _ in 0..LOOKS {
+    for _ in Attempts::most(LOOKS) {
         let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
         if let Some(entry) = cache.get(&first, |bytes| decode(store, &first, bytes))? {
             return Ok(Some(entry));
