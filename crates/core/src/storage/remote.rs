@@ -409,10 +409,8 @@ impl Store for RemoteStore {
             Ok(_) | Err(_) => {
                 let Some(facts) = self.head(path)? else { return Ok(None) };
                 let start = facts.bytes.saturating_sub(bytes);
-                Ok(Some((
-                    runtime()?.block_on(self.whole_range(path, &at, start..facts.bytes, &Pin::default()))?,
-                    facts.bytes,
-                )))
+                let end = runtime()?.block_on(self.whole_range(path, &at, start..facts.bytes, &Pin::default()))?;
+                Ok(Some((end, facts.bytes)))
             }
         }
     }

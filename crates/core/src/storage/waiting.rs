@@ -16,8 +16,17 @@ pub const SMALL: (u64, u64) = (1 << 20, 64 << 20);
 
 /// Runs parallel work that asks for many objects: of a remote store on threads of its own, as many as objects of
 /// `bytes` each fit into `memory`.
-pub fn waiting<T: Send>(store: &dyn Store, (bytes, memory): (u64, u64), work: impl FnOnce() -> T + Send) -> T {
-    let fit = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX).min(REMOTE_REQUESTS);
+pub fn waiting<T: Send>(store: &dyn Store, memory: (u64, u64), work: impl FnOnce() -> T + Send) -> T {
+    waiting_for(REMOTE_REQUESTS, store, memory, work)
+}
+
+fn waiting_for<T: Send>(
+    requests: usize,
+    store: &dyn Store,
+    (bytes, memory): (u64, u64),
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let fit = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX).min(requests);
     if store.location().local_path().is_some() || fit <= rayon::current_num_threads() {
         return work();
     }
@@ -38,7 +47,8 @@ pub fn for_each_waiting<T: Sync, R: Send>(
     all: &[T],
     run: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {
-    waiting(store, memory, || all.par_iter().map(run).collect())
+    // Threads for two objects would take longer than their requests.
+    waiting_for(all.len().min(REMOTE_REQUESTS), store, memory, || all.par_iter().map(run).collect())
 }
 
 /// Files on a local disk whose heads are read at a time.
