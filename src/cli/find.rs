@@ -36,7 +36,7 @@ impl Session<'_> {
             }
             wanted.ids.extend(ids);
         }
-        let mut missing = Vec::new();
+        let mut all_found = true;
         self.print(|w| {
             let mut found = Found::new(form, w)?;
             let mut first = true;
@@ -71,10 +71,10 @@ impl Session<'_> {
                     let _ = writeln!(io::stderr(), "no record has the id `{name}` at {}", report.version);
                 }
             }
-            missing.extend(report.missing.iter().filter(|id| !is_duplicate(id)).cloned());
+            all_found = report.missing.iter().all(is_duplicate);
             Ok(())
         })?;
-        Ok(if missing.is_empty() { Outcome::Done } else { Outcome::No })
+        Ok(if all_found { Outcome::Done } else { Outcome::No })
     }
 }
 

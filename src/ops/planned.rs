@@ -87,6 +87,13 @@ pub struct Written {
     pub(super) outcome: Outcome,
 }
 
+impl Written {
+    /// Returns what an attempt leaves that wrote no object.
+    pub(super) fn nothing(outcome: Outcome) -> Self {
+        Self { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome }
+    }
+}
+
 impl Tasks<'_> {
     /// Runs a task unless it has an outcome.
     ///

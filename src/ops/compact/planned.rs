@@ -190,7 +190,7 @@ impl Runner<'_> {
         };
         let merges = merging.merge_all(&ShardNaming::of(&work.settings, writer.folder()), &groups)?;
         let outcome = tasks::empty_outcome(record, task, writer);
-        let mut written = planned::Written { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome };
+        let mut written = planned::Written::nothing(outcome);
         let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
         written.outcome.damaged = merges.damaged.iter().map(damage).collect();
         let (mut tally, mut done) = (Tally::default(), HashSet::new());

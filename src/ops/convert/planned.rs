@@ -12,7 +12,7 @@ use super::{
     listing::Listing,
     plan::{ConvertPlan, Decision, decide},
     stack::{self, RanBy},
-    task::TaskRunner,
+    task::Runner,
     work::{Work, obstacle, publish},
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     events::Event,
     ops::{
         Context,
-        planned::{self, Planned, TaskRunner as _},
+        planned::{Planned, TaskRunner},
         tasks::{Committed, PlanReport, Tasks, with_what_is_kept},
     },
     storage::Location,
@@ -61,8 +61,8 @@ impl Planned for Work {
     const OPERATION: Operation = Operation::Convert;
     type Report = ConvertReport;
 
-    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn planned::TaskRunner + 'a>> {
-        Ok(Box::new(TaskRunner::new(tasks, self)?.with_tables()?))
+    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>> {
+        Ok(Box::new(Runner::new(tasks, self)?.with_tables()?))
     }
 
     fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<ConvertReport>> {
@@ -115,7 +115,7 @@ pub(super) fn execute(job: &Job<'_>, mut plan: ConvertPlan, mut record: PlanReco
 fn run_until_mismatch(job: &Job<'_>, plan: &ConvertPlan, record: &PlanRecord) -> Result<bool> {
     let work = Work::read(record)?;
     let tasks = job.tasks(record);
-    let runner = TaskRunner::new(tasks, &work)?.with_opened(&plan.inputs);
+    let runner = Runner::new(tasks, &work)?.with_opened(&plan.inputs);
     let all: Vec<usize> = (0..record.tasks.len()).collect();
     runner.begin(&all)?;
     for task in all {

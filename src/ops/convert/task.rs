@@ -38,7 +38,7 @@ use crate::{
     id::Writer,
     ops::{
         names::Naming,
-        planned::{self, Written},
+        planned::{self, TaskRunner, Written},
         tasks::{self, Tasks},
     },
     plan::memory::MemoryPlan,
@@ -48,7 +48,7 @@ use crate::{
 };
 
 /// A plan with what its tasks need of the dataset.
-pub(super) struct TaskRunner<'a> {
+pub(super) struct Runner<'a> {
     tasks: Tasks<'a>,
     work: &'a Work,
     /// Sources that are open already, and their numbers by URI; `None` if each task opens its own.
@@ -61,7 +61,7 @@ pub(super) struct TaskRunner<'a> {
     newest: Option<Snapshot>,
 }
 
-impl<'a> TaskRunner<'a> {
+impl<'a> Runner<'a> {
     /// Opens the dataset of a plan.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl<'a> TaskRunner<'a> {
             Attempt::Mismatch { source, mismatch, error } => {
                 let mismatch = Some(self.describe(job, plan, source, &mismatch, error)?);
                 let outcome = Outcome { mismatch, ..tasks::empty_outcome(self.tasks.record, task, writer) };
-                Ok(Written { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome })
+                Ok(Written::nothing(outcome))
             }
         }
     }
@@ -296,7 +296,7 @@ impl<'a> TaskRunner<'a> {
     }
 }
 
-impl planned::TaskRunner for TaskRunner<'_> {
+impl TaskRunner for Runner<'_> {
     /// Begins one phase for all of the tasks, so that progress and remaining time are those of the command.
     fn begin(&self, tasks: &[usize]) -> Result<()> {
         let Tasks { context, dataset, record } = self.tasks;

@@ -33,11 +33,10 @@ use crate::{
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
             operation::Operation,
-            retraction::Retraction,
             runs::{self, Run, RunTable},
             shards::{NewShard, ShardMeta},
             snapshot::{Dataset, Snapshot},
-            transaction::{Numbers, Transaction},
+            transaction::Transaction,
         },
         lookup::find::{self, Hit, State},
         table::list::ListRef,
@@ -334,22 +333,11 @@ impl Erasure {
     fn transaction(&self, parent: &Snapshot) -> Transaction<'static> {
         let live = || self.rewrites.iter().filter(|rewrite| rewrite.live);
         Transaction {
-            id: self.id.clone(),
-            operation: Operation::Erase,
             arguments: self.arguments.clone(),
-            revisions: Vec::new(),
-            merges: Vec::new(),
             counts: self.counts,
-            settings: parent.entry().settings.clone(),
             adds: live().filter_map(|rewrite| rewrite.now.clone()).collect(),
             removes: live().map(|rewrite| rewrite.was.path.clone()).collect(),
-            segments: Vec::new(),
-            places: Vec::new(),
-            retraction: Retraction::default(),
-            sources: &(),
-            duplicates: None,
-            numbers: Numbers::Kept,
-            calls: 0,
+            ..Transaction::new(self.id.clone(), Operation::Erase, parent.entry().settings.clone())
         }
     }
 
