@@ -129,6 +129,28 @@ def environment(program):
     return {**kept, "SHARDIFY_BINARY": str(program), "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+def built(example, _, program, folder):
+    """Runs an example in Rust, which a build of all targets leaves beside the program."""
+    binary = program.parent / "examples" / example.script.removesuffix(".rs")
+    return ran(example, [binary, folder / "out"], environment(program))
+
+
+def read_back(example, python, program, folder):
+    """Makes several shards, which the example reads."""
+    run(program, "convert", DATA / "patients" / "OBSERVATION.csv", "--records-per-shard", 1_000, "--out", folder / "out")
+    return built(example, python, program, folder)
+
+
+def subjects():
+    of = collections.Counter(row["person_id"] for name in ("OBSERVATION", "MEASUREMENT") for row in rows_of(f"patients/{name}.csv"))
+    return [f"read {of.total()} records", f"subject 11 has {of['11']} records", f"erased {of['7']} records", "the dataset is sound"]
+
+
+def observations():
+    count = len(rows_of("patients/OBSERVATION.csv"))
+    return [f"{count} of {count} records in {-(-count // 1_000)} shards"]
+
+
 def ran(example, command, settings):
     """What a command prints; it has to end with 0."""
     done = subprocess.run([str(word) for word in command], cwd=ROOT, env=settings, capture_output=True, text=True, timeout=600)
@@ -146,6 +168,8 @@ ALL = [
     Example("ids_duckdb.py", ("duckdb",), person),
     Example("airflow_dag.py", ("airflow",), list, dag),
     Example("kubeflow_step.py", ("kfp",), step, pipeline),
+    Example("convert_and_find.rs", (), subjects, built),
+    Example("read_shards.rs", (), observations, read_back),
 ]
 
 
@@ -165,13 +189,16 @@ def main():
     options = parser.parse_args()
     program = pathlib.Path(options.shardify).resolve()
     pythons = [pathlib.Path(sys.executable), *options.python, *sorted((ROOT / "target").glob("venv*/bin/python"))]
-    named = {path.name for path in EXAMPLES.glob("*.py")}
+    named = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".rs")} - {"index_scale.rs"}
     expect("examples that are run", {example.script for example in ALL}, named)
     page = (EXAMPLES / "README.md").read_text()
     expect("examples that README.md lacks", [name for name in sorted(named) if f"({name})" not in page], [])
     for example in ALL:
-        title = f"{example.script} by {example.needs[0]}"
+        title = f"{example.script} by {example.needs[0]}" if example.needs else example.script
         if not any(text in title for text in options.only):
+            continue
+        if not example.needs and not (program.parent / "examples" / example.script.removesuffix(".rs")).is_file():
+            not_run(f"examples_check: {example.script}", "it is not built: cargo build --examples, with the profile of the program")
             continue
         python = with_packages(example.needs, pythons)
         if python is None:

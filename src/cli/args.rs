@@ -20,7 +20,6 @@ use std::{path::PathBuf, time::Duration};
 
 use arrow::datatypes::Field;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use jiff::Timestamp;
 
 pub(super) use bench::BenchArgs;
 pub(super) use block::BlockArgs;
@@ -41,10 +40,9 @@ use crate::{
     codec::Codec,
     dataset::{Arrangement, IdMode, Order, PrivateChoice},
     error::{Error, Result},
-    ops::{adopt::AdoptOptions, compact, vacuum::VacuumOptions},
+    ops::{adopt::AdoptOptions, compact, convert::column_type as typed, vacuum::VacuumOptions},
     plan::memory::DEFAULT_MEMORY,
-    record::{filter::Filter, subject::SubjectPattern},
-    schema,
+    record::subject::SubjectPattern,
     storage::Location,
     units::{Size, parse_duration},
 };
@@ -577,18 +575,11 @@ fn codec(text: &str) -> std::result::Result<Codec, String> {
     text.parse().map_err(|e| one_line(&e))
 }
 
-/// Parses a condition on rows; `today()` and `now()` are those of the call.
-fn condition(text: &str) -> Result<Filter> {
-    Filter::parse(text, Timestamp::now()).map_err(|error| {
-        error.hint("a condition looks like \"age >= 18 and site in ('A', 'B')\" or \"day >= today() - 30\"")
-    })
-}
-
 fn subject_pattern(text: &str) -> std::result::Result<SubjectPattern, String> {
     SubjectPattern::parse(text).map_err(|e| one_line(&e))
 }
 
 fn column_type(text: &str) -> std::result::Result<Field, String> {
     let (name, kind) = text.split_once('=').ok_or("expected COLUMN=TYPE")?;
-    Ok(schema::file::parse_type(kind).map_err(|e| one_line(&e))?.with_name(name))
+    typed(name, kind).map_err(|e| one_line(&e))
 }

@@ -20,7 +20,6 @@ mod ids;
 mod json;
 mod mistakes;
 mod plan;
-mod profile;
 mod progress;
 mod prometheus;
 mod prove;
@@ -33,7 +32,7 @@ mod trust;
 use std::{
     ffi::OsString,
     io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::Arc,
 };
@@ -50,6 +49,7 @@ use serde_json::json;
 
 use crate::{
     dataset::{IdKey, PrivateChoice},
+    environment,
     error::{Error, Result},
     events::{Cancel, Observer},
     ops::{
@@ -61,7 +61,7 @@ use crate::{
         export::export,
         lineage::{self, Job},
     },
-    storage::{self, Location, SmallFile, StoreSettings},
+    storage::{self, Location, SmallFile},
 };
 
 /// Shards below this size, in bytes, are small.
@@ -104,8 +104,8 @@ enum Parsed {
 }
 
 fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let config = config::load(&folder()?, trust::own_path(&environment).as_deref())?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let config = config::load(&environment::folder()?, trust::own_path(&variable).as_deref())?;
     let merged = config.merge(&help::command(), arguments)?;
     let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
@@ -153,10 +153,6 @@ pub fn command() -> clap::Command {
     help::command()
 }
 
-fn folder() -> Result<PathBuf> {
-    std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").cause(e))
-}
-
 /// Threads for each core, at most: more only wait for each other.
 const MOST_JOBS: usize = 4;
 
@@ -190,8 +186,8 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let progress = Arc::new(Progress::new(global.progress, global.quiet, global.json));
     let observer: &dyn Observer = progress.as_ref();
     let context = Context {
-        folder: folder()?,
-        settings: store_settings(),
+        folder: environment::folder()?,
+        settings: environment::store_settings(Vec::new()),
         stdin: || Box::new(io::stdin()),
         jobs,
         memory: global.memory,
@@ -289,22 +285,6 @@ fn warn_of_readers(file: &Path, json: bool) {
             let _ = writeln!(io::stderr(), "warning: {}", human::clean(&text));
         }
     }
-}
-
-/// Settings of remote stores in the environment.
-fn store_settings() -> StoreSettings {
-    let named = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| is_store_setting(name));
-    let mut settings = named.collect();
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    profile::add(&mut settings, environment);
-    profile::add_google(&mut settings, environment("HOME"));
-    StoreSettings::new(settings)
-}
-
-fn is_store_setting(name: &str) -> bool {
-    ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT_STORE_", "OPENLINEAGE_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 impl Session<'_> {

@@ -17,6 +17,7 @@ pub mod indexes;
 pub mod inputs;
 pub mod inspect;
 pub mod lineage;
+pub mod live;
 pub mod manifest;
 pub mod names;
 pub mod parent;

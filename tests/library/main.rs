@@ -4,4 +4,5 @@
 mod compact_runs;
 mod conformance_format;
 mod conformance_storage;
+mod face;
 mod prop_records;

@@ -6,7 +6,7 @@ use clap::Args;
 use super::{
     LineageArgs, PrivateArgs,
     choices::{SettingParser, choice},
-    codec, column_type, condition, count,
+    codec, column_type, count,
     indexes::{IndexChoice, index_kinds},
     size, subject_pattern,
 };
@@ -16,7 +16,9 @@ use crate::{
     exec::{cut::ShardEnds, gather::OnError},
     format::OutputFormat,
     ops::{
-        convert::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, Write, WriteSetting},
+        convert::{
+            self, Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, Write, WriteSetting,
+        },
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
@@ -377,7 +379,7 @@ impl ConvertArgs {
                 "none" => LabelSource::None,
                 table => LabelSource::Table(table.to_owned()),
             }),
-            filter: input.filter.as_deref().map(condition).transpose()?,
+            filter: input.filter.as_deref().map(convert::condition).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
             subjects: ids.subjects(),
             include: input.include.clone(),

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{condition, count, size};
+use super::{count, size};
 use crate::{
     error::{Error, Result},
-    ops::reshard::{ReshardOptions, Sample, cut_of},
+    ops::{
+        convert,
+        reshard::{ReshardOptions, Sample, cut_of},
+    },
     units::Size,
 };
 
@@ -93,7 +96,7 @@ impl ReshardArgs {
             at: self.at.clone(),
             cut: cut_of(self.target_shard, self.shards, self.records_per_shard, self.even),
             ids,
-            filter: self.filter.as_deref().map(condition).transpose()?,
+            filter: self.filter.as_deref().map(convert::condition).transpose()?,
             sample: self.sample.map(|share| Sample { share, seed: self.seed }),
             split: self.split.clone(),
             shuffle: self.shuffle,

@@ -60,7 +60,7 @@ use self::{
     plan::{ConvertPlan, Decision, decide},
 };
 pub use self::{
-    options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource},
+    options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, column_type, condition},
     planned::plan,
     report::{ConvertReport, Estimate},
     work::Work,

@@ -3,11 +3,13 @@
 use std::str::FromStr;
 
 use arrow::datatypes::Field;
+use jiff::Timestamp;
 
 use super::write::WriteSettings;
 use crate::{
     codec::Codec,
     dataset::PrivateChoice,
+    error::Result,
     exec::{cut::ShardEnds, gather::OnError},
     format::{OutputFormat, index::IndexKind},
     ops::inputs::{Identity, OnChanged},
@@ -20,6 +22,7 @@ use crate::{
         subject::{SubjectPattern, SubjectsFrom},
     },
     scan::{InputFormat, settings::ReadSettings},
+    schema,
     units::Size,
 };
 
@@ -106,7 +109,7 @@ impl FromStr for SplitChoice {
     type Err = String;
 
     /// Parses `train=0.8,val=0.1,test=0.1`, with or without `seed=7` behind it.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (shares, seed) =
             match text.rsplit_once(',').and_then(|(rest, last)| Some((rest, last.strip_prefix("seed=")?))) {
                 None => (text, 0),
@@ -118,6 +121,24 @@ impl FromStr for SplitChoice {
             };
         Ok(Self { shares: shares.parse()?, by: None, seed })
     }
+}
+
+/// Parses a condition on rows; `today()` and `now()` are those of the call.
+///
+/// # Errors
+/// When the text is no condition.
+pub fn condition(text: &str) -> Result<Filter> {
+    Filter::parse(text, Timestamp::now()).map_err(|error| {
+        error.hint("a condition looks like \"age >= 18 and site in ('A', 'B')\" or \"day >= today() - 30\"")
+    })
+}
+
+/// Returns a column of the type that a text names, such as `list<int64>`.
+///
+/// # Errors
+/// When the text names no type.
+pub fn column_type(name: &str, kind: &str) -> Result<Field> {
+    Ok(schema::file::parse_type(kind)?.with_name(name))
 }
 
 /// Sources and options of a conversion.
